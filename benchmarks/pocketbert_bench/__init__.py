@@ -1,0 +1,1 @@
+"""What it costs: host benchmark, accuracy, results and report."""

@@ -1,0 +1,1 @@
+"""Named comparisons that `make bench` runs."""

@@ -1,0 +1,1 @@
+"""Model files: configurations and name → array, nothing above."""

