@@ -1,0 +1,254 @@
+"""The nine GLUE tasks in their official TSV files (Wang et al. 2019, https://gluebenchmark.com/tasks).
+
+Labels stand in the order that Hugging Face's GLUE data set and its fine-tuned models use, so that class indices
+agree with theirs. Quotes are ordinary characters in all of these files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.data.reading import RowProblems, parse_score, read_utf8, tsv_rows
+from pocketbert.errors import UserError
+from pocketbert.progress import say
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """One task of GLUE: its model head, its metrics and the layout of its files.
+
+    Attributes:
+      task: the head, with the labels in the order of class indices.
+      folder: the task's folder in the GLUE download.
+      text_column: header of the first sentence.
+      pair_column: header of the second sentence, or None for single sentences.
+      label_column: header of the label in the training and development files.
+      label_texts: the label as the file writes it → the label's name in `task.labels`; empty if they are the same.
+      metrics: what GLUE reports, by the names of `pocketbert.tasks.metrics`.
+      main_metric: the one of them that chooses the best checkpoint.
+      dev_splits: names of the development files, without `.tsv`.
+      test_splits: names of the unlabelled test files.
+      headless_columns: the columns of the training and development files, if those have no header (CoLA).
+      broken_rows: how many rows of the official files may lack columns. The peers' readers skip such rows, and
+        their published counts depend on it.
+    """
+
+    task: TaskConfig
+    folder: str
+    text_column: str
+    pair_column: str | None = None
+    label_column: str = "label"
+    label_texts: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("accuracy",)
+    main_metric: str = "accuracy"
+    dev_splits: tuple[str, ...] = ("dev",)
+    test_splits: tuple[str, ...] = ("test",)
+    headless_columns: tuple[str, ...] = ()
+    broken_rows: int = 0
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """What `read_glue` accepts as a split."""
+        return ("train", *self.dev_splits, *self.test_splits)
+
+
+def _classification(name: str, *labels: str) -> TaskConfig:
+    return TaskConfig(kind="classification", name=name, labels=labels)
+
+
+GLUE: dict[str, GlueTask] = {
+    "cola": GlueTask(
+        task=_classification("cola", "unacceptable", "acceptable"),
+        folder="CoLA",
+        text_column="sentence",
+        label_texts={"0": "unacceptable", "1": "acceptable"},
+        metrics=("matthews",),
+        main_metric="matthews",
+        headless_columns=("source", "label", "original_label", "sentence"),
+    ),
+    "sst2": GlueTask(
+        task=_classification("sst2", "negative", "positive"),
+        folder="SST-2",
+        text_column="sentence",
+        label_texts={"0": "negative", "1": "positive"},
+    ),
+    "mrpc": GlueTask(
+        task=_classification("mrpc", "not_equivalent", "equivalent"),
+        folder="MRPC",
+        text_column="#1 String",
+        pair_column="#2 String",
+        label_column="Quality",
+        label_texts={"0": "not_equivalent", "1": "equivalent"},
+        metrics=("accuracy", "f1"),
+        main_metric="f1",
+    ),
+    "stsb": GlueTask(
+        task=TaskConfig(kind="regression", name="stsb"),
+        folder="STS-B",
+        text_column="sentence1",
+        pair_column="sentence2",
+        label_column="score",
+        metrics=("pearson", "spearman"),
+        main_metric="spearman",
+    ),
+    "qqp": GlueTask(
+        task=_classification("qqp", "not_duplicate", "duplicate"),
+        folder="QQP",
+        text_column="question1",
+        pair_column="question2",
+        label_column="is_duplicate",
+        label_texts={"0": "not_duplicate", "1": "duplicate"},
+        metrics=("accuracy", "f1"),
+        main_metric="f1",
+        broken_rows=10,
+    ),
+    "mnli": GlueTask(
+        task=_classification("mnli", "entailment", "neutral", "contradiction"),
+        folder="MNLI",
+        text_column="sentence1",
+        pair_column="sentence2",
+        label_column="gold_label",
+        dev_splits=("dev_matched", "dev_mismatched"),
+        test_splits=("test_matched", "test_mismatched"),
+    ),
+    "qnli": GlueTask(
+        task=_classification("qnli", "entailment", "not_entailment"),
+        folder="QNLI",
+        text_column="question",
+        pair_column="sentence",
+    ),
+    "rte": GlueTask(
+        task=_classification("rte", "entailment", "not_entailment"),
+        folder="RTE",
+        text_column="sentence1",
+        pair_column="sentence2",
+    ),
+    "wnli": GlueTask(
+        task=_classification("wnli", "not_entailment", "entailment"),
+        folder="WNLI",
+        text_column="sentence1",
+        pair_column="sentence2",
+        label_texts={"0": "not_entailment", "1": "entailment"},
+    ),
+}
+
+
+def glue_task(name: str) -> GlueTask:
+    """The task called `name`.
+
+    Raises:
+      UserError: there is none; the message lists those there are.
+    """
+    if name not in GLUE:
+        raise UserError(f"no GLUE task {name!r}; the tasks are {', '.join(GLUE)}")
+    return GLUE[name]
+
+
+def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples:
+    """Reads one file of a GLUE task.
+
+    Args:
+      name: the task, a key of `GLUE`.
+      folder: the task's own folder, or the folder that holds it under its official name (`SST-2`, `MNLI`, …).
+      split: `train`, `dev` or `test`. MNLI has two of the latter, `dev_matched` and `dev_mismatched` (and so for
+        test); there `dev` and `test` mean the matched ones.
+
+    Returns:
+      The examples, without labels for a test file; ids are the split and the row's number from 0.
+
+    Raises:
+      UserError: an unknown task or split, a missing or empty file, text that is not UTF-8, a missing column, an
+        unknown label: with the file, the line and the reason, all bad rows together.
+    """
+    glue = glue_task(name)
+    split = {"dev": glue.dev_splits[0], "test": glue.test_splits[0]}.get(split, split)
+    if split not in glue.splits:
+        raise UserError(f"no split {split!r} of {name}; its splits are {', '.join(glue.splits)}")
+    path = _find(glue, Path(folder), f"{split}.tsv")
+    labelled = split not in glue.test_splits
+    rows = tsv_rows(read_utf8(path))
+    if glue.headless_columns and labelled:
+        columns = list(glue.headless_columns)
+    else:
+        columns = rows.pop(0)[1]
+    places = _column_places(glue, path, columns, labelled)
+    if not rows:
+        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+
+    problems = RowProblems(path)
+    broken: list[int] = []
+    texts, pairs, labels, ids = [], [], [], []
+    for number, (line, cells) in enumerate(rows):
+        if len(cells) < len(columns):
+            broken.append(line)
+            continue
+        if len(cells) > len(columns):
+            problems.add(line, f"the row must have {len(columns)} columns; received {len(cells)}")
+            continue
+        if labelled:
+            try:
+                labels.append(_label(glue, cells[places["label"]].strip()))
+            except ValueError as error:
+                problems.add(line, str(error))
+                continue
+        texts.append(cells[places["text"]])
+        if glue.pair_column:
+            pairs.append(cells[places["pair"]])
+        ids.append(f"{split}-{number}")
+    if len(broken) > glue.broken_rows:
+        for line in broken:
+            problems.add(line, f"the row must have {len(columns)} columns, separated by tabs; it has fewer")
+    problems.raise_if_any()
+    if broken:
+        say(f"{path}: skipped {len(broken)} rows with missing columns, as GLUE's other readers do (line {broken[0]}…)")
+    dtype = np.float32 if glue.task.kind == "regression" else np.int32
+    return Examples(
+        texts=texts,
+        pairs=pairs if glue.pair_column else None,
+        labels=np.asarray(labels, dtype) if labelled else None,
+        ids=ids,
+        source=str(path),
+    )
+
+
+def _find(glue: GlueTask, folder: Path, file_name: str) -> Path:
+    candidates = [folder / glue.folder / file_name, folder / file_name]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise UserError(
+        f"{folder}: {glue.task.name} needs the file {glue.folder}/{file_name} or {file_name}; found neither; "
+        "give the GLUE folder or the task's own"
+    )
+
+
+def _column_places(glue: GlueTask, path: Path, columns: list[str], labelled: bool) -> dict[str, int]:
+    wanted = {"text": glue.text_column}
+    if glue.pair_column:
+        wanted["pair"] = glue.pair_column
+    if labelled:
+        wanted["label"] = glue.label_column
+    missing = [column for column in wanted.values() if column not in columns]
+    if missing:
+        raise UserError(
+            f"{path}: line 1: the header must name the columns {', '.join(wanted.values())} of {glue.task.name}; "
+            f"missing: {', '.join(missing)}; received {', '.join(columns)[:200]}"
+        )
+    return {part: columns.index(column) for part, column in wanted.items()}
+
+
+def _label(glue: GlueTask, text: str) -> float:
+    if glue.task.kind == "regression":
+        return parse_score(text)
+    label = glue.label_texts.get(text) if glue.label_texts else text
+    if label not in glue.task.labels:
+        accepted = glue.label_texts or glue.task.labels
+        raise ValueError(f"the label must be one of {', '.join(accepted)}; received {text!r}")
+    return glue.task.labels.index(label)

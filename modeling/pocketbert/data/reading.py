@@ -1,0 +1,89 @@
+"""Reading text files so that what is wrong with one is said with its file, line and reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pocketbert.errors import UserError
+
+PROBLEMS_SHOWN = 5
+
+
+def read_utf8(path: str | os.PathLike[str]) -> str:
+    """The text of a UTF-8 file, without a byte-order mark.
+
+    Raises:
+      UserError: there is no such file, it is empty, or a line is not UTF-8.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file; check the path") from error
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
+    if not content.strip():
+        raise UserError(f"{path}: the file is empty; it must hold at least one row")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # With a byte-order mark the codec counts from behind it.
+        start = error.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
+        line = content.count(b"\n", 0, start) + 1
+        raise UserError(
+            f"{path}: line {line}: the text must be UTF-8; received byte 0x{content[start]:02x}; save the file as UTF-8"
+        ) from error
+
+
+def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
+    """Splits tab-separated text whose quotes are ordinary characters.
+
+    Only a newline ends a row: `str.splitlines` would also cut at U+0085, U+2028 and others that sentences contain.
+
+    Args:
+      text: a file's text.
+
+    Returns:
+      (line number from 1, cells) of each line that is not empty.
+    """
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
+
+
+class RowProblems:
+    """Collects what is wrong with a file's rows, to report them together."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._found: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, line: int, reason: str) -> None:
+        """Notes that the row that begins at `line` (from 1) is wrong."""
+        self._found.append(f"line {line}: {reason}")
+
+    def raise_if_any(self) -> None:
+        """Raises a `UserError` with the first problems and the number of the others."""
+        if self._found:
+            shown = self._found[:PROBLEMS_SHOWN]
+            if len(self._found) > PROBLEMS_SHOWN:
+                shown.append(f"and {len(self._found) - PROBLEMS_SHOWN} more rows")
+            raise UserError(f"{self._path}: " + "; ".join(shown))
+
+
+def parse_score(text: str) -> float:
+    """A regression label.
+
+    Raises:
+      ValueError: `text` is not a finite decimal number; the message says so.
+    """
+    try:
+        score = float(text)
+    except ValueError:
+        score = float("nan")
+    if not -3.0e38 < score < 3.0e38:
+        raise ValueError(f"the score must be a finite number; received {text!r}")
+    return score

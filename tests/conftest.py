@@ -1,0 +1,91 @@
+"""What all tests share: where the real data is, and that nobody fails to notice when it is not used.
+
+Tests marked `data` read ../shared (beside the checkout) or real weights from the package index. Without them they
+are skipped, and the terminal summary says so; with CI=true they fail. With CI=true the session also fails when the
+data is there, such tests were selected and yet none ran.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+_CI = os.environ.get("CI", "").lower() == "true"
+# Node ids of tests marked `data`, on the process that prints the summary.
+_selected: set[str] = set()
+_ran: set[str] = set()
+
+
+def _unavailable(reason: str) -> None:
+    if _CI:
+        pytest.fail(f"CI=true and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("data") and not SHARED.is_dir():
+        _unavailable("the real data is not there: ../shared, beside the checkout")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "data" in report.keywords:
+        _selected.add(report.nodeid)
+        if report.when == "call" and not report.skipped:
+            _ran.add(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    not_run = len(_selected - _ran)
+    if not_run:
+        terminalreporter.section("REAL DATA", red=True, bold=True)
+        terminalreporter.line(
+            f"{not_run} of {len(_selected)} tests marked `data` did not run "
+            f"(../shared is {'there' if SHARED.is_dir() else 'ABSENT'}); CI=true makes this an error.",
+            red=True,
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _CI and SHARED.is_dir() and _selected and not _ran:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and reference outputs; for tests marked `data`."""
+    if not SHARED.is_dir():
+        _unavailable("the real data is not there: ../shared, beside the checkout")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def goldens(shared: Path) -> Path:
+    """Outputs of the peers' own code."""
+    return shared / "goldens"
+
+
+@pytest.fixture(scope="session")
+def minilm_directory() -> Iterator[Path]:
+    """The model directory of all-MiniLM-L6-v2, from its pinned wheel; for tests marked `data`."""
+    from pocketbert.data import assets
+    from pocketbert.errors import UserError
+
+    try:
+        folder = assets.minilm()
+    except UserError as error:
+        _unavailable(str(error))
+    yield folder
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """Small written files."""
+    return ROOT / "tests" / "fixtures"
