@@ -58,6 +58,8 @@ class EncoderConfig:
       activation: `gelu` is the exact one (erf), `gelu_tanh` its approximation, or `relu`.
       norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity`, which only an export's lowering makes.
       norm_epsilon: added to the variance in `layer_norm`.
+      embedding_norm_epsilon: the same, in the embedding's norm. Equal to `norm_epsilon` but for MobileBERT with
+        `layer_norm` as transformers' PyTorch class computes it, which leaves torch's default of 1e-5 there.
       embedding_size: width of the word table.
       embedding_projection: the linear map from `embedding_size` to `hidden_size`. `word`: applied to the
         word vectors alone, positions and segments being `hidden_size` wide. `output`: applied last, after
@@ -86,6 +88,7 @@ class EncoderConfig:
     activation: Activation
     norm: Norm
     norm_epsilon: float
+    embedding_norm_epsilon: float
     embedding_size: int
     embedding_projection: EmbeddingProjection
     trigram: bool
@@ -103,7 +106,8 @@ class EncoderConfig:
         problems = []
         positive = (
             "vocab_size hidden_size num_layers num_attention_heads head_size intermediate_size "
-            "num_feed_forwards embedding_size max_positions type_vocab_size norm_epsilon initializer_range"
+            "num_feed_forwards embedding_size max_positions type_vocab_size norm_epsilon embedding_norm_epsilon "
+            "initializer_range"
         )
         for name in positive.split():
             if getattr(self, name) <= 0:
@@ -128,9 +132,7 @@ class EncoderConfig:
                 "embedding_projection='word' or 'output'"
             )
         if self.trigram and self.embedding_projection != "word":
-            problems.append(
-                f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}"
-            )
+            problems.append(f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}")
         raise_if_any(problems, "EncoderConfig")
 
     @property

@@ -54,6 +54,7 @@ def _bert(hidden_size: int, num_layers: int, num_attention_heads: int, intermedi
         activation="gelu",
         norm="layer_norm",
         norm_epsilon=1e-12,
+        embedding_norm_epsilon=1e-12,
         embedding_size=hidden_size,
         embedding_projection="none",
         trigram=False,
@@ -81,6 +82,7 @@ _MOBILEBERT = EncoderConfig(
     activation="relu",
     norm="no_norm",
     norm_epsilon=1e-12,
+    embedding_norm_epsilon=1e-12,
     embedding_size=128,
     embedding_projection="word",
     trigram=True,
@@ -109,6 +111,7 @@ PRESETS: dict[str, Preset] = {
             model_type="roberta",
             vocab_size=50265,
             norm_epsilon=1e-5,
+            embedding_norm_epsilon=1e-5,
             position_offset=2,
             type_vocab_size=1,
             pad_token_id=1,
@@ -128,7 +131,7 @@ PRESETS: dict[str, Preset] = {
             hidden_dropout=0.1,
         ),
         source="MobileBERT (Sun et al. 2020), table 1, the teacher",
-        parameters=0,
+        parameters=294_467_840,
     ),
     "mobilebert": Preset(
         config=_MOBILEBERT, source="MobileBERT as released (google/mobilebert-uncased)", parameters=24_581_888
@@ -142,9 +145,7 @@ PRESETS: dict[str, Preset] = {
         parameters=25_359_104,
     ),
     "mobilebert_tiny": Preset(
-        config=_MOBILEBERT.replace(
-            num_feed_forwards=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")
-        ),
+        config=_MOBILEBERT.replace(num_feed_forwards=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")),
         source="MobileBERT-TINY as released (uncased_L-24_H-128_B-512_A-4_F-2_OPT)",
         parameters=15_485_696,
     ),

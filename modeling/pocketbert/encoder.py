@@ -1,0 +1,161 @@
+"""The one encoder: a family is a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.errors import UserError
+from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
+from pocketbert.layers.block import Block
+from pocketbert.layers.embeddings import Embeddings
+from pocketbert.layers.linear import Linear
+from pocketbert.layers.paths import initialize_weights
+
+# Names alone ask for all layers; with a mapping, layers count from 1, and 0 is the embedding output.
+FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
+Inputs = Mapping[str, tf.Tensor]
+
+INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
+
+
+class Encoder(tf_keras.Model):
+    """BERT, RoBERTa, IB-BERT or MobileBERT, as the configuration says.
+
+    Shapes: B batch, S length, H hidden_size, N heads, A all heads' width.
+    Inputs are int32 [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token) and
+    `input_type_ids`; the last two may be left out, which means no padding and one segment.
+
+    Args:
+      config: the architecture.
+      graph: how the graph is laid out; only export changes it.
+      seed: of the fresh weights.
+    """
+
+    def __init__(self, config: EncoderConfig, graph: GraphForm = GraphForm(), seed: int = 0) -> None:  # noqa: B008
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers_ = [
+            Block(
+                config,
+                fused=graph.fused_projections,
+                first_token_only=graph.first_token_only and index == config.num_layers - 1,
+            )
+            for index in range(config.num_layers)
+        ]
+        if config.pooler == "tanh":
+            self.pooler = Linear(config.hidden_size, config.hidden_size)
+        initialize_weights(self, config.initializer_range, seed)
+        # As with torch's padding_idx: the padding row starts at zero.
+        self.embeddings.word.table[config.pad_token_id].assign(tf.zeros([config.embedding_size]))
+
+    def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
+        """Encodes a batch.
+
+        Args:
+          inputs: int32 [B, S] by name.
+          training: whether dropout is active.
+        Returns:
+          `sequence_output` [B, S, H] ([B, 1, H] in the first-token form) and, unless the pooler is `none`,
+          `pooled_output` [B, H].
+        """
+        top = self.config.num_layers
+        sequence_output = self.features(inputs, {"hidden_states": (top,)}, training=training)["hidden_states"][0]
+        return self.pooled(sequence_output)
+
+    def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The encoder's outputs from the last feature map [B, S, H]."""
+        outputs = {"sequence_output": sequence_output}
+        if self.config.pooler == "first_token":
+            outputs["pooled_output"] = sequence_output[:, 0]
+        elif self.config.pooler == "tanh":
+            outputs["pooled_output"] = tf.tanh(self.pooler(sequence_output[:, 0]))
+        return outputs
+
+    def features(
+        self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
+    ) -> dict[str, list[tf.Tensor]]:
+        """Computes what is asked for, and no layer above it.
+
+        Args:
+          inputs: int32 [B, S] by name.
+          request: names, for all layers; or name → layers, counted from 1. `hidden_states` has layer 0 too, the
+            embedding output.
+          training: whether dropout is active.
+        Returns:
+          Name → one tensor a layer, in the order asked for: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
+          products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`,
+          `keys`, `values` [B, S, A], heads concatenated.
+        Raises:
+          UserError: an unknown name or a layer that the encoder does not have.
+        """
+        wanted = resolve_request(request, self.config.num_layers)
+        inputs = complete_inputs(inputs)
+        x = self.embeddings(inputs, training=training)
+        bias = mask_bias(inputs["input_mask"], x.dtype)
+        found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
+        for layer in range(1, wanted.highest + 1):
+            names = [name for name in ATTENTION_FEATURES if layer in wanted.layers.get(name, ())]
+            x, features = self.layers_[layer - 1](
+                x, bias, wanted=names, attention_only=layer > wanted.highest_hidden, training=training
+            )
+            found[("hidden_states", layer)] = x
+            found.update({(name, layer): value for name, value in features.items()})
+        return {name: [found[(name, layer)] for layer in layers] for name, layers in wanted.layers.items()}
+
+
+@dataclass(frozen=True)
+class ResolvedRequest:
+    """A `FeatureRequest` spelled out.
+
+    Attributes:
+      layers: name → layers.
+      highest: the highest layer that anything is asked of.
+      highest_hidden: the highest layer whose feature map is asked for, or needed by a higher layer.
+    """
+
+    layers: dict[str, tuple[int, ...]]
+    highest: int
+    highest_hidden: int
+
+
+def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest:
+    """Checks a request against an encoder's depth and fills in the layers.
+
+    Raises:
+      UserError: lists every unknown name and layer.
+    """
+    problems = []
+    layers: dict[str, tuple[int, ...]] = {}
+    for name in request:
+        if name not in ENCODER_FEATURES:
+            problems.append(f"unknown feature {name!r}, there are {', '.join(ENCODER_FEATURES)}")
+            continue
+        lowest = 0 if name == "hidden_states" else 1
+        asked = tuple(request[name]) if isinstance(request, Mapping) else tuple(range(lowest, num_layers + 1))
+        outside = [layer for layer in asked if not lowest <= layer <= num_layers]
+        if outside:
+            problems.append(f"{name} has layers {lowest} to {num_layers}, received {outside}")
+        layers[name] = asked
+    if problems:
+        raise UserError("features: " + "; ".join(problems))
+    highest_hidden = max(layers.get("hidden_states", ()), default=0)
+    highest = max((layer for asked in layers.values() for layer in asked), default=0)
+    return ResolvedRequest(layers, highest, max(highest_hidden, highest - 1))
+
+
+def complete_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
+    """Fills in a mask of ones and segments of zeros where the caller gave none."""
+    if "input_word_ids" not in inputs:
+        raise UserError(f"inputs need input_word_ids; received {sorted(inputs)}")
+    complete = dict(inputs)
+    ids = complete["input_word_ids"]
+    complete.setdefault("input_mask", tf.ones_like(ids))
+    complete.setdefault("input_type_ids", tf.zeros_like(ids))
+    return complete

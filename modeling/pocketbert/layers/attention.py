@@ -1,0 +1,91 @@
+"""Self-attention that shows its logits, which Keras' own layer does not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig
+from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.linear import Linear
+from pocketbert.layers.norm import make_norm
+
+# Added to the logits of padding. NoNorm does not bound the logits (thousands were seen), so -1e4 would leak.
+MASK_BIAS = -1e9
+
+ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", "values")
+
+
+class Attention(tf_keras.layers.Layer):
+    """Multi-head scaled dot-product attention (Vaswani et al. 2017), output map, residual and norm.
+
+    The projections are applied by the caller (`Block`), which knows what each is made from and which of
+    them share an input.
+
+    Shapes: B batch, S keys, T queries (S, or 1), N heads, A all heads' width.
+
+    Args:
+      config: the encoder's architecture.
+      query_size: width of what queries and keys are made from.
+      value_size: width of what values are made from.
+    """
+
+    def __init__(self, config: EncoderConfig, query_size: int, value_size: int) -> None:
+        super().__init__()
+        self.query = Linear(query_size, config.attention_size)
+        self.key = Linear(query_size, config.attention_size)
+        self.value = Linear(value_size, config.attention_size)
+        self.output_map = Linear(config.attention_size, config.block_size)
+        self.norm = make_norm(config.norm, config.block_size, config.norm_epsilon)
+        self.probs_dropout = Dropout(config.attention_dropout)
+        # Inside a bottleneck the authors apply no dropout to sub-layers.
+        self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
+        self._config = config
+
+    def attend(
+        self,
+        queries: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        mask_bias: tf.Tensor,
+        wanted: Collection[str],
+        training: bool | None,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Mixes values by the similarity of queries and keys.
+
+        Args:
+          queries: [B, T, A].
+          keys: [B, S, A].
+          values: [B, S, A].
+          mask_bias: [B, 1, 1, S], 0 at tokens and about `MASK_BIAS` at padding.
+          wanted: names out of `ATTENTION_FEATURES` to return.
+          training: whether dropout is active.
+        Returns:
+          The context [B, T, A], and the wanted features: logits (scaled, before the mask) and probabilities
+          (before dropout) [B, N, T, S]; queries, keys, values as given.
+        """
+        heads = [self._split_heads(x) for x in (queries * self._config.head_size**-0.5, keys, values)]
+        logits = tf.matmul(heads[0], heads[1], transpose_b=True)
+        probs = tf.cast(tf.nn.softmax(tf.cast(logits + mask_bias, tf.float32)), logits.dtype)
+        available = dict(zip(ATTENTION_FEATURES, (logits, probs, queries, keys, values), strict=True))
+        context = tf.matmul(self.probs_dropout(probs, training=training), heads[2])
+        context = tf.transpose(context, [0, 2, 1, 3])
+        context = tf.reshape(context, tf.concat([tf.shape(queries)[:2], [self._config.attention_size]], axis=0))
+        return context, {name: available[name] for name in wanted}
+
+    def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps the context [B, T, A] and adds it to `residual` [B, T, block_size], normalized."""
+        return self.norm(self.output_dropout(self.output_map(context), training=training) + residual)
+
+    def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
+        """[B, S, A] → [B, N, S, A/N]."""
+        shape = tf.shape(x)
+        x = tf.reshape(x, [shape[0], shape[1], self._config.num_attention_heads, self._config.head_size])
+        return tf.transpose(x, [0, 2, 1, 3])
+
+
+def mask_bias(mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """What to add to attention logits: int32 [B, S] with 1 = token → [B, 1, 1, S]."""
+    return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(MASK_BIAS, dtype.min), dtype)

@@ -1,0 +1,97 @@
+"""One layer of an encoder: attention, feed-forward networks, and a bottleneck around them if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig
+from pocketbert.layers.attention import Attention
+from pocketbert.layers.bottleneck import Bottleneck
+from pocketbert.layers.feed_forward import FeedForward
+from pocketbert.layers.linear import project
+
+
+class Block(tf_keras.layers.Layer):
+    """A layer as BERT has it, or MobileBERT's with a bottleneck and stacked feed-forward networks.
+
+    Shapes: B batch, S length, T output length (S, or 1), H hidden_size, A all heads' width.
+
+    Args:
+      config: the encoder's architecture.
+      fused: whether linear maps of one input are one matrix product.
+      first_token_only: whether the output is computed for the first token alone (T = 1).
+    """
+
+    def __init__(self, config: EncoderConfig, *, fused: bool, first_token_only: bool) -> None:
+        super().__init__()
+        source = config.bottleneck.query_key if config.bottleneck else "raw"
+        query_size = config.hidden_size if source == "raw" else config.block_size
+        value_size = config.block_size if source == "bottleneck" else config.hidden_size
+        if config.bottleneck:
+            self.bottleneck = Bottleneck(config)
+        self.attention = Attention(config, query_size, value_size)
+        self.feed_forwards = [FeedForward(config) for _ in range(config.num_feed_forwards)]
+        self._config = config
+        self._fused = fused
+        self._first_token_only = first_token_only
+
+    def call(
+        self,
+        x: tf.Tensor,
+        mask_bias: tf.Tensor,
+        wanted: Collection[str] = (),
+        attention_only: bool = False,
+        training: bool | None = None,
+    ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
+        """Runs the layer.
+
+        Args:
+          x: feature map [B, S, H].
+          mask_bias: [B, 1, 1, S], added to the attention logits.
+          wanted: attention features to return (`ATTENTION_FEATURES`).
+          attention_only: stop once these are known; nobody reads the output.
+          training: whether dropout is active.
+        Returns:
+          The feature map [B, T, H], or None with `attention_only`; and the wanted features.
+        """
+        residual, queries, keys, values = self._projections(x)
+        context, features = self.attention.attend(queries, keys, values, mask_bias, wanted, training)
+        if attention_only:
+            return None, features
+        inner = self.attention(context, residual, training=training)
+        for feed_forward in self.feed_forwards:
+            inner = feed_forward(inner, training=training)
+        if self._config.bottleneck:
+            inner = self.bottleneck(inner, self._read(x), training=training)
+        return inner, features
+
+    def _read(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows that the output is computed for."""
+        return x[:, :1] if self._first_token_only else x
+
+    def _projections(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Residual [B, T, block_size], queries [B, T, A], keys and values [B, S, A]."""
+        attention, fused, rows = self.attention, self._fused, self._read(x)
+        if self._config.bottleneck is None:
+            q, k, v = project([(rows, attention.query), (x, attention.key), (x, attention.value)], fused=fused)
+            return rows, q, k, v
+        bottleneck = self.bottleneck
+        source = self._config.bottleneck.query_key
+        if source == "raw":
+            pairs = [(rows, bottleneck.input_map), (rows, attention.query), (x, attention.key), (x, attention.value)]
+            inner, q, k, v = project(pairs, fused=fused)
+            return bottleneck.input_norm(inner), q, k, v
+        if source == "shared":
+            pairs = [(rows, bottleneck.input_map), (x, bottleneck.query_key), (x, attention.value)]
+            inner, shared, v = project(pairs, fused=fused)
+            shared = bottleneck.query_key_norm(shared)
+            q, k = project([(self._read(shared), attention.query), (shared, attention.key)], fused=fused)
+            return bottleneck.input_norm(inner), q, k, v
+        inner = bottleneck.input_norm(bottleneck.input_map(x))
+        inner_rows = self._read(inner)
+        pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
+        q, k, v = project(pairs, fused=fused)
+        return inner_rows, q, k, v

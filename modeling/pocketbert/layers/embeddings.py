@@ -1,0 +1,85 @@
+"""Ids to vectors: words, positions and segments."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig
+from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.linear import Linear
+from pocketbert.layers.norm import make_norm
+
+
+class Table(tf_keras.layers.Layer):
+    """Rows of weights, looked up by index.
+
+    Args:
+      rows: number of rows.
+      width: features of a row.
+    """
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.table = self.add_weight("table", [rows, width], initializer="zeros")
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Maps int32 [...] to [..., width]."""
+        return tf.gather(self.table, ids)
+
+
+class Embeddings(tf_keras.layers.Layer):
+    """The sum of word, position and segment vectors, normalized.
+
+    MobileBERT (section 3.4) joins each word vector with its neighbours' before a linear map. What stands
+    after the last token counts as `pad_token_id` whatever the batch is filled with, so that the content of
+    padding changes nothing; its row starts at zero and gets no gradient, so that (but for imported
+    weights whose padding row is not zero) the length of padding changes nothing either. Without padding
+    the neighbour is zero, as in the authors' code.
+
+    RoBERTa: positions count from `position_offset` for right-padded input. With one segment row
+    (`type_vocab_size` 1), segment ids are not read.
+
+    Args:
+      config: the encoder's architecture.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        projected_first = config.embedding_projection == "word"
+        width = config.hidden_size if projected_first else config.embedding_size
+        self.word = Table(config.vocab_size, config.embedding_size)
+        self.position = Table(config.num_position_rows, width)
+        self.token_type = Table(config.type_vocab_size, width)
+        if config.embedding_projection != "none":
+            inputs = config.embedding_size * (3 if config.trigram else 1)
+            self.projection = Linear(inputs, config.hidden_size)
+        self.norm = make_norm(config.norm, width, config.embedding_norm_epsilon)
+        self.dropout = Dropout(config.hidden_dropout)
+        self._config = config
+
+    def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """Maps ids, mask and segments, int32 [B, S], to [B, S, hidden_size]."""
+        config = self._config
+        ids = inputs["input_word_ids"]
+        x = self._trigrams(ids, inputs["input_mask"]) if config.trigram else self.word(ids)
+        if config.embedding_projection == "word":
+            x = self.projection(x)
+        first = config.position_offset
+        x += self.position.table[first : first + tf.shape(ids)[1]]
+        x += self.token_type.table[0] if config.type_vocab_size == 1 else self.token_type(inputs["input_type_ids"])
+        x = self.dropout(self.norm(x), training=training)
+        return self.projection(x) if config.embedding_projection == "output" else x
+
+    def _trigrams(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Joins next, current and previous word vectors: [B, S] → [B, S, 3·embedding_size]."""
+        ids = ids * mask
+        if self._config.pad_token_id:
+            ids += self._config.pad_token_id * (1 - mask)
+        x = self.word(ids)
+        is_token = tf.cast(mask, x.dtype)[:, :, None]
+        # The value of x, with a gradient at tokens only.
+        x = is_token * x + tf.stop_gradient((1 - is_token) * x)
+        following = tf.pad(x[:, 1:], [[0, 0], [0, 1], [0, 0]])
+        previous = tf.pad(x[:, :-1], [[0, 0], [1, 0], [0, 0]])
+        return tf.concat([following, x, previous], axis=-1)

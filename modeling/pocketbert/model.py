@@ -1,0 +1,266 @@
+"""A model: encoder, heads and tokenizer in one, built, loaded and saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig
+from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.layers.dropout import dropout_generators
+from pocketbert.layers.paths import initialize_weights, weights_by_path
+from pocketbert.presets import preset
+from pocketbert.tasks.classification import ClassificationHead
+from pocketbert.tasks.masked_lm import MaskedLMHead, NextSentenceHead
+from pocketbert.tasks.regression import RegressionHead
+from pocketbert.tasks.span import SpanHead
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+_HEADS = {
+    "classification": ClassificationHead,
+    "regression": RegressionHead,
+    "masked_lm": MaskedLMHead,
+    "next_sentence": NextSentenceHead,
+    "span": SpanHead,
+}
+_NEED_POOLED_OUTPUT = ("next_sentence",)
+
+
+class Model(tf_keras.Model):
+    """An encoder with the heads of its tasks.
+
+    Calling it gives the encoder's outputs if it has no task, else the logits by name: `logits` [B, labels]
+    for classification and [B] for regression, `start_logits` and `end_logits` [B, S] for spans,
+    `prediction_logits` [B, S, V] for masked words ([B, P, V] with an input `masked_lm_positions` [B, P]),
+    `seq_relationship_logits` [B, 2] for next sentence; all float32.
+
+    It trains with Keras' own `compile` and `fit`, on dict outputs or, with one output, plain labels. Without
+    a `loss`, `compile` takes the tasks' own.
+
+    Args:
+      config: the encoder's architecture.
+      tasks: at most one of a kind; empty for a bare encoder.
+      tokenizer: what turns text into the inputs; saved with the model.
+      graph: how the encoder's graph is laid out; only export changes it.
+      seed: of fresh weights and of dropout.
+    Raises:
+      UserError: tasks that the encoder cannot carry.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        tasks: Sequence[TaskConfig] = (),
+        tokenizer: WordPieceTokenizer | None = None,
+        graph: GraphForm = GraphForm(),  # noqa: B008
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_tasks(config, tasks)
+        self.config = config
+        self.tasks = tuple(tasks)
+        self.tokenizer = tokenizer
+        self.encoder = Encoder(config, graph, seed)
+        self.heads = {task.kind: _HEADS[task.kind](config, task) for task in tasks}
+        for head in self.heads.values():
+            initialize_weights(head, config.initializer_range, seed)
+        self.reset_dropout(seed)
+
+    @property
+    def task(self) -> TaskConfig | None:
+        """The first task; None for a bare encoder."""
+        return self.tasks[0] if self.tasks else None
+
+    def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
+        """Runs encoder and heads; see the class for inputs and outputs."""
+        inputs = complete_inputs(inputs)
+        encoded = self.encoder(inputs, training=training)
+        return self._head_outputs(encoded, inputs, training) if self.heads else encoded
+
+    def features(
+        self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
+    ) -> dict[str, list[tf.Tensor]]:
+        """Computes the encoder's features as `Encoder.features` does, and the heads' `logits` if asked for.
+
+        Args:
+          inputs: int32 [B, S] by name.
+          request: as for `Encoder.features`; `logits` counts no layers.
+          training: whether dropout is active.
+        Returns:
+          Name → list of tensors; `logits` lists every output of every head, in the order that calling the
+          model gives them.
+        """
+        if "logits" not in request:
+            return self.encoder.features(inputs, request, training=training)
+        if not self.heads:
+            raise UserError("features: only a model with a task has logits; this one is a bare encoder")
+        inputs = complete_inputs(inputs)
+        top = self.config.num_layers
+        names = {name: None if not isinstance(request, Mapping) else tuple(request[name]) for name in request}
+        del names["logits"]
+        asked = {name: layers or _all_layers(name, top) for name, layers in names.items()}
+        # The heads read the last feature map, whether or not it was asked for.
+        hidden = asked.get("hidden_states", ())
+        computed = {**asked, "hidden_states": (*hidden, top)}
+        features = self.encoder.features(inputs, computed, training=training)
+        encoded = self.encoder.pooled(features["hidden_states"].pop())
+        logits = list(self._head_outputs(encoded, inputs, training).values())
+        return {name: logits if name == "logits" else features[name] for name in request}
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Keras' `compile`; without a `loss`, the tasks' own losses are taken."""
+        if not arguments[1:] and options.get("loss") is None and self.heads:
+            options["loss"] = {
+                name: loss for head in self.heads.values() for name, loss in head.losses_by_output().items()
+            }
+        super().compile(*arguments, **options)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+    ) -> tf.Tensor:
+        """Keras' hook: lets a model with one output take plain labels."""
+        return super().compute_loss(x, _by_output(y, y_pred), y_pred, _by_output(sample_weight, y_pred))
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
+        """Keras' hook: lets a model with one output take plain labels."""
+        return super().compute_metrics(x, _by_output(y, y_pred), y_pred, _by_output(sample_weight, y_pred))
+
+    def weights_by_path(self) -> dict[str, tf.Variable]:
+        """Every weight by its attribute path, for example `encoder.layers.0.attention.query.kernel`."""
+        parts = {"encoder": self.encoder, **{f"heads.{kind}": head for kind, head in self.heads.items()}}
+        return {
+            f"{prefix}.{path}": variable
+            for prefix, part in parts.items()
+            for path, variable in weights_by_path(part).items()
+        }
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Every weight by its name in the model directory: the key for checkpoints, filters and multipliers."""
+        specs = tensor_specs(self.config, self.tasks)
+        return {specs[path].name: variable for path, variable in self.weights_by_path().items()}
+
+    def dropout_generators(self) -> list[tf.random.Generator]:
+        """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
+        return dropout_generators(self)
+
+    def reset_dropout(self, seed: int) -> None:
+        """Sets every dropout's random state from one seed, each to a different one."""
+        for index, generator in enumerate(self.dropout_generators()):
+            generator.reset_from_key_counter(key=seed, counter=[index, 0])
+
+    def save_pretrained(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Writes a model directory in Hugging Face's layout, complete or not at all.
+
+        Args:
+          path: the folder to make.
+          overwrite: replace an existing one.
+        Raises:
+          UserError: `path` exists, or the form of the graph is one that only export uses.
+        """
+        tokenizer = self.tokenizer
+        write_directory(
+            path,
+            self.config,
+            self.tasks,
+            {name: variable.numpy() for name, variable in self.weights_by_path().items()},
+            vocab_path=tokenizer.vocab_path if tokenizer else None,
+            lowercase=tokenizer.lowercase if tokenizer else None,
+            overwrite=overwrite,
+        )
+
+    def _head_outputs(
+        self, encoded: dict[str, tf.Tensor], inputs: Inputs, training: bool | None
+    ) -> dict[str, tf.Tensor]:
+        readable = {**encoded, "word_table": self.encoder.embeddings.word.table}
+        if "masked_lm_positions" in inputs:
+            readable["masked_lm_positions"] = inputs["masked_lm_positions"]
+        outputs: dict[str, tf.Tensor] = {}
+        for head in self.heads.values():
+            outputs.update(head.outputs(readable, training))
+        return outputs
+
+
+def build(
+    name_or_config: str | EncoderConfig,
+    tasks: Sequence[TaskConfig] = (),
+    tokenizer: WordPieceTokenizer | None = None,
+    seed: int = 0,
+) -> Model:
+    """A model with random weights.
+
+    Args:
+      name_or_config: a preset's name or an architecture.
+      tasks: heads to put on it.
+      tokenizer: a tokenizer to keep with it.
+      seed: the same seed gives the same weights.
+    Raises:
+      UserError: no such preset, or tasks that the encoder cannot carry.
+    """
+    config = preset(name_or_config).config if isinstance(name_or_config, str) else name_or_config
+    return _called_once(Model(config, tasks, tokenizer, seed=seed))
+
+
+def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
+    """Loads a model directory, ours or Hugging Face's.
+
+    Args:
+      path: the folder.
+      task: put a fresh head for this task on the encoder, in place of the heads in the directory.
+      seed: of the fresh head and of dropout.
+    Raises:
+      UserError: lists everything that is wrong with the directory.
+    """
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    directory = read_directory(path, headless=task is not None)
+    tasks = (task,) if task else directory.tasks
+    tokenizer = None
+    if directory.vocab_path is not None:
+        tokenizer = WordPieceTokenizer(directory.vocab_path, lowercase=directory.lowercase is not False)
+    model = Model(directory.config, tasks, tokenizer, seed=seed)
+    for name, variable in model.weights_by_path().items():
+        if task is None or name.startswith("encoder."):
+            variable.assign(directory.tensors[name])
+    return _called_once(model)
+
+
+def _called_once(model: Model) -> Model:
+    ids = tf.zeros([1, min(3, model.config.max_positions)], tf.int32)
+    model({name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")})
+    return model
+
+
+def _all_layers(name: str, num_layers: int) -> tuple[int, ...]:
+    return tuple(range(0 if name == "hidden_states" else 1, num_layers + 1))
+
+
+def _by_output(labels: Any, predictions: Any) -> Any:
+    if labels is None or isinstance(labels, Mapping) or not isinstance(predictions, Mapping):
+        return labels
+    if len(predictions) != 1:
+        raise UserError(f"labels must be a dict by output name; this model gives {', '.join(predictions)}")
+    return {next(iter(predictions)): labels}
+
+
+def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
+    problems = []
+    kinds = [task.kind for task in tasks]
+    if len(set(kinds)) != len(kinds):
+        problems.append(f"at most one task of a kind; received {', '.join(kinds)}")
+    if config.pooler == "none":
+        problems += [f"{kind} needs a pooler; received pooler='none'" for kind in kinds if kind in _NEED_POOLED_OUTPUT]
+    raise_if_any(problems, "tasks")
