@@ -1,0 +1,71 @@
+# The same targets for people and for .ci/run. `make help` lists them.
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+# Two workers with one TensorFlow thread each keep two cores busy; more would wait for one another.
+TEST_WORKERS ?= 2
+PYTEST_FLAGS ?=
+
+BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+INSTALLED := $(VENV)/.installed
+SOURCES := modeling export benchmarks
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test lint fmt bench docs lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
+	sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## from nothing to a report on a real network, in about ten minutes
+	$(BIN)/pocketbert quickstart --output runs/quickstart
+
+venv: $(INSTALLED) ## install the pinned packages and this one into .venv
+
+$(LOCKED): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+	  echo "PocketBERT needs Python 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." \
+	       "Say where it is: make $(or $(MAKECMDGOALS),venv) PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --progress-bar off -r requirements.lock
+	@touch $@
+
+$(INSTALLED): $(LOCKED) pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: $(INSTALLED) ## the default test suite, under 10 minutes on 2 cores
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
+
+lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports --no-cache --no-logo
+
+fmt: $(INSTALLED) ## put the code into the one format
+	$(BIN)/ruff check --fix --exit-zero .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## measure against the peers; writes benchmarks/results
+	$(BIN)/python -m pocketbert_bench.suites
+
+docs: $(INSTALLED) ## build the guide and the API pages into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+# An update is only as good as an installation from nothing, so that is what ends it.
+lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fresh environment
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
+	  --python-version 3.11 --extra dev --extra peers pyproject.toml -o requirements.lock
+	rm -rf build/lock-check
+	$(MAKE) --no-print-directory venv VENV=build/lock-check
+	build/lock-check/bin/python -m pip check
+	build/lock-check/bin/pocketbert --help > /dev/null
+	rm -rf build/lock-check
+
+clean: ## remove what the other targets made, the environment too
+	rm -rf $(VENV) build site runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
