@@ -1,0 +1,313 @@
+"""The model directory: config.json, model.safetensors, vocab.txt, as transformers lays them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
+from pocketbert.checkpoints.name_maps import TensorSpec, modern_name, tensor_specs
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import new_directory, write_json
+
+CONFIG_NAME = "config.json"
+WEIGHTS_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+VOCAB_NAME = "vocab.txt"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+
+_NUMPY_TYPES = {"F32", "F16", "BF16", "F64"}
+_NAMES_SHOWN = 12
+
+
+@dataclass
+class ModelDirectory:
+    """What a model directory holds.
+
+    Attributes:
+      config: the encoder's architecture.
+      tasks: the heads that the directory has weights of.
+      tensors: canonical path → float32 array in the model's own orientation ([in, out] for a linear map). The
+        arrays may be views of a mapped file: read them, do not write them.
+      vocab_path: the WordPiece vocabulary, or None.
+      lowercase: whether the tokenizer lower-cases, or None where the directory does not say.
+    """
+
+    config: EncoderConfig
+    tasks: tuple[TaskConfig, ...]
+    tensors: dict[str, np.ndarray]
+    vocab_path: Path | None
+    lowercase: bool | None
+
+
+def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
+    """Reads a model directory, ours or transformers', without torch.
+
+    float16, bfloat16 and float64 weights become float32. Tied copies (`cls.predictions.decoder.weight` and the
+    like) and buffers (`position_ids`) may be present if they hold what they must. Names of old versions
+    (`LayerNorm.gamma`) and of bare encoders (without `bert.` in front) are understood.
+
+    Args:
+      path: the folder.
+      headless: ignore the heads' weights, and what config.json says of them.
+    Raises:
+      UserError: something is wrong; the message lists everything that is.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"a model directory must be a folder; received {path}")
+    problems: list[str] = []
+    content = _read_json(path / CONFIG_NAME, problems, required=True)
+    tokenizer = _read_json(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
+    config: EncoderConfig | None = None
+    tasks: tuple[TaskConfig, ...] = ()
+    tensors: dict[str, np.ndarray] = {}
+    with ExitStack() as stack:
+        stored = _open_weights(path, stack, problems)
+        if content is not None:
+            names = _canonical_names(stored, str(content.get("model_type")))
+            try:
+                config, tasks = read_config(content, names.keys(), headless=headless)
+            except UserError as error:
+                problems.append(str(error))
+            if config and stored:
+                specs = tensor_specs(config, tasks)
+                tensors = _read_tensors(names, specs, headless, problems)
+    vocab_path = path / VOCAB_NAME if (path / VOCAB_NAME).exists() else None
+    if vocab_path and config:
+        problems += _vocabulary_problems(vocab_path, config.vocab_size)
+    lowercase = tokenizer.get("do_lower_case")
+    if lowercase is not None and not isinstance(lowercase, bool):
+        problems.append(f"do_lower_case in {TOKENIZER_CONFIG_NAME} must be true or false; received {lowercase!r}")
+    raise_if_any(problems, str(path))
+    assert config is not None
+    return ModelDirectory(config, () if headless else tasks, tensors, vocab_path, lowercase)
+
+
+def write_directory(
+    path: str | os.PathLike[str],
+    config: EncoderConfig,
+    tasks: Sequence[TaskConfig],
+    tensors_by_path: Mapping[str, np.ndarray],
+    vocab_path: str | os.PathLike[str] | None,
+    lowercase: bool | None,
+    overwrite: bool = False,
+) -> None:
+    """Writes a model directory that transformers can read too, whole or not at all.
+
+    Args:
+      path: the folder to make.
+      config: the encoder's architecture.
+      tasks: the heads.
+      tensors_by_path: canonical path → array, for every weight of encoder and heads, and no other.
+      vocab_path: vocabulary to copy, or None.
+      lowercase: whether the tokenizer lower-cases; None leaves tokenizer_config.json out.
+      overwrite: replace an existing folder.
+    Raises:
+      UserError: weights are missing, superfluous or misshapen, the vocabulary does not match, or `path` exists.
+    """
+    specs = tensor_specs(config, tasks)
+    problems = _difference("weights", set(specs), set(tensors_by_path))
+    for weight in specs.keys() & tensors_by_path.keys():
+        expected, found = specs[weight].canonical_shape, tuple(tensors_by_path[weight].shape)
+        if expected != found:
+            problems.append(f"{weight} must have shape {list(expected)}; received {list(found)}")
+    if vocab_path is not None:
+        problems += _vocabulary_problems(Path(vocab_path), config.vocab_size)
+    raise_if_any(problems, f"cannot write {path}")
+
+    arrays = {}
+    for weight, spec in specs.items():
+        array = np.asarray(tensors_by_path[weight], dtype=np.float32)
+        arrays[spec.name] = np.ascontiguousarray(array.T if spec.transpose else array)
+    with new_directory(path, overwrite=overwrite) as folder:
+        write_json(folder / CONFIG_NAME, write_config(config, tasks))
+        save_file(arrays, folder / WEIGHTS_NAME, metadata={"format": "pt"})
+        (folder / WEIGHTS_NAME).chmod(0o644)
+        if vocab_path is not None:
+            shutil.copyfile(vocab_path, folder / VOCAB_NAME)
+        if lowercase is not None:
+            tokenizer = {
+                "do_lower_case": lowercase,
+                "model_max_length": config.max_positions,
+                "tokenizer_class": "BertTokenizer",
+            }
+            write_json(folder / TOKENIZER_CONFIG_NAME, tokenizer)
+
+
+@dataclass(frozen=True)
+class _StoredTensor:
+    """A tensor in an open file: name, shape and type are known, the values are not read yet."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    file: Any
+
+    def read(self) -> np.ndarray:
+        if self.dtype == "BF16":
+            import ml_dtypes  # noqa: F401  # gives NumPy the type's name
+        return self.file.get_tensor(self.name)
+
+
+def _open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, _StoredTensor]:
+    """The tensors of all weight files by their names, modernized."""
+    files = [path / WEIGHTS_NAME]
+    if not files[0].exists() and (path / INDEX_NAME).exists():
+        index = _read_json(path / INDEX_NAME, problems, required=True) or {}
+        shards = index.get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r}")
+            return {}
+        # A name from the file must not lead out of the folder.
+        files = [path / Path(name).name for name in sorted(set(shards.values()))]
+    elif not files[0].exists():
+        problems.append(_no_weights(path))
+        return {}
+    stored: dict[str, _StoredTensor] = {}
+    for file_path in files:
+        try:
+            file = stack.enter_context(safe_open(file_path, framework="numpy"))
+        except (SafetensorError, OSError) as error:
+            problems.append(f"{file_path.name} must be a whole safetensors file; received {error}; copy it again")
+            continue
+        written_by = (file.metadata() or {}).get("format", "pt")
+        for name in file.keys():
+            piece = file.get_slice(name)
+            stored[modern_name(name)] = _StoredTensor(name, tuple(piece.get_shape()), piece.get_dtype(), file)
+        if written_by not in ("pt", "np") or any(name.endswith(":0") or "/" in name for name in file.keys()):
+            problems.append(
+                f"{file_path.name} must have PyTorch tensor names (metadata format 'pt'); received format "
+                f"{written_by!r}; load it with the library that wrote it and save it for PyTorch "
+                "(in transformers: BertModel.from_pretrained(folder, from_tf=True).save_pretrained(folder))"
+            )
+            return {}
+    return stored
+
+
+def _no_weights(path: Path) -> str:
+    others = sorted(
+        item.name for item in path.glob("*") if item.suffix in (".h5", ".bin", ".msgpack", ".onnx", ".ckpt")
+    )
+    remedy = f"; it has {', '.join(others)}: load and save it with transformers" if others else ""
+    flag = " (from_tf=True for .h5)" if any(name.endswith(".h5") for name in others) else ""
+    return f"the folder must hold {WEIGHTS_NAME}; there is none{remedy}{flag}"
+
+
+def _canonical_names(stored: Mapping[str, _StoredTensor], model_type: str) -> dict[str, _StoredTensor]:
+    """The same tensors, with the family's prefix where a bare encoder was saved without it."""
+    prefix = model_type.removeprefix(OWN_PREFIX)
+    prefix = "roberta" if prefix == "xlm-roberta" else prefix
+    if "embeddings.word_embeddings.weight" not in stored:
+        return dict(stored)
+    parts = ("embeddings.", "encoder.", "pooler.")
+    return {f"{prefix}.{name}" if name.startswith(parts) else name: tensor for name, tensor in stored.items()}
+
+
+def _read_tensors(
+    stored: Mapping[str, _StoredTensor], specs: Mapping[str, TensorSpec], headless: bool, problems: list[str]
+) -> dict[str, np.ndarray]:
+    by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
+    known = {spec.name: spec for spec in by_path.values()}
+    present = dict(stored)
+    aliases = dict(_aliases(present))
+    for alias, original in aliases.items():
+        # Of two tied tensors a file may hold either.
+        if original not in present and original in known:
+            present[original] = present.pop(alias)
+    extra: set[str] = set()
+    for name in present.keys() - known.keys():
+        tied_to = aliases.get(name)
+        if 0 in present[name].shape or (headless and not name.startswith(_encoder_prefix(known))):
+            continue
+        if tied_to is not None:
+            if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
+                problems.append(
+                    f"{name} must equal {tied_to}, which it is tied to; received another; an output table of its own cannot be loaded"
+                )
+        elif not _is_buffer(name, present[name]):
+            extra.add(name)
+    remedy = "; load it headless if they belong to a head that is not needed" if not headless else ""
+    problems += _difference("tensors", set(known), known.keys() & present.keys() | extra, remedy)
+    for name in sorted(known.keys() & present.keys()):
+        tensor, shape = present[name], known[name].shape
+        if tensor.shape != shape:
+            problems.append(f"{name} must have shape {list(shape)}; received {list(tensor.shape)}")
+        if tensor.dtype not in _NUMPY_TYPES:
+            problems.append(f"{name} must be of type {', '.join(sorted(_NUMPY_TYPES))}; received {tensor.dtype}")
+    if problems:
+        return {}
+    tensors = {}
+    for path, spec in by_path.items():
+        array = present[spec.name].read().astype(np.float32, copy=False)
+        tensors[path] = array.T if spec.transpose else array
+    return tensors
+
+
+def _aliases(names: Mapping[str, _StoredTensor]) -> Iterator[tuple[str, str]]:
+    """Names of copies that transformers may write or leave out → the tensor they are tied to."""
+    table = next((name for name in names if name.endswith(".embeddings.word_embeddings.weight")), "")
+    for head in ("cls.predictions", "lm_head"):
+        for alias, original in ((f"{head}.decoder.weight", table), (f"{head}.decoder.bias", f"{head}.bias")):
+            if alias in names:
+                yield alias, original
+
+
+def _is_buffer(name: str, tensor: _StoredTensor) -> bool:
+    """Whether a tensor is one that transformers fills by rule: counting positions, or zero segments."""
+    if name.endswith(".embeddings.position_ids"):
+        return np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
+    return name.endswith(".embeddings.token_type_ids") and not tensor.read().any()
+
+
+def _encoder_prefix(known: Mapping[str, TensorSpec]) -> str:
+    return next(name for name in known if name.endswith("word_embeddings.weight")).split(".")[0] + "."
+
+
+def _difference(what: str, expected: set[str], found: set[str], remedy: str = "") -> list[str]:
+    problems = []
+    for names, verb, end in ((expected - found, "missing", ""), (found - expected, "unexpected", remedy)):
+        if names:
+            shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+            more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+            problems.append(f"{len(names)} {verb} {what}: {shown}{more}{end}")
+    return problems
+
+
+def _vocabulary_problems(path: Path, rows: int) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            pieces = sum(1 for _ in stream)
+    except (OSError, UnicodeDecodeError) as error:
+        return [f"{path.name} must be a UTF-8 text file with a piece a line; received {error}"]
+    if pieces == rows:
+        return []
+    return [f"{path.name} must have a piece for each row of the word table; received {pieces} pieces for {rows} rows"]
+
+
+def _read_json(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
+    if not path.exists() and not required:
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(f"the folder must hold {path.name}; there is none")
+        return None
+    except (OSError, ValueError) as error:
+        problems.append(f"{path.name} must be a JSON object; received {error}")
+        return None
+    if not isinstance(content, dict):
+        problems.append(f"{path.name} must be a JSON object; received {type(content).__name__}")
+        return None
+    return content

@@ -1,0 +1,390 @@
+"""config.json, in transformers' words, to and from our configurations.
+
+Reading is strict: a key that is neither understood nor known to leave the mathematics alone is an error.
+
+Writing keeps transformers' own `model_type` wherever its class computes the same function. What its keys cannot say
+without changing that function stands under `"pocketbert"`, which transformers ignores; what it has no class for is
+written in a form of our own (`own_config`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.checkpoints.own_config import (
+    OWN_KEY,
+    OWN_PREFIX,
+    has_type,
+    own_block,
+    own_config,
+    own_tasks,
+    read_own,
+    task_values,
+)
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig, TaskKind
+from pocketbert.errors import UserError, raise_if_any
+
+# transformers' spelling → ours; the first spelling of a value is the one written.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+_CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mobilebert": "MobileBert"}
+_SENTENCE: tuple[TaskKind, ...] = ("classification", "regression")
+_ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
+    "Model": (),
+    "ForSequenceClassification": ("classification",),
+    "ForQuestionAnswering": ("span",),
+    "ForMaskedLM": ("masked_lm",),
+    "ForNextSentencePrediction": ("next_sentence",),
+    "ForPreTraining": ("masked_lm", "next_sentence"),
+}
+_KIND_ORDER: tuple[TaskKind, ...] = ("classification", "regression", "span", "masked_lm", "next_sentence")
+
+_REQUIRED = object()
+# key → (type, default of transformers' configuration class); ours under the same key but where _RENAMED says.
+_COMMON: dict[str, tuple[type, object]] = {
+    "vocab_size": (int, _REQUIRED),
+    "hidden_size": (int, _REQUIRED),
+    "num_hidden_layers": (int, _REQUIRED),
+    "num_attention_heads": (int, _REQUIRED),
+    "intermediate_size": (int, _REQUIRED),
+    "max_position_embeddings": (int, _REQUIRED),
+    "type_vocab_size": (int, 2),
+    "hidden_act": (str, "gelu"),
+    "hidden_dropout_prob": (float, 0.1),
+    "attention_probs_dropout_prob": (float, 0.1),
+    "initializer_range": (float, 0.02),
+    "layer_norm_eps": (float, 1e-12),
+    "pad_token_id": (int, 0),
+}
+_KEYS: dict[str, dict[str, tuple[type, object]]] = {
+    "bert": _COMMON,
+    "roberta": _COMMON | {"pad_token_id": (int, 1)},
+    "mobilebert": _COMMON
+    | {
+        "hidden_act": (str, "relu"),
+        "hidden_dropout_prob": (float, 0.0),
+        "embedding_size": (int, _REQUIRED),
+        "intra_bottleneck_size": (int, _REQUIRED),
+        "num_feedforward_networks": (int, 4),
+        "use_bottleneck_attention": (bool, False),
+        "key_query_shared_bottleneck": (bool, True),
+        "normalization_type": (str, "no_norm"),
+        "classifier_activation": (bool, True),
+    },
+}
+# Keys that change the mathematics, with the one value that we compute.
+_FIXED: dict[str, object] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "tie_encoder_decoder": False,
+    "pruned_heads": {},
+    "trigram_input": True,
+    "use_bottleneck": True,
+}
+_TASK_KEYS = "architectures classifier_dropout finetuning_task id2label label2id num_labels problem_type".split()
+# Keys that change neither weights nor outputs. The last two lines: Google's and Huawei's, read by no class.
+_HARMLESS = (
+    "_name_or_path transformers_version torch_dtype dtype use_cache gradient_checkpointing bos_token_id eos_token_id "
+    "sep_token_id cls_token_id mask_token_id decoder_start_token_id tokenizer_class chunk_size_feed_forward "
+    "output_attentions output_hidden_states return_dict torchscript output_past model_max_length task_specific_params "
+    "attn_implementation _attn_implementation_autoset cross_attention_hidden_size "
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
+    "cell structure pre_trained training"
+).split()
+
+
+def read_config(
+    content: Mapping[str, Any], tensor_names: Collection[str], *, headless: bool = False
+) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
+    """Understands the content of a config.json.
+
+    Args:
+      content: the parsed file.
+      tensor_names: names of the tensors beside it, prefixed (`bert.…`): they say whether there is a pooler, and
+        which pretraining heads there are.
+      headless: what only concerns the heads is not checked.
+    Returns:
+      The encoder and the tasks whose heads the directory holds.
+    Raises:
+      UserError: a key is unknown, missing or has a value that we cannot compute; all of them are listed.
+    """
+    model_type = content.get("model_type")
+    if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
+        return read_own(content)
+    family = "roberta" if model_type == "xlm-roberta" else model_type
+    if family not in _KEYS:
+        known = ", ".join([*_CLASS_PREFIX, *(OWN_PREFIX + name for name in _KEYS)])
+        raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
+
+    problems: list[str] = []
+    own = own_block(content, {"pooler", "tasks"}, problems)
+    values = _values(content, _KEYS[family], problems)
+    config = _encoder_config(family, values, own.get("pooler"), tensor_names, problems)
+    tasks = _tasks(content, own, values, tensor_names, [] if headless else problems)
+    if not headless and any(task.kind == "masked_lm" for task in tasks):
+        if family == "roberta" and values.get("hidden_act") != "gelu":
+            problems.append(
+                "RoBERTa's masked-LM head always uses gelu, which must then be hidden_act too; "
+                f"received {values.get('hidden_act')!r}"
+            )
+    raise_if_any(problems, "config.json")
+    assert config is not None
+    return config, tasks
+
+
+def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
+    """The content of a config.json that `read_config` turns into exactly `config` and `tasks`."""
+    content = _transformers_config(config, tasks)
+    names = {spec.name for spec in tensor_specs(config, tasks).values()}
+    try:
+        found_config, found_tasks = read_config(content, names)
+    except UserError:
+        return own_config(config, tasks)
+    own: dict[str, Any] = {}
+    if found_config.pooler != config.pooler:
+        # The same tanh map, whether it belongs to the encoder or to the head (see name_maps).
+        own["pooler"] = config.pooler
+        if {found_config.pooler, config.pooler} != {"tanh", "none"}:
+            return own_config(config, tasks)
+    if found_config.replace(pooler=config.pooler) != config:
+        return own_config(config, tasks)
+    if found_tasks != tuple(tasks):
+        own["tasks"] = [task_values(task) for task in tasks]
+    return content | ({OWN_KEY: own} if own else {})
+
+
+def _values(content: Mapping[str, Any], keys: Mapping[str, tuple[type, object]], problems: list[str]) -> dict[str, Any]:
+    """Values of the architecture's keys, with transformers' defaults; unknown and wrong keys go to `problems`."""
+    unknown = sorted(set(content) - set(keys) - set(_FIXED) - set(_TASK_KEYS) - set(_HARMLESS))
+    unknown = [key for key in unknown if key not in ("model_type", OWN_KEY, "true_hidden_size", "emb_size")]
+    problems += [f"key {key!r} is unknown and may change what the model computes; remove it if not" for key in unknown]
+    for key, required in _FIXED.items():
+        if key in content and content[key] != required:
+            problems.append(f"{key} must be {required!r}; received {content[key]!r}")
+    values: dict[str, Any] = {}
+    for key, (kind, default) in keys.items():
+        value = content.get(key, default)
+        if value is _REQUIRED:
+            problems.append(f"key {key!r} is missing")
+        elif not has_type(value, kind):
+            problems.append(f"{key} must be of type {kind.__name__}; received {value!r}")
+        else:
+            values[key] = value
+    for key, same in (("true_hidden_size", "intra_bottleneck_size"), ("emb_size", "hidden_size")):
+        if key in content and content[key] != values.get(same):
+            problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
+    return values
+
+
+def _encoder_config(
+    family: str,
+    values: Mapping[str, Any],
+    pooler: str | None,
+    tensor_names: Collection[str],
+    problems: list[str],
+) -> EncoderConfig | None:
+    if "hidden_act" in values and values["hidden_act"] not in _ACTIVATIONS:
+        problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values['hidden_act']!r}")
+    width_key = "intra_bottleneck_size" if family == "mobilebert" else "hidden_size"
+    width, heads = values.get(width_key, 0), values.get("num_attention_heads", 1)
+    if heads < 1 or width % heads:
+        problems.append(f"{width_key} must be a multiple of num_attention_heads; received {width} and {heads}")
+    bottleneck, projection = None, "none"
+    if family == "mobilebert":
+        projection = "word"
+        source = "shared" if values.get("key_query_shared_bottleneck") else "raw"
+        if values.get("use_bottleneck_attention"):
+            source = "bottleneck"
+        if source == "raw":
+            problems.append(
+                "transformers' MobileBERT has no unshared query and key, so that key_query_shared_bottleneck or "
+                "use_bottleneck_attention must be true; received false for both; convert from the original checkpoint"
+            )
+        bottleneck = (width, source)
+    if problems:
+        return None
+    has_pooler = f"{family}.pooler.dense.weight" in tensor_names
+    found_pooler = "tanh" if has_pooler else "none"
+    if family == "mobilebert" and not values["classifier_activation"]:
+        found_pooler = "first_token"
+    # transformers' PyTorch MobileBERT leaves its embedding's LayerNorm at torch's default.
+    torch_default = values.get("normalization_type") == "layer_norm"
+    offset = values["pad_token_id"] + 1 if family == "roberta" else 0
+    try:
+        return EncoderConfig(
+            model_type=family,  # type: ignore[arg-type]
+            vocab_size=values["vocab_size"],
+            hidden_size=values["hidden_size"],
+            num_layers=values["num_hidden_layers"],
+            num_attention_heads=heads,
+            head_size=width // heads,
+            intermediate_size=values["intermediate_size"],
+            num_feed_forwards=values.get("num_feedforward_networks", 1),
+            activation=_ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
+            norm=values.get("normalization_type", "layer_norm"),
+            norm_epsilon=float(values["layer_norm_eps"]),
+            embedding_norm_epsilon=1e-5 if torch_default else float(values["layer_norm_eps"]),
+            embedding_size=values.get("embedding_size", values["hidden_size"]),
+            embedding_projection=projection,  # type: ignore[arg-type]
+            trigram=family == "mobilebert",
+            max_positions=values["max_position_embeddings"] - offset,
+            position_offset=offset,
+            type_vocab_size=values["type_vocab_size"],
+            pad_token_id=values["pad_token_id"],
+            bottleneck=BottleneckConfig(size=bottleneck[0], query_key=bottleneck[1]) if bottleneck else None,  # type: ignore[arg-type]
+            pooler=pooler or found_pooler,  # type: ignore[arg-type]
+            hidden_dropout=float(values["hidden_dropout_prob"]),
+            attention_dropout=float(values["attention_probs_dropout_prob"]),
+            initializer_range=float(values["initializer_range"]),
+        )
+    except UserError as error:
+        problems.append(str(error))
+        return None
+
+
+def _tasks(
+    content: Mapping[str, Any],
+    own: Mapping[str, Any],
+    values: Mapping[str, Any],
+    tensor_names: Collection[str],
+    problems: list[str],
+) -> tuple[TaskConfig, ...]:
+    labels = _labels(content, problems)
+    if "tasks" in own:
+        tasks = own_tasks(own["tasks"], problems)
+        for task in tasks:
+            if task.kind == "classification" and task.labels != labels:
+                problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
+        return tasks
+
+    kinds: set[TaskKind] = set()
+    class_prefix = _CLASS_PREFIX[content["model_type"]]
+    for name in content.get("architectures") or ():
+        suffix = str(name).removeprefix(class_prefix)
+        known = {key: value for key, value in _ARCHITECTURES.items() if not _is_missing_class(class_prefix, key)}
+        if suffix not in known or suffix == name:
+            classes = ", ".join(class_prefix + key for key in known)
+            problems.append(
+                f"architectures must be of {classes}; received {name!r}; its head may be ignored (headless)"
+            )
+        else:
+            kinds.update(known[suffix])
+    # Pretraining checkpoints name one class and hold the other's head as well (bert-base-uncased does).
+    if set(tensor_names) & {"cls.predictions.transform.dense.weight", "lm_head.dense.weight"}:
+        kinds.add("masked_lm")
+    if "cls.seq_relationship.weight" in tensor_names:
+        kinds.add("next_sentence")
+
+    problem_type = content.get("problem_type")
+    if "classification" in kinds and (problem_type == "regression" or (len(labels) == 1 and problem_type is None)):
+        kinds = kinds - {"classification"} | {"regression"}
+    if "regression" in kinds and len(labels) != 1:
+        problems.append(f"regression must have one output; received id2label with {len(labels)}")
+    if problem_type not in (None, "single_label_classification", "regression"):
+        problems.append(
+            f"problem_type must be single_label_classification or regression; received {problem_type!r}, "
+            "whose outputs mean something else"
+        )
+    dropout = content.get("classifier_dropout")
+    if dropout is None:
+        dropout = values.get("hidden_dropout_prob", 0.0)
+    tasks_found = []
+    for kind in _KIND_ORDER:
+        if kind in kinds:
+            try:
+                tasks_found.append(
+                    TaskConfig(
+                        kind=kind,
+                        name=content.get("finetuning_task") or "",
+                        labels=labels if kind == "classification" else (),
+                        dropout=float(dropout) if kind in _SENTENCE else 0.0,
+                    )
+                )
+            except UserError as error:
+                problems.append(str(error))
+    return tuple(tasks_found)
+
+
+def _is_missing_class(class_prefix: str, suffix: str) -> bool:
+    return "Roberta" in class_prefix and suffix in ("ForNextSentencePrediction", "ForPreTraining")
+
+
+def _labels(content: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
+    """The labels in the order of the logits; two unnamed ones where the file says nothing, as transformers has it."""
+    id2label = content.get("id2label")
+    if id2label is None:
+        return tuple(f"LABEL_{index}" for index in range(content.get("num_labels", 2)))
+    try:
+        by_index = {int(index): str(label) for index, label in id2label.items()}
+    except (AttributeError, ValueError):
+        by_index = {-1: ""}
+    if sorted(by_index) != list(range(len(by_index))):
+        problems.append(f"id2label must map 0, 1, 2… to labels; received {id2label!r}")
+        return ()
+    return tuple(by_index[index] for index in range(len(by_index)))
+
+
+def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
+    """What transformers would write for the nearest model that it has; `write_config` checks whether it is this one."""
+    kinds = {task.kind for task in tasks}
+    remaining = {"classification" if kind == "regression" else kind for kind in kinds}
+    suffixes = []
+    if remaining >= {"masked_lm", "next_sentence"}:
+        suffixes.append("ForPreTraining")
+        remaining -= {"masked_lm", "next_sentence"}
+    suffixes += [key for key, value in _ARCHITECTURES.items() if len(value) == 1 and value[0] in remaining]
+    content: dict[str, Any] = {
+        "architectures": [_CLASS_PREFIX[config.model_type] + suffix for suffix in suffixes or ["Model"]],
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "hidden_act": next(key for key, value in _ACTIVATIONS.items() if value == config.activation),
+        "hidden_dropout_prob": config.hidden_dropout,
+        "hidden_size": config.hidden_size,
+        "initializer_range": config.initializer_range,
+        "intermediate_size": config.intermediate_size,
+        "layer_norm_eps": config.norm_epsilon,
+        "max_position_embeddings": config.num_position_rows,
+        "model_type": config.model_type,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": config.num_layers,
+        "pad_token_id": config.pad_token_id,
+        "torch_dtype": "float32",
+        "type_vocab_size": config.type_vocab_size,
+        "vocab_size": config.vocab_size,
+    }
+    if config.model_type == "mobilebert":
+        query_key = config.bottleneck.query_key if config.bottleneck else "raw"
+        content |= {
+            "classifier_activation": config.pooler != "first_token",
+            "embedding_size": config.embedding_size,
+            "intra_bottleneck_size": config.block_size,
+            "key_query_shared_bottleneck": query_key == "shared",
+            "normalization_type": config.norm,
+            "num_feedforward_networks": config.num_feed_forwards,
+            "trigram_input": config.trigram,
+            "true_hidden_size": config.block_size,
+            "use_bottleneck": config.bottleneck is not None,
+            "use_bottleneck_attention": query_key == "bottleneck",
+        }
+    else:
+        content["position_embedding_type"] = "absolute"
+    for task in tasks:
+        if task.name:
+            content.setdefault("finetuning_task", task.name)
+        if task.kind in _SENTENCE:
+            content.setdefault("classifier_dropout", task.dropout)
+        if task.kind == "classification":
+            content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}
+            content["label2id"] = {label: index for index, label in enumerate(task.labels)}
+    if "regression" in kinds and "classification" not in kinds:
+        content |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+    return content

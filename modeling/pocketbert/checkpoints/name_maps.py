@@ -1,0 +1,204 @@
+"""Which tensor of a model directory holds which weight: names and shapes, by arithmetic alone.
+
+The names are those of transformers' PyTorch classes (`BertForSequenceClassification` and its kin), so a linear
+map is stored [out, in] where the canonical weight is [in, out]. What transformers has no name for takes the
+name of its nearest relative: an embedding projection is MobileBERT's `embedding_transformation` in any family.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of a model directory.
+
+    Attributes:
+      name: its name in the file.
+      shape: its shape as stored.
+      transpose: whether the canonical weight is its transpose.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    transpose: bool = False
+
+    @property
+    def canonical_shape(self) -> tuple[int, ...]:
+        """The weight's shape in the model."""
+        return self.shape[::-1] if self.transpose else self.shape
+
+
+def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dict[str, TensorSpec]:
+    """Canonical path → tensor, for every weight of the encoder and its heads.
+
+    Args:
+      config: the encoder.
+      tasks: the heads on it.
+    Returns:
+      A dictionary in the order of the forward pass. Weights that are tied have one entry.
+    """
+    kinds = {task.kind for task in tasks}
+    specs = dict(_encoder(config, kinds))
+    for task in tasks:
+        specs.update(_HEADS[task.kind](config, task, kinds))
+    return specs
+
+
+def parameter_count(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> int:
+    """Number of weights of the encoder and its heads, pooler included where there is one."""
+    return sum(math.prod(spec.shape) for spec in tensor_specs(config, tasks).values())
+
+
+def modern_name(name: str) -> str:
+    """The present name of a tensor that an old version of transformers wrote (`LayerNorm.gamma`)."""
+    return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", name)
+
+
+def masked_lm_width(config: EncoderConfig) -> int:
+    """Width that the masked-LM head's transform ends in.
+
+    The word table (joined by `extra_table` under trigram input) has to be that wide, since it makes the logits.
+    """
+    return config.hidden_size if config.trigram else config.embedding_size
+
+
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+_SENTENCE_DENSE = {
+    "bert": "bert.pooler.dense",
+    "mobilebert": "mobilebert.pooler.dense",
+    "roberta": "classifier.dense",
+}
+_Specs = Iterator[tuple[str, TensorSpec]]
+
+
+def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
+    prefix = config.model_type
+    hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
+    early_width = hidden if config.embedding_projection == "word" else config.embedding_size
+
+    stored = f"{prefix}.embeddings"
+    yield _table("encoder.embeddings.word", f"{stored}.word_embeddings", config.vocab_size, config.embedding_size)
+    yield _table("encoder.embeddings.position", f"{stored}.position_embeddings", config.num_position_rows, early_width)
+    yield _table(
+        "encoder.embeddings.token_type", f"{stored}.token_type_embeddings", config.type_vocab_size, early_width
+    )
+    if config.embedding_projection != "none":
+        inputs = config.embedding_size * (3 if config.trigram else 1)
+        yield from _linear("encoder.embeddings.projection", f"{stored}.embedding_transformation", inputs, hidden)
+    yield from _norm(config, "encoder.embeddings.norm", f"{stored}.LayerNorm", early_width)
+
+    for index in range(config.num_layers):
+        path, stored = f"encoder.layers.{index}", f"{prefix}.encoder.layer.{index}"
+        query_key_width = value_width = hidden
+        if config.bottleneck:
+            yield from _linear(f"{path}.bottleneck.input", f"{stored}.bottleneck.input.dense", hidden, block)
+            yield from _norm(config, f"{path}.bottleneck.input_norm", f"{stored}.bottleneck.input.LayerNorm", block)
+            if config.bottleneck.query_key == "shared":
+                yield from _linear(
+                    f"{path}.bottleneck.query_key", f"{stored}.bottleneck.attention.dense", hidden, block
+                )
+                yield from _norm(
+                    config, f"{path}.bottleneck.query_key_norm", f"{stored}.bottleneck.attention.LayerNorm", block
+                )
+            query_key_width = hidden if config.bottleneck.query_key == "raw" else block
+            value_width = block if config.bottleneck.query_key == "bottleneck" else hidden
+
+        own = f"{stored}.attention.self"
+        yield from _linear(f"{path}.attention.query", f"{own}.query", query_key_width, attention)
+        yield from _linear(f"{path}.attention.key", f"{own}.key", query_key_width, attention)
+        yield from _linear(f"{path}.attention.value", f"{own}.value", value_width, attention)
+        yield from _linear(f"{path}.attention.output", f"{stored}.attention.output.dense", attention, block)
+        yield from _norm(config, f"{path}.attention.norm", f"{stored}.attention.output.LayerNorm", block)
+
+        for number in range(config.num_feed_forwards):
+            # transformers keeps the last of the stacked networks outside its list, as BERT's only one.
+            last = number == config.num_feed_forwards - 1
+            inner_path, inner = f"{path}.feed_forwards.{number}", stored if last else f"{stored}.ffn.{number}"
+            yield from _linear(
+                f"{inner_path}.intermediate", f"{inner}.intermediate.dense", block, config.intermediate_size
+            )
+            yield from _linear(f"{inner_path}.output", f"{inner}.output.dense", config.intermediate_size, block)
+            yield from _norm(config, f"{inner_path}.norm", f"{inner}.output.LayerNorm", block)
+
+        if config.bottleneck:
+            yield from _linear(f"{path}.bottleneck.output", f"{stored}.output.bottleneck.dense", block, hidden)
+            yield from _norm(config, f"{path}.bottleneck.output_norm", f"{stored}.output.bottleneck.LayerNorm", hidden)
+
+    if config.pooler == "tanh":
+        # transformers' RoBERTa classifier has this map to itself, and no pooler beside it.
+        roberta_head = prefix == "roberta" and kinds & {"classification", "regression"}
+        stored = _SENTENCE_DENSE["roberta"] if roberta_head else f"{prefix}.pooler.dense"
+        yield from _linear("encoder.pooler", stored, hidden, hidden)
+
+
+def _sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+    path, family, hidden = f"heads.{task.kind}", config.model_type, config.hidden_size
+    outputs = len(task.labels) if task.kind == "classification" else 1
+    # transformers calls either head `classifier`; an encoder that carries both needs two names.
+    second = task.kind == "regression" and "classification" in kinds
+    stored = "regressor" if second else "classifier"
+    if config.pooler == "none":
+        # A tanh layer of the head's own on the first token: what the pooler is in BERT's classifier.
+        dense = "regressor.dense" if second else _SENTENCE_DENSE[family]
+        yield from _linear(f"{path}.dense", dense, hidden, hidden)
+    if family == "roberta":
+        stored += ".out_proj"
+    yield from _linear(f"{path}.output", stored, hidden, outputs)
+
+
+def _span_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+    yield from _linear("heads.span.output", "qa_outputs", config.hidden_size, 2)
+
+
+def _masked_lm_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+    roberta = config.model_type == "roberta"
+    stored = "lm_head" if roberta else "cls.predictions"
+    dense, norm = ("dense", "layer_norm") if roberta else ("transform.dense", "transform.LayerNorm")
+    width = masked_lm_width(config)
+    yield from _linear("heads.masked_lm.transform", f"{stored}.{dense}", config.hidden_size, width)
+    # A layer norm in every family: MobileBERT's head keeps it where its encoder has NoNorm.
+    yield "heads.masked_lm.norm.gamma", TensorSpec(f"{stored}.{norm}.weight", (width,))
+    yield "heads.masked_lm.norm.beta", TensorSpec(f"{stored}.{norm}.bias", (width,))
+    yield "heads.masked_lm.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))
+    extra = width - config.embedding_size
+    if extra:
+        # Not a linear map, yet stored turned: transformers multiplies by it from the other side.
+        yield (
+            "heads.masked_lm.extra_table",
+            TensorSpec(f"{stored}.dense.weight", (extra, config.vocab_size), transpose=True),
+        )
+
+
+def _next_sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+    yield from _linear("heads.next_sentence.output", "cls.seq_relationship", config.hidden_size, 2)
+
+
+_HEADS = {
+    "classification": _sentence_head,
+    "regression": _sentence_head,
+    "span": _span_head,
+    "masked_lm": _masked_lm_head,
+    "next_sentence": _next_sentence_head,
+}
+
+
+def _table(path: str, stored: str, rows: int, width: int) -> tuple[str, TensorSpec]:
+    return f"{path}.table", TensorSpec(f"{stored}.weight", (rows, width))
+
+
+def _linear(path: str, stored: str, inputs: int, outputs: int) -> _Specs:
+    yield f"{path}.kernel", TensorSpec(f"{stored}.weight", (outputs, inputs), transpose=True)
+    yield f"{path}.bias", TensorSpec(f"{stored}.bias", (outputs,))
+
+
+def _norm(config: EncoderConfig, path: str, stored: str, width: int) -> _Specs:
+    if config.norm != "identity":
+        yield f"{path}.gamma", TensorSpec(f"{stored}.weight", (width,))
+        yield f"{path}.beta", TensorSpec(f"{stored}.bias", (width,))

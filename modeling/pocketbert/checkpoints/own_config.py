@@ -1,0 +1,111 @@
+"""config.json for what transformers cannot say.
+
+Under a `model_type` of transformers, the key `"pocketbert"` may hold `{"pooler": …, "tasks": […]}`: whether the tanh
+map belongs to the encoder or to the head, and heads whose names or dropout transformers has no key for. An encoder
+that transformers has no class for (query and key unshared in MobileBERT, IB-BERT, a factorized BERT embedding…) has
+the `model_type` "pocketbert_bert", "pocketbert_roberta" or "pocketbert_mobilebert" and every field of its
+configuration under `"pocketbert": {"encoder": {…}, "tasks": […]}`; the tensors keep the family's names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.errors import UserError, raise_if_any
+
+OWN_PREFIX = "pocketbert_"
+OWN_KEY = "pocketbert"
+
+
+def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
+    """The content of a config.json with a `model_type` of our own."""
+    encoder = dataclasses.asdict(config)
+    return {
+        "model_type": OWN_PREFIX + encoder.pop("model_type"),
+        "torch_dtype": "float32",
+        OWN_KEY: {"encoder": encoder, "tasks": [task_values(task) for task in tasks]},
+    }
+
+
+def task_values(task: TaskConfig) -> dict[str, Any]:
+    """A task as a JSON object."""
+    return dataclasses.asdict(task) | {"labels": list(task.labels)}
+
+
+def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
+    """Understands what `own_config` wrote.
+
+    Raises:
+      UserError: a key is unknown, missing or has a wrong value; all of them are listed.
+    """
+    problems: list[str] = []
+    allowed = {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
+    problems += [
+        f"key {key!r} is unknown and may change what the model computes" for key in sorted(set(content) - allowed)
+    ]
+    own = own_block(content, {"encoder", "tasks"}, problems)
+    encoder = dict(own.get("encoder") or {})
+    bottleneck = encoder.get("bottleneck")
+    if bottleneck is not None:
+        encoder["bottleneck"] = _dataclass(BottleneckConfig, bottleneck, problems)
+    encoder["model_type"] = content["model_type"].removeprefix(OWN_PREFIX)
+    config = _dataclass(EncoderConfig, encoder, problems)
+    tasks = own_tasks(own.get("tasks", []), problems)
+    raise_if_any(problems, "config.json")
+    return config, tasks
+
+
+def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
+    """What stands under our key, if that is an object with no other keys than `allowed`."""
+    own = content.get(OWN_KEY, {})
+    if not isinstance(own, dict) or not set(own) <= allowed:
+        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
+        return {}
+    return own
+
+
+def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
+    """The tasks that `task_values` wrote."""
+    if not isinstance(items, list):
+        problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
+        return ()
+    tasks = []
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("labels"), list):
+            item = item | {"labels": tuple(item["labels"])}
+        task = _dataclass(TaskConfig, item, problems)
+        if task is not None:
+            tasks.append(task)
+    return tuple(tasks)
+
+
+def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
+    """An instance of a configuration class from all of its fields, or None with the reasons in `problems`."""
+    if not isinstance(values, dict):
+        problems.append(f"{cls.__name__} must be an object; received {values!r}")
+        return None
+    fields = {field.name: field.type for field in dataclasses.fields(cls)}
+    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in values]
+    wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
+    for name, kind in {"int": int, "float": float, "bool": bool}.items():
+        for field, annotation in fields.items():
+            if annotation == name and field in values and not has_type(values[field], kind):
+                wrong.append(f"{cls.__name__}.{field} must be of type {name}; received {values[field]!r}")
+    problems += wrong
+    if wrong:
+        return None
+    try:
+        return cls(**values)
+    except UserError as error:
+        problems.append(str(error))
+        return None
+
+
+def has_type(value: object, kind: type) -> bool:
+    """Whether a JSON value can stand where `kind` is wanted: an integer for a float, but no bool for a number."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
