@@ -1,0 +1,81 @@
+"""Learning rates as functions of the step: a warm-up, then a straight line down or a constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.errors import raise_if_any
+
+
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
+class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """From 0 up to `peak` in `warmup_steps`, then down to 0 at `total_steps`, both in a straight line.
+
+    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: BERT's code draws the line down
+    from step 0, so that its rate jumps down to peak * (1 - warmup_steps / total_steps) as the warm-up ends; here, as
+    in transformers, it starts from `peak` where the warm-up ends.
+
+    Args:
+      peak: the highest rate.
+      total_steps: the step at which the rate is 0 (and stays so).
+      warmup_steps: steps of the rise; step 0 then has rate 0.
+    """
+
+    def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0) -> None:
+        super().__init__()
+        problems = _common_problems(peak, warmup_steps)
+        if total_steps <= warmup_steps:
+            problems.append(f"total_steps must exceed warmup_steps={warmup_steps}; received {total_steps}")
+        raise_if_any(problems, "LinearSchedule")
+        self.peak = peak
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate, a float32 scalar, at a step that counts from 0."""
+        position = tf.cast(step, tf.float32)
+        down = (self.total_steps - position) / (self.total_steps - self.warmup_steps)
+        up = position / max(self.warmup_steps, 1)
+        part = tf.where(position < self.warmup_steps, up, tf.maximum(down, 0.0))
+        return self.peak * part
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of a new instance."""
+        return {"peak": self.peak, "total_steps": self.total_steps, "warmup_steps": self.warmup_steps}
+
+
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
+class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """From 0 up to `peak` in `warmup_steps` in a straight line, then `peak` for ever.
+
+    Args:
+      peak: the rate after the warm-up.
+      warmup_steps: steps of the rise; step 0 then has rate 0.
+    """
+
+    def __init__(self, peak: float, warmup_steps: int = 0) -> None:
+        super().__init__()
+        raise_if_any(_common_problems(peak, warmup_steps), "ConstantSchedule")
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate, a float32 scalar, at a step that counts from 0."""
+        part = tf.minimum(tf.cast(step, tf.float32) / max(self.warmup_steps, 1), 1.0)
+        return self.peak * (part if self.warmup_steps else tf.ones_like(part))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of a new instance."""
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _common_problems(peak: float, warmup_steps: int) -> list[str]:
+    problems = []
+    if not peak > 0:
+        problems.append(f"peak must be positive; received {peak}")
+    if warmup_steps < 0:
+        problems.append(f"warmup_steps must not be negative; received {warmup_steps}")
+    return problems
