@@ -189,8 +189,7 @@ def _open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str
         if written_by not in ("pt", "np") or any(name.endswith(":0") or "/" in name for name in file.keys()):
             problems.append(
                 f"{file_path.name} must have PyTorch tensor names (metadata format 'pt'); received format "
-                f"{written_by!r}; load it with the library that wrote it and save it for PyTorch "
-                "(in transformers: BertModel.from_pretrained(folder, from_tf=True).save_pretrained(folder))"
+                f"{written_by!r}; load it with transformers' PyTorch class and save it again"
             )
             return {}
     return stored
@@ -220,6 +219,7 @@ def _read_tensors(
 ) -> dict[str, np.ndarray]:
     by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
     known = {spec.name: spec for spec in by_path.values()}
+    ignored = {spec.name for spec in specs.values()} - known.keys()
     present = dict(stored)
     aliases = dict(_aliases(present))
     for alias, original in aliases.items():
@@ -229,12 +229,13 @@ def _read_tensors(
     extra: set[str] = set()
     for name in present.keys() - known.keys():
         tied_to = aliases.get(name)
-        if 0 in present[name].shape or (headless and not name.startswith(_encoder_prefix(known))):
+        if 0 in present[name].shape or name in ignored or (headless and not name.startswith(_encoder_prefix(known))):
             continue
         if tied_to is not None:
             if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
                 problems.append(
-                    f"{name} must equal {tied_to}, which it is tied to; received another; an output table of its own cannot be loaded"
+                    f"{name} must equal {tied_to}, which it is tied to; received another; "
+                    "a model with an output table of its own cannot be loaded"
                 )
         elif not _is_buffer(name, present[name]):
             extra.add(name)

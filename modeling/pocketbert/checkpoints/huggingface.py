@@ -195,6 +195,9 @@ def _encoder_config(
 ) -> EncoderConfig | None:
     if "hidden_act" in values and values["hidden_act"] not in _ACTIVATIONS:
         problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values['hidden_act']!r}")
+    norm = values.get("normalization_type", "layer_norm")
+    if norm not in ("layer_norm", "no_norm"):
+        problems.append(f"normalization_type must be layer_norm or no_norm; received {norm!r}")
     width_key = "intra_bottleneck_size" if family == "mobilebert" else "hidden_size"
     width, heads = values.get(width_key, 0), values.get("num_attention_heads", 1)
     if heads < 1 or width % heads:
@@ -218,7 +221,7 @@ def _encoder_config(
     if family == "mobilebert" and not values["classifier_activation"]:
         found_pooler = "first_token"
     # transformers' PyTorch MobileBERT leaves its embedding's LayerNorm at torch's default.
-    torch_default = values.get("normalization_type") == "layer_norm"
+    torch_default = family == "mobilebert" and norm == "layer_norm"
     offset = values["pad_token_id"] + 1 if family == "roberta" else 0
     try:
         return EncoderConfig(
@@ -231,7 +234,7 @@ def _encoder_config(
             intermediate_size=values["intermediate_size"],
             num_feed_forwards=values.get("num_feedforward_networks", 1),
             activation=_ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
-            norm=values.get("normalization_type", "layer_norm"),
+            norm=norm,  # type: ignore[arg-type]
             norm_epsilon=float(values["layer_norm_eps"]),
             embedding_norm_epsilon=1e-5 if torch_default else float(values["layer_norm_eps"]),
             embedding_size=values.get("embedding_size", values["hidden_size"]),

@@ -1,0 +1,20 @@
+"""The files that transformers wrote, and a vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """Directories that transformers wrote, with its outputs."""
+    return Path(__file__).resolve().parents[2] / "goldens" / "huggingface"
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    path = tmp_path / "pieces.txt"
+    path.write_text("".join(f"piece{index}\n" for index in range(31)), encoding="utf-8")
+    return path

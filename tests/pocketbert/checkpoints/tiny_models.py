@@ -1,0 +1,42 @@
+"""Tiny architectures with pairwise distinct sizes, and weights for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.presets import PRESETS
+
+_TINY = {
+    "vocab_size": 31,
+    "hidden_size": 20,
+    "num_layers": 2,
+    "num_attention_heads": 4,
+    "head_size": 5,
+    "intermediate_size": 37,
+    "embedding_size": 20,
+    "max_positions": 17,
+}
+_TINY_MOBILEBERT = _TINY | {"embedding_size": 6, "head_size": 3, "num_feed_forwards": 3}
+
+
+def tiny_bert(**changes: object) -> EncoderConfig:
+    return PRESETS["bert_base_uncased"].config.replace(**(_TINY | changes))
+
+
+def tiny_roberta(**changes: object) -> EncoderConfig:
+    return PRESETS["roberta_base"].config.replace(**(_TINY | changes))
+
+
+def tiny_mobilebert(query_key: str = "shared", **changes: object) -> EncoderConfig:
+    bottleneck = BottleneckConfig(size=12, query_key=query_key)  # type: ignore[arg-type]
+    return PRESETS["mobilebert"].config.replace(**(_TINY_MOBILEBERT | {"bottleneck": bottleneck} | changes))
+
+
+def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return {
+        path: generator.normal(size=spec.canonical_shape).astype(np.float32)
+        for path, spec in tensor_specs(config, tasks).items()
+    }
