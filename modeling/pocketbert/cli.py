@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -76,15 +77,20 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"pocketbert {name}: interrupted; the same command resumes where it can", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of stdout (head, less) has gone: nothing is left to say to it.
-        sys.stderr.close()
-        return 0
 
 
 def run() -> None:
     """Entry point of the console script."""
-    sys.exit(main(sys.argv[1:]))
+    # TensorFlow's notes on the machine's instructions would drown ours; read when it is first imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of stdout (head, less) has gone; Python flushes once more as it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
