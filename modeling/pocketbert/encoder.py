@@ -53,7 +53,8 @@ class Encoder(tf_keras.Model):
             self.pooler = Linear(config.hidden_size, config.hidden_size)
         initialize_weights(self, config.initializer_range, seed)
         # As with torch's padding_idx: the padding row starts at zero.
-        self.embeddings.word.table[config.pad_token_id].assign(tf.zeros([config.embedding_size]))
+        padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
+        self.embeddings.word.table.scatter_update(padding_row)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
         """Encodes a batch.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -26,7 +25,7 @@ from pocketbert.tasks.span import SpanHead
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-_HEADS = {
+_HEADS: dict[str, Any] = {
     "classification": ClassificationHead,
     "regression": RegressionHead,
     "masked_lm": MaskedLMHead,
@@ -224,12 +223,12 @@ def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int
     Raises:
       UserError: lists everything that is wrong with the directory.
     """
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
     directory = read_directory(path, headless=task is not None)
     tasks = (task,) if task else directory.tasks
     tokenizer = None
     if directory.vocab_path is not None:
+        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
         tokenizer = WordPieceTokenizer(directory.vocab_path, lowercase=directory.lowercase is not False)
     model = Model(directory.config, tasks, tokenizer, seed=seed)
     for name, variable in model.weights_by_path().items():
