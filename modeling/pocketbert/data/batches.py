@@ -1,0 +1,195 @@
+"""Batches of examples of about the same length, planned in advance.
+
+A plan is a list of index arrays and a pure function of the lengths, the seed and the epoch: it says how many steps
+an epoch has, and training resumes at any step by starting in the middle of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.progress import bar
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+BUCKET_MULTIPLE = 8
+WINDOW_BATCHES = 100
+_TEXTS_A_CALL = 1024
+_INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+@dataclass(frozen=True)
+class EncodedExamples:
+    """Token ids of examples of different lengths, end to end.
+
+    Attributes:
+      word_ids: int32 `[tokens]`, special tokens included, padding not.
+      type_ids: int32 `[tokens]`, the segments.
+      offsets: int64 `[N + 1]`: example i has the tokens from `offsets[i]` to `offsets[i + 1]`.
+      labels: int32 or float32 `[N]`, or None.
+      max_length: the most tokens that an example may have; padding never goes beyond it.
+      pad_token_id: the id that fills up a row.
+    """
+
+    word_ids: np.ndarray
+    type_ids: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray | None
+    max_length: int
+    pad_token_id: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 `[N]`, tokens of each example."""
+        return np.diff(self.offsets)
+
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+        """The inputs, int32 `[B, L]`, and labels `[B]` of some examples; L is their bucket's length."""
+        starts, lengths = self.offsets[indices], self.lengths[indices]
+        width = int(bucketed(lengths.max(), self.max_length))
+        inputs = {
+            "input_word_ids": np.full((len(indices), width), self.pad_token_id, np.int32),
+            "input_mask": np.zeros((len(indices), width), np.int32),
+            "input_type_ids": np.zeros((len(indices), width), np.int32),
+        }
+        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            inputs["input_word_ids"][row, :length] = self.word_ids[start : start + length]
+            inputs["input_mask"][row, :length] = 1
+            inputs["input_type_ids"][row, :length] = self.type_ids[start : start + length]
+        return inputs, None if self.labels is None else self.labels[indices]
+
+
+def bucketed(lengths: Any, max_length: int, bucket_multiple: int = BUCKET_MULTIPLE) -> Any:
+    """`lengths` rounded up to a multiple, but not beyond `max_length`: the widths that batches have."""
+    return np.minimum(-(-np.asarray(lengths) // bucket_multiple) * bucket_multiple, max_length)
+
+
+def plan_batches(
+    lengths: np.ndarray,
+    *,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    bucket_multiple: int = BUCKET_MULTIPLE,
+    shuffle: bool = True,
+) -> list[np.ndarray]:
+    """Which examples make up each batch of one epoch.
+
+    Shuffled: the examples are permuted, each window of `WINDOW_BATCHES` batches is sorted by bucket (the permuted
+    order stays within a bucket), cut into batches, and the batches are permuted. The last batch of the epoch takes
+    what a whole number of batches leaves over, at random. Not shuffled: by bucket, shortest first, for evaluation;
+    `np.concatenate(plan)` then says which example each row of the results belongs to.
+
+    The random numbers are NumPy's PCG64, seeded with (seed, epoch).
+
+    Args:
+      lengths: int `[N]`, tokens of each example.
+      batch_size: examples a batch; only the last may have fewer.
+      seed: chooses the order, together with `epoch`; neither is negative.
+      epoch: from 0.
+      bucket_multiple: two lengths are alike when they round up to the same multiple of this.
+      shuffle: False for an order without randomness.
+    Returns:
+      int64 index arrays that together hold each of 0…N−1 once.
+    """
+    lengths = np.asarray(lengths)
+    if lengths.ndim != 1 or not len(lengths):
+        raise ValueError(f"lengths must be [N] with N > 0; received {lengths.shape}")
+    if batch_size < 1 or bucket_multiple < 1:
+        raise ValueError(f"batch_size and bucket_multiple must be positive; received {batch_size}, {bucket_multiple}")
+    buckets = -(-lengths // bucket_multiple)
+    if not shuffle:
+        order = np.argsort(buckets, kind="stable")
+        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(lengths))
+    full_batches = len(order) // batch_size
+    plan: list[np.ndarray] = []
+    for first in range(0, full_batches, WINDOW_BATCHES):
+        window = order[first * batch_size : min(first + WINDOW_BATCHES, full_batches) * batch_size]
+        window = window[np.argsort(buckets[window], kind="stable")]
+        plan += np.split(window, len(window) // batch_size)
+    plan = [plan[position] for position in generator.permutation(len(plan))]
+    left_over = order[full_batches * batch_size :]
+    return [*plan, left_over] if len(left_over) else plan
+
+
+def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -> EncodedExamples:
+    """Tokenizes examples once, in chunks.
+
+    Args:
+      examples: sentences or pairs.
+      tokenizer: `tokenizer(texts, pairs, max_length=…)` gives the model's inputs, int32 `[B, L]`, padded on the right;
+        `tokenizer.pad_token_id` is the padding.
+      max_length: longer examples are truncated to this many tokens.
+    """
+    word_ids, type_ids, lengths = [], [], []
+    with bar(len(examples), "tokenize", "text") as progress:
+        for start in range(0, len(examples), _TEXTS_A_CALL):
+            chunk = slice(start, start + _TEXTS_A_CALL)
+            pairs = None if examples.pairs is None else examples.pairs[chunk]
+            encoded = tokenizer(examples.texts[chunk], pairs, max_length=max_length)
+            words, mask, types = (np.asarray(encoded[name]) for name in _INPUT_NAMES)
+            real = mask == 1
+            word_ids.append(words[real])
+            type_ids.append(types[real])
+            lengths.append(mask.sum(axis=1))
+            progress.update(len(mask))
+    return EncodedExamples(
+        word_ids=np.concatenate(word_ids).astype(np.int32),
+        type_ids=np.concatenate(type_ids).astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64),
+        labels=examples.labels,
+        max_length=max_length,
+        pad_token_id=int(tokenizer.pad_token_id),  # type: ignore[attr-defined]
+    )
+
+
+def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
+    """The batches of `plan` from step `start` on, made ahead of the training step by TensorFlow's own threads.
+
+    Args:
+      encoded: the examples.
+      plan: from `plan_batches`.
+      start: the first step; those before it cost nothing.
+    Returns:
+      (inputs, labels) as `EncodedExamples.batch` gives them, in the plan's order, or inputs alone for unlabelled
+      examples. All have one signature, so that a `tf.function` is traced once; the widths are multiples of
+      `BUCKET_MULTIPLE` and `max_length`, at most `max_length / BUCKET_MULTIPLE` different ones, rounded up.
+    """
+    import tensorflow as tf
+
+    rest = list(plan[start:])
+    word_ids = tf.RaggedTensor.from_row_splits(encoded.word_ids, encoded.offsets, validate=False)
+    type_ids = tf.RaggedTensor.from_row_splits(encoded.type_ids, encoded.offsets, validate=False)
+    labels = None if encoded.labels is None else tf.constant(encoded.labels)
+    # What is gathered stays on the host, beside the training step's device.
+    lengths = tf.constant(encoded.lengths, tf.int32)
+
+    def assemble(indices: tf.Tensor) -> Any:
+        row_lengths = tf.gather(lengths, indices)
+        width = tf.reduce_max(row_lengths)
+        width = tf.minimum(-(-width // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, encoded.max_length)
+        shape = tf.stack([tf.size(indices), width])
+        inputs = {
+            "input_word_ids": tf.gather(word_ids, indices).to_tensor(encoded.pad_token_id, shape=shape),
+            "input_mask": tf.sequence_mask(row_lengths, width, tf.int32),
+            "input_type_ids": tf.gather(type_ids, indices).to_tensor(0, shape=shape),
+        }
+        inputs = {name: tf.ensure_shape(value, [None, None]) for name, value in inputs.items()}
+        return inputs if labels is None else (inputs, tf.gather(labels, indices))
+
+    flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
+    index_rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
+    batches = tf.data.Dataset.from_tensor_slices(index_rows)
+    return batches.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)
