@@ -1,0 +1,179 @@
+"""The bundle: a folder with a `.tflite` file and all that is needed to use it and to check it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import sha256
+from pocketbert_export.bundle_schema import SCHEMA
+from pocketbert_export.placement import place
+from pocketbert_export.signatures import signature_name
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+BUNDLE_FILE = "bundle.json"
+MODEL_FILE = "model.tflite"
+VOCAB_FILE = "vocab.txt"
+LABELS_FILE = "labels.txt"
+VERIFICATION_FILE = "verification.json"
+
+
+class Bundle:
+    """An opened bundle, run by LiteRT. `Bundle.open` makes one.
+
+    Args:
+      directory: the folder.
+      description: the content of its `bundle.json`, already checked.
+
+    Attributes:
+      directory: the folder.
+      model_path: its `.tflite` file.
+      task: what the outputs mean; None for a bare encoder.
+      recipe: the name of the recipe.
+      lengths: numbers of tokens, ascending.
+      runtimes: names of the runtimes that the bundle is for.
+      lowerings: lowering → what was decided on it.
+      output_names: the outputs of every signature.
+      num_parameters: weights of the network that the file holds.
+      goldens: examples: `text`, `pair` (or None), `length`, `inputs` name → `[1, length]`, `outputs` name → the
+        float model's answer with its batch axis of 1, `exported_outputs` the same from the file itself.
+    """
+
+    def __init__(self, directory: Path, description: Mapping[str, Any]) -> None:
+        task = description["task"]
+        self.directory = directory
+        self.model_path = directory / MODEL_FILE
+        self.task = TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
+        self.recipe: str = description["recipe"]
+        self.lengths = tuple(sorted(signature["length"] for signature in description["signatures"]))
+        self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
+        self.lowerings: dict[str, str] = description["lowerings"]
+        self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
+        self.num_parameters: int = description["num_parameters"]
+        self.goldens: list[dict[str, Any]] = description["goldens"]
+        self._lowercase: bool = description["tokenizer"]["lowercase"]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Opens a bundle after checking that every file is the one that was written.
+
+        Args:
+          path: the folder.
+        Raises:
+          UserError: lists every missing or damaged file and everything wrong with `bundle.json`.
+        """
+        directory = Path(path)
+        description = read_description(directory)
+        problems = []
+        for name, expected in description["files"].items():
+            file = directory / name
+            if not file.is_file():
+                problems.append(f"{name} must be there; it is missing")
+            elif (found := file.stat().st_size) != expected["size_bytes"]:
+                problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {found}")
+            elif (digest := sha256(file)) != expected["sha256"]:
+                problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
+        problems += [
+            f"{name} must be listed among the files in {BUNDLE_FILE}; it is not"
+            for name in (MODEL_FILE, VOCAB_FILE)
+            if name not in description["files"]
+        ]
+        if problems:
+            problems.append("export it again, or copy it whole")
+        raise_if_any(problems, f"bundle {directory}")
+        return cls(directory, description)
+
+    def signature(self, length: int) -> str:
+        """The name of the signature for `length` tokens."""
+        if length not in self.lengths:
+            raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
+        return signature_name(length)
+
+    def tokenizer(self) -> WordPieceTokenizer:
+        """The tokenizer, made on first use."""
+        return self._tokenizer
+
+    def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
+        """Runs the file, one text at a time as on a phone.
+
+        Args:
+          inputs: int32 `[n, length]` by name.
+          length: the signature; None takes the arrays' own.
+        Returns:
+          The outputs by name, float32 `[n, ...]`.
+        """
+        rows, columns = inputs["input_word_ids"].shape
+        runner = self._runner(self.signature(columns if length is None else length))
+        answers = [
+            runner(**{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES})
+            for row in range(rows)
+        ]
+        return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
+
+    def predict(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
+        """The task's logits, each text from the shortest signature that holds it; longer texts are cut.
+
+        Args:
+          texts: sentences, or the first sentences of pairs.
+          pairs: the second sentences.
+        Returns:
+          float32 `[n, labels]` for classification, `[n]` for regression.
+        Raises:
+          UserError: the bundle has no such task.
+        """
+        if "logits" not in self.output_names:
+            raise UserError(f"predict needs an output called logits; this bundle has {', '.join(self.output_names)}")
+        tokenizer = self.tokenizer()
+        encoded = tokenizer(list(texts), None if pairs is None else list(pairs), max_length=self.lengths[-1])
+        parts = place({name: np.asarray(encoded[name]) for name in INPUT_NAMES}, self.lengths, tokenizer.pad_token_id)
+        answers = np.concatenate([self.run(part.inputs)["logits"] for part in parts])
+        order = np.concatenate([part.indices for part in parts])
+        return answers[np.argsort(order)]
+
+    @cached_property
+    def _tokenizer(self) -> WordPieceTokenizer:
+        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+        return WordPieceTokenizer(self.directory / VOCAB_FILE, lowercase=self._lowercase)
+
+    @cached_property
+    def _interpreter(self) -> Any:
+        from ai_edge_litert.interpreter import Interpreter
+
+        return Interpreter(model_path=str(self.model_path), num_threads=1)
+
+    def _runner(self, signature: str) -> Any:
+        return self._interpreter.get_signature_runner(signature)
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """Reads `bundle.json` and checks it against its schema.
+
+    Raises:
+      UserError: it is not there, not JSON, or lists everything that the schema does not allow.
+    """
+    path = directory / BUNDLE_FILE
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"a bundle must be a folder with {BUNDLE_FILE}, as pocketbert export writes it; received {directory} "
+            f"({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path} must be JSON in UTF-8; {error}; export the bundle again") from error
+    errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(description), key=lambda error: error.json_path)
+    raise_if_any([f"{error.json_path}: {error.message[:200]}" for error in errors], str(path))
+    return description

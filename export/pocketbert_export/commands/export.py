@@ -1,0 +1,104 @@
+"""Write a verified TFLite bundle.
+
+A bundle is a folder: model.tflite with one signature a length and shared weights, vocab.txt, labels.txt,
+bundle.json (what the file is, checksums, golden examples) and verification.json. The gate compares the file with
+the model on real texts: those of --data or --file, best with labels, or a few built-in ones. If they
+differ too much nothing is written and the exit code is 1.
+
+Prints one JSON object: the bundle's path, size, lengths, lowerings and the gate's figures.
+
+Example:
+  pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue/SST-2 --output=bundle
+  pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from absl import flags
+
+from pocketbert.errors import UserError
+from pocketbert_export.commands import example_flags
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_string("model", None, "model directory with a vocab.txt", flag_values=flag_values)
+    flags.DEFINE_string("output", None, "folder to make", flag_values=flag_values)
+    flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
+    flags.DEFINE_list("lengths", ["32", "64", "128"], "numbers of tokens, one signature each", flag_values=flag_values)
+    flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
+    flags.DEFINE_bool("fold_no_norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
+    flags.DEFINE_bool("fuse_projections", True, "lowering: maps of one input as one", flag_values=flag_values)
+    flags.DEFINE_bool(
+        "first_token_only", True, "lowering: last layer for the first token alone", flag_values=flag_values
+    )
+    flags.DEFINE_string("metric", None, "what labels are scored with (default: the task's)", flag_values=flag_values)
+    flags.DEFINE_string(
+        "saved_model", None, "folder to write the model to as a SavedModel, too", flag_values=flag_values
+    )
+    flags.DEFINE_bool("overwrite", False, "replace what is there", flag_values=flag_values)
+    example_flags.define(flag_values)
+
+
+def run(flag_values: flags.FlagValues) -> int:
+    """Exports; returns 1 if the gate refuses."""
+    for name in ("model", "output"):
+        if not getattr(flag_values, name):
+            raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
+    lengths = [_whole_number(text) for text in flag_values.lengths]
+    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.files import check_absent
+    from pocketbert.model import load
+    from pocketbert_export.convert import write_saved_model
+    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
+    from pocketbert_export.verify import GateFailed
+
+    lowerings = Lowerings(**{name: getattr(flag_values, name) for name in LOWERINGS})
+    if flag_values.saved_model:
+        check_absent(flag_values.saved_model, overwrite=flag_values.overwrite)
+    tasks = read_directory(flag_values.model).tasks
+    try:
+        bundle = export_bundle(
+            flag_values.model,
+            flag_values.recipe,
+            lengths,
+            flag_values.output,
+            example_flags.read(flag_values, tasks[0] if tasks else None),
+            lowerings=lowerings,
+            runtime=flag_values.runtime,
+            overwrite=flag_values.overwrite,
+            metric=flag_values.metric,
+        )
+    except GateFailed as error:
+        print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
+        return 1
+    if flag_values.saved_model:
+        lowered = lower(load(flag_values.model), lowerings)
+        write_saved_model(lowered, flag_values.saved_model, lengths, overwrite=flag_values.overwrite)
+    verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
+    summary = {
+        "bundle": str(bundle.directory),
+        "recipe": bundle.recipe,
+        "lengths": bundle.lengths,
+        "runtimes": verification["runtimes"],
+        "size_bytes": bundle.model_path.stat().st_size,
+        "lowerings": bundle.lowerings,
+        "examples": verification["examples"],
+        "checks": {
+            "/".join(filter(None, (check["name"], check.get("runtime")))): check["measured"]
+            for check in verification["checks"]
+        },
+    }
+    print(json.dumps(summary, indent=2))
+    return 0
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"--lengths must be whole numbers with commas between; received {text!r}") from None

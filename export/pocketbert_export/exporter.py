@@ -1,0 +1,222 @@
+"""From a model directory to a verified bundle."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert import files
+from pocketbert.data.examples import Examples
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
+from pocketbert.model import Model, load
+from pocketbert.progress import say
+from pocketbert_export import bundle as layout
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.bundle_schema import SCHEMA_VERSION
+from pocketbert_export.checks import Bounds
+from pocketbert_export.convert import to_tflite
+from pocketbert_export.lowering import Lowerings, decide, lower
+from pocketbert_export.recipes import Recipe, get_recipe
+from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
+from pocketbert_export.signatures import check_lengths, signature_name
+from pocketbert_export.verify import verify_bundle
+
+_TOOLS = ("pocketbert", "tensorflow", "tf_keras", "ai-edge-litert")
+# Enough to find a full text for every usual length without encoding a whole data set.
+_MOST_GOLDEN_CANDIDATES = 512
+
+# What the gate runs when nobody gives it texts: short and long, accents, digits, marks, another script.
+DEFAULT_TEXTS = (
+    "A quiet, honest film that earns every one of its tears.",
+    "The plot falls apart after ten minutes, and nobody in the room seemed to care.",
+    "Not bad!",
+    "Café owners in Zürich paid 1,250 francs more this year than last.",
+    "Does the warranty cover a cracked screen, or only faults that were there from the start?",
+    "The committee met on Tuesday, argued until midnight, and agreed on nothing except the date of the next meeting.",
+    "東京は大きい。",
+    "I wanted to like it: the cast is strong, the music is lovely, the photography is some of the best of the year. "
+    "But the story never decides what it wants to be, and by the time the third act arrives with its car chases and "
+    "its long speeches about family, whatever patience the first hour had won was gone, and I found myself reading the "
+    "credits with relief.",
+)
+
+
+def default_examples() -> Examples:
+    """`DEFAULT_TEXTS` as unlabelled examples."""
+    texts = list(DEFAULT_TEXTS)
+    return Examples(
+        texts=texts, pairs=None, labels=None, ids=[str(index) for index in range(len(texts))], source="built-in texts"
+    )
+
+
+def export_bundle(
+    model_directory: str | os.PathLike[str],
+    recipe: str,
+    lengths: Sequence[int],
+    output: str | os.PathLike[str],
+    examples: Examples | None = None,
+    *,
+    lowerings: Lowerings = Lowerings(),  # noqa: B008
+    runtime: str = LITERT,
+    overwrite: bool = False,
+    bounds: Bounds | None = None,
+    metric: str | None = None,
+) -> Bundle:
+    """Lowers, converts, verifies and writes a bundle, complete or not at all.
+
+    Args:
+      model_directory: a model directory with a vocabulary.
+      recipe: a name of `recipes.RECIPES`.
+      lengths: numbers of tokens, one signature each.
+      output: the folder to make.
+      examples: real texts for the gate, best with labels; None takes `DEFAULT_TEXTS`.
+      lowerings: what to apply where it suits the model.
+      runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
+      overwrite: replace an existing folder.
+      bounds: what the gate allows; None takes the recipe's own.
+      metric: a name of `pocketbert.tasks.metrics`; None takes the task's own.
+    Returns:
+      The opened bundle.
+    Raises:
+      UserError: bad input; nothing is written.
+      GateFailed: the file does not answer as the model does; nothing is written.
+    """
+    chosen = get_recipe(recipe)
+    if runtime not in RUNTIMES:
+        raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
+    files.check_absent(output, overwrite=overwrite)
+    model = load(model_directory)
+    lengths = check_lengths(lengths, model.config)
+    _check_exportable(model, model_directory)
+    examples = examples if examples is not None and len(examples) else default_examples()
+    decided = decide(model, lowerings)
+    say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
+    lowered = lower(model, lowerings)
+    # Older runtimes read one scale a map; see `recipes.configure`.
+    content = to_tflite(lowered, lengths, chosen, channelwise=runtime != TFLITE_2_16)
+    with files.new_directory(output, overwrite=overwrite) as folder:
+        files.write_bytes(folder / layout.MODEL_FILE, content)
+        assert model.tokenizer is not None
+        shutil.copyfile(model.tokenizer.vocab_path, folder / layout.VOCAB_FILE)
+        if model.task and model.task.labels:
+            files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
+        description = {
+            **_description(model, lowered, chosen, lengths, runtime, decided),
+            "source": _digests(Path(model_directory).glob("*.safetensors")),
+            "files": _files(folder),
+            "goldens": _goldens(model, examples, lengths),
+        }
+        files.write_json(folder / layout.BUNDLE_FILE, _with_exported_answers(folder, description))
+        say(f"export {recipe}: verifying")
+        verification = verify_bundle(folder, reference=model, examples=examples, bounds=bounds, metric=metric)
+        verification.require()
+        files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
+        description["files"] = _files(folder)
+        files.write_json(folder / layout.BUNDLE_FILE, description)
+    return Bundle.open(output)
+
+
+def _check_exportable(model: Model, model_directory: str | os.PathLike[str]) -> None:
+    if model.tokenizer is None:
+        raise UserError(
+            f"a bundle needs a vocabulary; {model_directory} has no vocab.txt; "
+            "put the one there that the model was trained with"
+        )
+    kinds = [task.kind for task in model.tasks]
+    if "masked_lm" in kinds or len(kinds) > 1:
+        raise UserError(
+            "export takes a bare encoder or one head, and no masked-LM head, which scores the whole vocabulary "
+            f"at every token; {model_directory} has {', '.join(kinds)}; finetune it on a task first"
+        )
+
+
+def _description(
+    model: Model,
+    lowered: Model,
+    recipe: Recipe,
+    lengths: Sequence[int],
+    runtime: str,
+    decided: Mapping[str, str],
+) -> dict[str, Any]:
+    task, tokenizer = model.task, model.tokenizer
+    assert tokenizer is not None
+    outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "task": {"kind": task.kind, "name": task.name, "labels": list(task.labels)} if task else None,
+        "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
+        "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
+        "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
+        "tokenizer": {"lowercase": tokenizer.lowercase, "vocab_size": int(tokenizer.vocab_size)},
+        "recipe": recipe.name,
+        "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
+        "lowerings": dict(decided),
+        "num_parameters": _num_parameters(lowered, lengths),
+        "tools": {"python": platform.python_version(), **{name: metadata.version(name) for name in _TOOLS}},
+    }
+
+
+def _num_parameters(lowered: Model, lengths: Sequence[int]) -> int:
+    """Weights that the file holds: of the positions, those rows that a signature reads, once for each."""
+    counts = {path: int(np.prod(variable.shape)) for path, variable in lowered.weights_by_path().items()}
+    counts["encoder.embeddings.position.table"] = sum(lengths) * int(lowered.encoder.embeddings.position.table.shape[1])
+    return sum(counts.values())
+
+
+def _files(folder: Path) -> dict[str, dict[str, Any]]:
+    return {
+        path.name: {"sha256": files.sha256(path), "size_bytes": path.stat().st_size}
+        for path in sorted(folder.iterdir())
+        if path.name != layout.BUNDLE_FILE
+    }
+
+
+def _digests(paths: Any) -> dict[str, str]:
+    return {path.name: files.sha256(path) for path in sorted(paths)}
+
+
+def _goldens(model: Model, examples: Examples, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """For each length the text that fills it best, and for the longest the shortest text: all padding."""
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    candidates = examples.select(range(min(len(examples), _MOST_GOLDEN_CANDIDATES)))
+    encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
+    counts = np.asarray(encoded["input_mask"]).sum(axis=1)
+    chosen = []
+    for length in lengths:
+        fitting = np.where(counts <= length, counts, -1)
+        # Where every text is longer than this signature, the shortest is cut.
+        chosen.append((int(fitting.argmax() if fitting.max() > 0 else counts.argmin()), length))
+    chosen.append((int(counts.argmin()), lengths[-1]))
+    goldens = []
+    for index, length in dict.fromkeys(chosen):
+        text, pair = candidates.texts[index], candidates.pairs[index] if candidates.pairs else None
+        one = tokenizer([text], None if pair is None else [pair], max_length=length, pad_to=length)
+        inputs = {name: np.asarray(one[name]) for name in INPUT_NAMES}
+        outputs = {name: output.numpy().tolist() for name, output in model(inputs, training=False).items()}
+        goldens.append(
+            {
+                "text": text,
+                "pair": pair,
+                "length": length,
+                "inputs": {name: array.tolist() for name, array in inputs.items()},
+                "outputs": outputs,
+            }
+        )
+    return goldens
+
+
+def _with_exported_answers(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
+    exported = Bundle(folder, description)
+    for golden in description["goldens"]:
+        inputs = {name: np.asarray(rows, np.int32) for name, rows in golden["inputs"].items()}
+        golden["exported_outputs"] = {name: array.tolist() for name, array in exported.run(inputs).items()}
+    return description

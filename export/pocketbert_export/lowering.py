@@ -1,0 +1,206 @@
+"""Other forms of the same mathematics, which run faster on a phone.
+
+Each lowering has a switch, and leaves a model alone that it does not suit; `decide` says which and why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.model import Model
+
+APPLIED = "applied"
+OFF = "off"
+
+_FIRST_TOKEN_TASKS = ("classification", "regression", "next_sentence")
+# A feature's folded scale is a product of gammas, and the maps around it are divided by it. Outside this range
+# (a gamma near zero) float32 would still do, but quantized weights of very different sizes would not.
+_MAX_SCALE = 1024.0
+
+Tensors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowerings:
+    """Which lowerings to apply where they suit the model.
+
+    Attributes:
+      fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
+      fuse_projections: linear maps of one input become one.
+      first_token_only: the last layer is computed for the first token alone, where the task reads no other.
+    """
+
+    fold_no_norm: bool = True
+    fuse_projections: bool = True
+    first_token_only: bool = True
+
+
+LOWERINGS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Lowerings))
+
+
+def decide(model: Model, lowerings: Lowerings) -> dict[str, str]:
+    """Says of every lowering `APPLIED`, `OFF`, or why it does not suit the model."""
+    unsuited = {
+        "fold_no_norm": _why_not_fold(model),
+        "fuse_projections": "",
+        "first_token_only": _why_not_first_token(model),
+    }
+    return {name: (unsuited[name] or APPLIED) if getattr(lowerings, name) else OFF for name in LOWERINGS}
+
+
+def lower(model: Model, lowerings: Lowerings) -> Model:
+    """A new model with the same answers in a form for export.
+
+    Args:
+      model: a model in the plain form; unchanged.
+      lowerings: what to apply where it suits the model.
+    Returns:
+      A model whose outputs are equal but for rounding; with `first_token_only`, a bare encoder's
+      `sequence_output` would have length 1, so that it applies only to tasks that read the first token.
+    """
+    decided = decide(model, lowerings)
+    config = model.config
+    tensors = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    if decided["fold_no_norm"] == APPLIED:
+        tensors = fold_no_norm(config, tensors)
+        config = config.replace(norm="identity")
+    graph = GraphForm(
+        fused_projections=decided["fuse_projections"] == APPLIED,
+        first_token_only=decided["first_token_only"] == APPLIED,
+    )
+    lowered = Model(config, model.tasks, model.tokenizer, graph)
+    for path, variable in lowered.weights_by_path().items():
+        variable.assign(tensors[path])
+    return lowered
+
+
+def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
+    """Folds every NoNorm, gamma ∘ h + beta (MobileBERT, eq. 1), into the linear maps around it.
+
+    Behind a linear map alone, gamma and beta go into its kernel and bias. Behind a residual sum they would
+    have to multiply the residual too; instead the whole stream is carried in another unit: what was x is
+    kept as s ∘ x, with s chosen so that the residual's factor becomes 1, and every map that reads the stream
+    divides by s. Between blocks s ends at 1 and grows backwards, s[l-1] = gamma[l] · s[l]; inside a
+    block the same holds, and the free last s is chosen to keep the scales around 1.
+
+    Args:
+      config: an architecture with `no_norm` and bottlenecks.
+      tensors: canonical path → array.
+    Returns:
+      The weights of the same architecture with `identity` norms, float32.
+    """
+    wide = {path: array.astype(np.float64) for path, array in tensors.items()}
+    outer = _outer_scales(config, wide)
+    _fold_embeddings(wide, outer[0])
+    for layer in range(config.num_layers):
+        _fold_block(config, wide, f"encoder.layers.{layer}.", outer[layer], outer[layer + 1])
+    return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
+
+
+def _why_not_first_token(model: Model) -> str:
+    if not model.tasks:
+        return "does not suit a bare encoder: every token's output is read"
+    others = [task.kind for task in model.tasks if task.kind not in _FIRST_TOKEN_TASKS]
+    return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
+
+
+def _why_not_fold(model: Model) -> str:
+    config = model.config
+    if config.norm != "no_norm":
+        return f"does not suit norm={config.norm!r}"
+    if config.bottleneck is None or config.embedding_projection != "word":
+        return "does not suit no_norm without bottleneck and word projection"
+    tensors = {path: v.numpy().astype(np.float64) for path, v in model.weights_by_path().items() if _is_no_norm(path)}
+    scales = [np.concatenate(_outer_scales(config, tensors))]
+    scales += [
+        np.concatenate(_inner_scales(config, tensors, f"encoder.layers.{layer}.")) for layer in range(config.num_layers)
+    ]
+    sizes = np.abs(np.concatenate(scales))
+    if np.all(sizes <= _MAX_SCALE) and np.all(sizes >= 1 / _MAX_SCALE):
+        return ""
+    return (
+        f"does not suit these weights: products of gammas must lie in 1/{_MAX_SCALE:.0f} to {_MAX_SCALE:.0f}, "
+        f"and reach from {sizes.min():.2g} to {sizes.max():.2g}"
+    )
+
+
+def _is_no_norm(path: str) -> bool:
+    # The masked-LM head's norm is a LayerNorm whatever the encoder's is.
+    return path.startswith("encoder.") and path.endswith((".gamma", ".beta"))
+
+
+def _outer_scales(config: EncoderConfig, tensors: Tensors) -> list[np.ndarray]:
+    """The scale of the feature map before each layer and after the last, where it is 1; [hidden_size] each."""
+    scales = [np.ones(config.hidden_size)]
+    for layer in reversed(range(config.num_layers)):
+        scales.insert(0, scales[0] * tensors[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"])
+    return scales
+
+
+def _inner_scales(config: EncoderConfig, tensors: Tensors, block: str) -> list[np.ndarray]:
+    """The scale of the stream in a block: at its start, after attention, after each feed-forward network."""
+    gammas = [tensors[f"{block}attention.norm.gamma"]]
+    gammas += [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feed_forwards)]
+    scales = [np.ones(config.block_size)]
+    for gamma in reversed(gammas):
+        scales.insert(0, scales[0] * gamma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        middle = np.exp(np.mean([np.log(np.abs(scale)) for scale in scales], axis=0))
+        return [scale / middle for scale in scales]
+
+
+def _fold_embeddings(tensors: Tensors, scale: np.ndarray) -> None:
+    gamma, beta = tensors["encoder.embeddings.norm.gamma"], tensors["encoder.embeddings.norm.beta"]
+    for name in ("position.table", "token_type.table"):
+        tensors[f"encoder.embeddings.{name}"] *= gamma * scale
+    _after(tensors, "encoder.embeddings.projection", gamma * scale, beta * scale)
+
+
+def _fold_block(
+    config: EncoderConfig, tensors: Tensors, block: str, scale_before: np.ndarray, scale_after: np.ndarray
+) -> None:
+    assert config.bottleneck is not None
+    source = config.bottleneck.query_key
+    inner = _inner_scales(config, tensors, block)
+
+    def norm(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return tensors[f"{block}{name}.gamma"], tensors[f"{block}{name}.beta"]
+
+    _before(tensors, f"{block}bottleneck.input", scale_before)
+    gamma, beta = norm("bottleneck.input_norm")
+    _after(tensors, f"{block}bottleneck.input", gamma * inner[0], beta * inner[0])
+    if source == "shared":
+        _before(tensors, f"{block}bottleneck.query_key", scale_before)
+        _after(tensors, f"{block}bottleneck.query_key", *norm("bottleneck.query_key_norm"))
+    if source == "raw":
+        _before(tensors, f"{block}attention.query", scale_before)
+        _before(tensors, f"{block}attention.key", scale_before)
+    if source == "bottleneck":
+        for name in ("query", "key", "value"):
+            _before(tensors, f"{block}attention.{name}", inner[0])
+    else:
+        _before(tensors, f"{block}attention.value", scale_before)
+    gamma, beta = norm("attention.norm")
+    _after(tensors, f"{block}attention.output", gamma * inner[1], beta * inner[1])
+    for j in range(config.num_feed_forwards):
+        _before(tensors, f"{block}feed_forwards.{j}.intermediate", inner[j + 1])
+        gamma, beta = norm(f"feed_forwards.{j}.norm")
+        _after(tensors, f"{block}feed_forwards.{j}.output", gamma * inner[j + 2], beta * inner[j + 2])
+    _before(tensors, f"{block}bottleneck.output", inner[-1])
+    gamma, beta = norm("bottleneck.output_norm")
+    _after(tensors, f"{block}bottleneck.output", gamma * scale_after, beta * scale_after)
+
+
+def _before(tensors: Tensors, linear: str, scale: np.ndarray) -> None:
+    """The map reads a stream that is `scale` times what it was."""
+    tensors[f"{linear}.kernel"] /= scale[:, None]
+
+
+def _after(tensors: Tensors, linear: str, gain: np.ndarray, offset: np.ndarray) -> None:
+    """The map gives gain ∘ y + offset instead of y."""
+    tensors[f"{linear}.kernel"] *= gain
+    tensors[f"{linear}.bias"] = tensors[f"{linear}.bias"] * gain + offset

@@ -1,0 +1,60 @@
+"""What an exported file is called with: one signature a length, everything bound by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.model import Model
+
+# What stock tools look for in a SavedModel.
+DEFAULT_SIGNATURE = "serving_default"
+
+
+def signature_name(length: int) -> str:
+    """The name of the signature for texts of up to `length` tokens."""
+    return f"length_{length}"
+
+
+def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, ...]:
+    """The lengths in ascending order.
+
+    Raises:
+      UserError: none, a double one, or one that the positions do not reach (or that special tokens alone fill).
+    """
+    if not lengths:
+        raise UserError("lengths must name at least one number of tokens; received none; for example 32,64,128")
+    problems = []
+    if len(set(lengths)) != len(lengths):
+        problems.append(f"each length once; received {','.join(map(str, lengths))}")
+    problems += [
+        f"a length must lie in 3 to {config.max_positions}, the model's positions; received {length}"
+        for length in lengths
+        if not 3 <= length <= config.max_positions
+    ]
+    raise_if_any(problems, "lengths")
+    return tuple(sorted(lengths))
+
+
+def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    """One function a length: int32 `[1, length]` inputs and the model's outputs, both by name.
+
+    Args:
+      model: the model, lowered or not.
+      lengths: numbers of tokens.
+    Returns:
+      `signature_name(length)` → function.
+    """
+    return {signature_name(length): _concrete_function(model, length) for length in lengths}
+
+
+def _concrete_function(model: Model, length: int) -> tf.types.experimental.ConcreteFunction:
+    def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(model(inputs, training=False))
+
+    specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
+    return tf.function(answer).get_concrete_function(**specs)
