@@ -14,8 +14,9 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
 
     The papers print, at 128 tokens, 22.5 B for BERT-base, 5.7 B for MobileBERT and 3.1 B for TINY (MobileBERT,
     table 4), 1.2 B for TinyBERT4 (TinyBERT, table 1); this gives 22.35, 5.59 (the paper's form; 5.39 as released),
-    3.07 and 1.25 B. Counting the elementwise operations too, as TensorFlow's profiler does, gives 22.45, 5.62, 3.10
-    and 1.26 B: the rest is rounding, except for about 1 % of MobileBERT's that the paper does not explain.
+    3.07 and 1.25 B. With the elementwise operations, as TensorFlow's profiler counts them in our graphs, it would be
+    22.41, 5.62, 3.10 and 1.26 B. So the difference is rounding to the printed digit, elementwise operations, and a
+    remainder of at most 0.7 % that the papers do not explain.
 
     Args:
       config: the architecture.

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pocketbert.data.tables import read_table
+from pocketbert.errors import UserError
+
+
+def _write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+SAME_TABLE = {
+    "t.csv": 'first,ignored,second,mark\nOne,1,"Two, ""quoted""",spam\nThree,2,Four,ham\nFive,3,Six,spam\n',
+    "t.tsv": 'first\tignored\tsecond\tmark\nOne\t1\tTwo, "quoted"\tspam\nThree\t2\tFour\tham\nFive\t3\tSix\tspam\n',
+    "t.jsonl": '{"first": "One", "second": "Two, \\"quoted\\"", "mark": "spam"}\n'
+    '{"mark": "ham", "first": "Three", "second": "Four"}\n\n'
+    '{"first": "Five", "second": "Six", "mark": "spam", "ignored": [3]}\n',
+}
+
+
+@pytest.mark.parametrize("name", SAME_TABLE)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_three_formats_give_the_same_examples(tmp_path: Path, name: str, newline: str) -> None:
+    path = _write(tmp_path, name, "\ufeff" + SAME_TABLE[name].replace("\n", newline))
+    examples, labels = read_table(path, text_column="first", pair_column="second", label_column="mark")
+    assert examples.texts == ["One", "Three", "Five"]
+    assert examples.pairs == ['Two, "quoted"', "Four", "Six"]
+    assert labels == ("ham", "spam")
+    assert examples.labels is not None and examples.labels.dtype == np.int32
+    assert examples.labels.tolist() == [1, 0, 1]
+    assert examples.ids == (["1", "2", "4"] if name == "t.jsonl" else ["2", "3", "4"])
+    assert examples.source == str(path)
+
+
+def test_single_sentences_without_labels(tmp_path: Path) -> None:
+    examples, labels = read_table(_write(tmp_path, "t.csv", "text\nhello\n"), text_column="text")
+    assert (examples.texts, examples.pairs, examples.labels, labels) == (["hello"], None, None, ())
+
+
+def test_a_quoted_cell_may_span_lines_and_rows_are_named_by_their_first(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.csv", 'text,y\n"one\ntwo",a\nthree,b\n')
+    examples, _ = read_table(path, text_column="text", label_column="y")
+    assert (examples.texts, examples.ids) == (["one\ntwo", "three"], ["2", "4"])
+
+
+def _labels(tmp_path: Path, cells: list[str], **options: Any) -> tuple[list[float], tuple[str, ...]]:
+    rows = "".join(f'{{"t": "x", "y": {cell}}}\n' for cell in cells)
+    examples, labels = read_table(_write(tmp_path, "t.jsonl", rows), text_column="t", label_column="y", **options)
+    assert examples.labels is not None
+    return examples.labels.tolist(), labels
+
+
+def test_labels_found_are_in_numeric_order_if_numbers_else_alphabetical(tmp_path: Path) -> None:
+    assert _labels(tmp_path, ["10", "9", "-1", "9.0"]) == ([2, 1, 0, 1], ("-1", "9", "10"))
+    assert _labels(tmp_path, ['"10"', '"9"', '"x"']) == ([0, 1, 2], ("10", "9", "x"))
+    assert _labels(tmp_path, ["true", "false"]) == ([1, 0], ("false", "true"))
+
+
+def test_labels_given_are_texts_or_indices(tmp_path: Path) -> None:
+    given = ("negative", "positive", "mixed")
+    assert _labels(tmp_path, ['"mixed"', "0", '"1"', '" negative "'], labels=given) == ([2, 0, 1, 0], given)
+    # A whole number that is a label is that label, and no index.
+    assert _labels(tmp_path, ["2", "1"], labels=("2", "1")) == ([0, 1], ("2", "1"))
+    with pytest.raises(UserError, match="line 2: the label must be one of 2, 1; received '0'"):
+        _labels(tmp_path, ["2", "0"], labels=("2", "1"))
+    with pytest.raises(UserError, match="line 1: the label must be one of negative, positive, mixed; received '3'"):
+        _labels(tmp_path, ["3"], labels=given)
+
+
+def test_regression(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.tsv", "t\ty\na\t2.5\nb\t-1e-1\nc\t4\n")
+    examples, labels = read_table(path, text_column="t", label_column="y", kind="regression")
+    assert labels == () and examples.labels is not None and examples.labels.dtype == np.float32
+    np.testing.assert_array_equal(examples.labels, np.asarray([2.5, -0.1, 4], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", "", "t.csv: the file is empty"),
+        ("t.csv", "t,y\n", "line 2: the file holds a header and no rows"),
+        ("t.xlsx", "t", r"must end in \.csv, \.tsv, \.jsonl; received \.xlsx"),
+        ("t.csv", "t,z\na,b\n", "line 2: the row must have a column 'y'; it has 't', 'z'"),
+        ("t.csv", "t,y\na,b\nc\n", "line 3: the row must have the header's 2 columns; received 1"),
+        ("t.csv", "t,y\na,b\nc,d,e\n", "line 3: .* received 3"),
+        ("t.csv", "t,y\na,b\n  ,d\n", "line 3: column 't' is empty; every row must have its text"),
+        ("t.csv", "t,y\na,b\nc,\n", "line 3: column 'y' is empty; every row must have its label"),
+        ("t.csv", 't,y\na,b\n"c"d,e\n', "line 3: the row must be CSV .*use .tsv or .jsonl"),
+        ("t.csv", 't,y\na,b\n"c,d\ne,f\n', "line 3: the row must be CSV"),
+        ("t.csv", b"t,y\na,b\n\xff,b\n", "line 3: the text must be UTF-8; received byte 0xff"),
+        ("t.csv", "t,y\na,b\nc,b\n", "at least two different labels; received only 'b'"),
+        ("t.jsonl", '{"t": "a", "y": 1}\n{"t": "b"\n', "line 2: the line must be one JSON object .*at column 10"),
+        ("t.jsonl", '["a"]\n', "line 1: the line must be one JSON object; received list"),
+        ("t.jsonl", '{"t": null, "y": 1}\n', "line 1: column 't' is empty"),
+        ("t.jsonl", '{"y": 1}\n', "line 1: the row must have a column 't'; it has 'y'"),
+    ],
+)
+def test_bad_files_name_line_and_reason(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_table(_write(tmp_path, name, content), text_column="t", label_column="y")
+
+
+def test_bad_scores_and_all_rows_together(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.csv", "t,y\n" + "a,1.5\nb,high\nc,inf\n")
+    with pytest.raises(UserError, match="line 3: the score .*'high'; line 4: the score .*'inf'$"):
+        read_table(path, text_column="t", label_column="y", kind="regression")
+    with pytest.raises(UserError, match="there is no such file; check the path"):
+        read_table(tmp_path / "none.csv", text_column="t")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(UserError, match="the file cannot be read"):
+        read_table(tmp_path / "folder.csv", text_column="t")
