@@ -68,8 +68,8 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     if not path.is_dir():
         raise UserError(f"a model directory must be a folder; received {path}")
     problems: list[str] = []
-    content = _read_json(path / CONFIG_NAME, problems, required=True)
-    tokenizer = _read_json(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
+    content = read_json_object(path / CONFIG_NAME, problems, required=True)
+    tokenizer = read_json_object(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
     config: EncoderConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
     tensors: dict[str, np.ndarray] = {}
@@ -86,7 +86,7 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 tensors = _read_tensors(names, specs, headless, problems)
     vocab_path = path / VOCAB_NAME if (path / VOCAB_NAME).exists() else None
     if vocab_path and config:
-        problems += _vocabulary_problems(vocab_path, config.vocab_size)
+        problems += vocabulary_problems(vocab_path, config.vocab_size)
     lowercase = tokenizer.get("do_lower_case")
     if lowercase is not None and not isinstance(lowercase, bool):
         problems.append(f"do_lower_case in {TOKENIZER_CONFIG_NAME} must be true or false; received {lowercase!r}")
@@ -118,13 +118,13 @@ def write_directory(
       UserError: weights are missing, superfluous or misshapen, the vocabulary does not match, or `path` exists.
     """
     specs = tensor_specs(config, tasks)
-    problems = _difference("weights", set(specs), set(tensors_by_path))
+    problems = name_problems("weights", set(specs), set(tensors_by_path))
     for weight in specs.keys() & tensors_by_path.keys():
         expected, found = specs[weight].canonical_shape, tuple(tensors_by_path[weight].shape)
         if expected != found:
             problems.append(f"{weight} must have shape {list(expected)}; received {list(found)}")
     if vocab_path is not None:
-        problems += _vocabulary_problems(Path(vocab_path), config.vocab_size)
+        problems += vocabulary_problems(Path(vocab_path), config.vocab_size)
     raise_if_any(problems, f"cannot write {path}")
 
     arrays = {}
@@ -165,7 +165,7 @@ def _open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str
     """The tensors of all weight files by their names, modernized."""
     files = [path / WEIGHTS_NAME]
     if not files[0].exists() and (path / INDEX_NAME).exists():
-        index = _read_json(path / INDEX_NAME, problems, required=True) or {}
+        index = read_json_object(path / INDEX_NAME, problems, required=True) or {}
         shards = index.get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r}")
@@ -240,7 +240,7 @@ def _read_tensors(
         elif not _is_buffer(name, present[name]):
             extra.add(name)
     remedy = "; load it headless if they belong to a head that is not needed" if not headless else ""
-    problems += _difference("tensors", set(known), known.keys() & present.keys() | extra, remedy)
+    problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
     for name in sorted(known.keys() & present.keys()):
         tensor, shape = present[name], known[name].shape
         if tensor.shape != shape:
@@ -276,7 +276,8 @@ def _encoder_prefix(known: Mapping[str, TensorSpec]) -> str:
     return next(name for name in known if name.endswith("word_embeddings.weight")).split(".")[0] + "."
 
 
-def _difference(what: str, expected: set[str], found: set[str], remedy: str = "") -> list[str]:
+def name_problems(what: str, expected: set[str], found: set[str], remedy: str = "") -> list[str]:
+    """A sentence for what is missing and one for what is superfluous, naming the first dozen."""
     problems = []
     for names, verb, end in ((expected - found, "missing", ""), (found - expected, "unexpected", remedy)):
         if names:
@@ -286,7 +287,8 @@ def _difference(what: str, expected: set[str], found: set[str], remedy: str = ""
     return problems
 
 
-def _vocabulary_problems(path: Path, rows: int) -> list[str]:
+def vocabulary_problems(path: Path, rows: int) -> list[str]:
+    """What is wrong with a vocabulary for a word table of `rows` rows."""
     try:
         with open(path, encoding="utf-8") as stream:
             pieces = sum(1 for _ in stream)
@@ -297,7 +299,8 @@ def _vocabulary_problems(path: Path, rows: int) -> list[str]:
     return [f"{path.name} must have a piece for each row of the word table; received {pieces} pieces for {rows} rows"]
 
 
-def _read_json(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
+def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
+    """A JSON file's object, or None with the reason in `problems`; without one if it is absent and not required."""
     if not path.exists() and not required:
         return None
     try:

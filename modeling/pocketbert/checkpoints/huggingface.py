@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from pocketbert.checkpoints.config_keys import REQUIRED, read_values
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.checkpoints.own_config import (
     OWN_KEY,
     OWN_PREFIX,
-    has_type,
     own_block,
     own_config,
     own_tasks,
@@ -46,15 +46,14 @@ _ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
 }
 _KIND_ORDER: tuple[TaskKind, ...] = ("classification", "regression", "span", "masked_lm", "next_sentence")
 
-_REQUIRED = object()
 # key → (type, default of transformers' configuration class); ours under the same key but where _RENAMED says.
 _COMMON: dict[str, tuple[type, object]] = {
-    "vocab_size": (int, _REQUIRED),
-    "hidden_size": (int, _REQUIRED),
-    "num_hidden_layers": (int, _REQUIRED),
-    "num_attention_heads": (int, _REQUIRED),
-    "intermediate_size": (int, _REQUIRED),
-    "max_position_embeddings": (int, _REQUIRED),
+    "vocab_size": (int, REQUIRED),
+    "hidden_size": (int, REQUIRED),
+    "num_hidden_layers": (int, REQUIRED),
+    "num_attention_heads": (int, REQUIRED),
+    "intermediate_size": (int, REQUIRED),
+    "max_position_embeddings": (int, REQUIRED),
     "type_vocab_size": (int, 2),
     "hidden_act": (str, "gelu"),
     "hidden_dropout_prob": (float, 0.1),
@@ -70,8 +69,8 @@ _KEYS: dict[str, dict[str, tuple[type, object]]] = {
     | {
         "hidden_act": (str, "relu"),
         "hidden_dropout_prob": (float, 0.0),
-        "embedding_size": (int, _REQUIRED),
-        "intra_bottleneck_size": (int, _REQUIRED),
+        "embedding_size": (int, REQUIRED),
+        "intra_bottleneck_size": (int, REQUIRED),
         "num_feedforward_networks": (int, 4),
         "use_bottleneck_attention": (bool, False),
         "key_query_shared_bottleneck": (bool, True),
@@ -91,16 +90,9 @@ _FIXED: dict[str, object] = {
     "trigram_input": True,
     "use_bottleneck": True,
 }
+# Keys that only repeat another one (emb_size: Huawei's TinyBERT).
+_SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
 _TASK_KEYS = "architectures classifier_dropout finetuning_task id2label label2id num_labels problem_type".split()
-# Keys that change neither weights nor outputs. The last two lines: Google's and Huawei's, read by no class.
-_HARMLESS = (
-    "_name_or_path transformers_version torch_dtype dtype use_cache gradient_checkpointing bos_token_id eos_token_id "
-    "sep_token_id cls_token_id mask_token_id decoder_start_token_id tokenizer_class chunk_size_feed_forward "
-    "output_attentions output_hidden_states return_dict torchscript output_past model_max_length task_specific_params "
-    "attn_implementation _attn_implementation_autoset cross_attention_hidden_size "
-    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
-    "cell structure pre_trained training"
-).split()
 
 
 def read_config(
@@ -128,7 +120,11 @@ def read_config(
 
     problems: list[str] = []
     own = own_block(content, {"pooler", "tasks"}, problems)
-    values = _values(content, _KEYS[family], problems)
+    others = {"model_type", OWN_KEY, *_SAME_AS, *_TASK_KEYS}
+    values = read_values(content, _KEYS[family], fixed=_FIXED, known=others, problems=problems)
+    for key, same in _SAME_AS.items():
+        if key in content and content[key] != values.get(same):
+            problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
     config = _encoder_config(family, values, own.get("pooler"), tensor_names, problems)
     tasks = _tasks(content, own, values, tensor_names, [] if headless else problems)
     if not headless and any(task.kind == "masked_lm" for task in tasks):
@@ -161,29 +157,6 @@ def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
     if found_tasks != tuple(tasks):
         own["tasks"] = [task_values(task) for task in tasks]
     return content | ({OWN_KEY: own} if own else {})
-
-
-def _values(content: Mapping[str, Any], keys: Mapping[str, tuple[type, object]], problems: list[str]) -> dict[str, Any]:
-    """Values of the architecture's keys, with transformers' defaults; unknown and wrong keys go to `problems`."""
-    unknown = sorted(set(content) - set(keys) - set(_FIXED) - set(_TASK_KEYS) - set(_HARMLESS))
-    unknown = [key for key in unknown if key not in ("model_type", OWN_KEY, "true_hidden_size", "emb_size")]
-    problems += [f"key {key!r} is unknown and may change what the model computes; remove it if not" for key in unknown]
-    for key, required in _FIXED.items():
-        if key in content and content[key] != required:
-            problems.append(f"{key} must be {required!r}; received {content[key]!r}")
-    values: dict[str, Any] = {}
-    for key, (kind, default) in keys.items():
-        value = content.get(key, default)
-        if value is _REQUIRED:
-            problems.append(f"key {key!r} is missing")
-        elif not has_type(value, kind):
-            problems.append(f"{key} must be of type {kind.__name__}; received {value!r}")
-        else:
-            values[key] = value
-    for key, same in (("true_hidden_size", "intra_bottleneck_size"), ("emb_size", "hidden_size")):
-        if key in content and content[key] != values.get(same):
-            problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
-    return values
 
 
 def _encoder_config(

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pocketbert.checkpoints.config_keys import has_type
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
 
@@ -102,10 +103,3 @@ def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
     except UserError as error:
         problems.append(str(error))
         return None
-
-
-def has_type(value: object, kind: type) -> bool:
-    """Whether a JSON value can stand where `kind` is wanted: an integer for a float, but no bool for a number."""
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

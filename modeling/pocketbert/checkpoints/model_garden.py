@@ -1,0 +1,366 @@
+"""tf-models-official's BERT and MobileBERT encoders, both ways.
+
+The encoders are `official.nlp.modeling.networks.BertEncoder`, `BertEncoderV2` and `MobileBERTEncoder`. Only encoders
+are converted: the heads of Model Garden's tasks have no layout of their own. With MobileBERT's unshared query and
+key and IB-BERT it is the one public code beside TensorFlow 1's that has these architectures.
+
+A folder holds `params.yaml` (or .json), the parameters of their `EncoderConfig`, and a `tf.train.Checkpoint`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.directory import VOCAB_NAME
+from pocketbert.checkpoints.model_garden_variables import bert_variables, mobilebert_variables
+from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import new_directory, write_text
+
+PARAMS_NAME = "params.yaml"
+CHECKPOINT_NAME = "encoder"
+_OPTIMIZER_SLOT = "/.OPTIMIZER_SLOT/"
+
+# Both encoders fix it, in every LayerNormalization.
+_NORM_EPSILON = 1e-12
+
+
+def from_model_garden(encoder: tf_keras.layers.Layer) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
+    """Takes one of their encoders apart.
+
+    Args:
+      encoder: a `BertEncoder`, `BertEncoderV2` or `MobileBERTEncoder`.
+    Returns:
+      The architecture, and canonical path → float32 array.
+    Raises:
+      UserError: the encoder is of another kind, or has an option that ours has not.
+    """
+    if _is_mobilebert(encoder):
+        config, pairs = _mobilebert_config(encoder), mobilebert_variables
+    elif type(encoder).__name__ in ("BertEncoder", "BertEncoderV2"):
+        config, pairs = _bert_config(encoder), bert_variables
+    else:
+        raise UserError(
+            "the encoder must be a BertEncoder, BertEncoderV2 or MobileBERTEncoder of tf-models-official; "
+            f"received {type(encoder).__name__}"
+        )
+    _build(encoder)
+    specs = tensor_specs(config)
+    tensors = {path: variable.numpy().reshape(specs[path].canonical_shape) for path, variable in pairs(encoder, config)}
+    return config, {path: tensors[path] for path in specs}
+
+
+def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndarray]) -> tf_keras.layers.Layer:
+    """Their encoder with our weights: a `MobileBERTEncoder` or a `BertEncoderV2`.
+
+    Args:
+      config: the architecture.
+      tensors_by_path: canonical path → array; heads' weights are ignored.
+    Raises:
+      UserError: they have no encoder of this architecture.
+    """
+    from official.nlp.configs import encoders
+
+    encoder = encoders.build_encoder(_official_config(config))
+    mobilebert = _is_mobilebert(encoder)
+    pairs = mobilebert_variables if mobilebert else bert_variables
+    if config.activation == "gelu":
+        # Their builder makes the tanh form of BERT's "gelu"; only their constructor takes the exact one.
+        key = "intermediate_act_fn" if mobilebert else "inner_activation"
+        encoder = type(encoder).from_config(encoder.get_config() | {key: tf_keras.activations.gelu})
+    _build(encoder)
+    for path, variable in pairs(encoder, config):
+        variable.assign(np.asarray(tensors_by_path[path]).reshape(variable.shape))
+    return encoder
+
+
+def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
+    """Reads a folder with the parameters of an encoder and a checkpoint of it.
+
+    The parameters may stand alone or inside those of a task or an experiment (`task.model.encoder`). In the checkpoint
+    the encoder may be `encoder`, `model` or `model.encoder_network`, as their converters and trainers write it.
+
+    Args:
+      path: the folder.
+    Raises:
+      UserError: something is missing or not an encoder that we have.
+    """
+    from official.modeling import hyperparams
+    from official.nlp.configs import encoders
+
+    path = Path(path)
+    params = _encoder_params(path)
+    try:
+        official_config = hyperparams.override_params_dict(encoders.EncoderConfig(), params, is_strict=True)
+        encoder = encoders.build_encoder(official_config)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: the encoder's parameters must be those of EncoderConfig; {error}") from None
+    _build(encoder)
+    checkpoint = tf.train.latest_checkpoint(str(path))
+    if checkpoint is None:
+        found = sorted(path.glob("*.index"))
+        if len(found) != 1:
+            names = ", ".join(item.name for item in found) or "none"
+            raise UserError(f"{path} must hold one checkpoint (*.index); received {names}")
+        checkpoint = str(found[0].with_suffix(""))
+    try:
+        keys = set(tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map())
+        prefix, root = _checkpoint_root(keys, encoder)
+        # Silent about what is left over (optimizer slots, heads); the encoder's own variables are counted instead.
+        root.read(checkpoint).expect_partial().assert_existing_objects_matched()
+    except (tf.errors.OpError, AssertionError, RuntimeError, ValueError) as error:
+        raise UserError(f"{checkpoint} must be a checkpoint of this encoder; {str(error).splitlines()[0]}") from None
+    stored = [key for key in keys if key.startswith(prefix) and _OPTIMIZER_SLOT not in key]
+    if len(stored) > len(encoder.weights):
+        raise UserError(
+            f"{checkpoint} must hold what the parameters describe, {len(encoder.weights)} variables under {prefix}; "
+            f"received {len(stored)}"
+        )
+    return from_model_garden(encoder)
+
+
+def write_model_garden(
+    path: str | os.PathLike[str],
+    config: EncoderConfig,
+    tensors_by_path: Mapping[str, np.ndarray],
+    vocab_path: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes a folder that `read_model_garden` and Model Garden read: params.yaml and `tf.train.Checkpoint(encoder=…)`.
+
+    Args:
+      path: the folder to make.
+      config: the architecture.
+      tensors_by_path: canonical path → array.
+      vocab_path: vocabulary to copy, or None.
+      overwrite: replace an existing folder.
+    Raises:
+      UserError: they have no encoder of this architecture, their builder would give it another activation, or
+        `path` exists.
+    """
+    import yaml
+
+    official_config = _official_config(config)
+    if config.activation == "gelu" and official_config.type != "mobilebert":
+        raise UserError(
+            "Model Garden's builder makes the tanh form of BERT's gelu, so that a folder cannot say the exact one; "
+            f"received activation={config.activation!r}; take the encoder itself from to_model_garden in Python"
+        )
+    encoder = to_model_garden(config, tensors_by_path)
+    with new_directory(path, overwrite=overwrite) as folder:
+        params = {"type": official_config.type, official_config.type: official_config.get().as_dict()}
+        write_text(folder / PARAMS_NAME, yaml.safe_dump(params, sort_keys=False))
+        tf.train.Checkpoint(encoder=encoder).write(str(folder / CHECKPOINT_NAME))
+        if vocab_path is not None:
+            shutil.copyfile(vocab_path, folder / VOCAB_NAME)
+
+
+def _official_config(config: EncoderConfig) -> Any:
+    from official.nlp.configs import encoders
+
+    problems = []
+    if config.norm == "layer_norm":
+        for name in ("norm_epsilon", "embedding_norm_epsilon"):
+            if getattr(config, name) != _NORM_EPSILON:
+                problems.append(f"{name} must be {_NORM_EPSILON}; received {getattr(config, name)}")
+    if config.attention_size != config.block_size:
+        problems.append(
+            f"the heads must together be as wide as the block, {config.block_size}; received {config.attention_size}"
+        )
+    official = encoders.EncoderConfig()
+    if config.trigram:
+        if config.bottleneck is None:
+            problems.append("MobileBERT must have a bottleneck; received bottleneck=None")
+        if config.pooler == "none":
+            problems.append("the pooler must be tanh or first_token; received 'none'")
+        raise_if_any(problems, "Model Garden has no such encoder")
+        assert config.bottleneck is not None
+        official.type = "mobilebert"
+        official.mobilebert = encoders.MobileBertEncoderConfig(
+            word_vocab_size=config.vocab_size,
+            word_embed_size=config.embedding_size,
+            type_vocab_size=config.type_vocab_size,
+            max_sequence_length=config.max_positions,
+            num_blocks=config.num_layers,
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            intermediate_size=config.intermediate_size,
+            # In MobileBERT "gelu" is Keras' own, the exact one; their tanh form goes by its registered name.
+            hidden_activation="Text>gelu" if config.activation == "gelu_tanh" else config.activation,
+            hidden_dropout_prob=config.hidden_dropout,
+            attention_probs_dropout_prob=config.attention_dropout,
+            intra_bottleneck_size=config.bottleneck.size,
+            initializer_range=config.initializer_range,
+            use_bottleneck_attention=config.bottleneck.query_key == "bottleneck",
+            key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
+            num_feedforward_networks=config.num_feed_forwards,
+            normalization_type=config.norm,
+            classifier_activation=config.pooler == "tanh",
+        )
+        return official
+    for name, required in (
+        ("pooler", "tanh"),
+        ("norm", "layer_norm"),
+        ("bottleneck", None),
+        ("num_feed_forwards", 1),
+        ("position_offset", 0),
+        ("embedding_projection", "none" if config.embedding_size == config.hidden_size else "output"),
+    ):
+        if getattr(config, name) != required:
+            problems.append(f"{name} must be {required!r}; received {getattr(config, name)!r}")
+    raise_if_any(problems, "Model Garden has no such encoder")
+    official.type = "bert_v2"
+    official.bert_v2 = encoders.BertEncoderConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        hidden_activation="relu" if config.activation == "relu" else "gelu",
+        intermediate_size=config.intermediate_size,
+        dropout_rate=config.hidden_dropout,
+        attention_dropout_rate=config.attention_dropout,
+        max_position_embeddings=config.max_positions,
+        type_vocab_size=config.type_vocab_size,
+        initializer_range=config.initializer_range,
+        embedding_size=config.embedding_size,
+    )
+    return official
+
+
+def _is_mobilebert(encoder: tf_keras.layers.Layer) -> bool:
+    return type(encoder).__name__ == "MobileBERTEncoder"
+
+
+def _build(encoder: tf_keras.layers.Layer) -> None:
+    """Makes the variables, of which a layer has none before its first call."""
+    ids = tf.zeros([1, 2], tf.int32)
+    encoder({"input_word_ids": ids, "input_mask": ids + 1, "input_type_ids": ids})
+
+
+def _mobilebert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
+    options = encoder.get_config()
+    source = "shared" if options["key_query_shared_bottleneck"] else "raw"
+    if options["use_bottleneck_attention"]:
+        source = "bottleneck"
+    return EncoderConfig(
+        model_type="mobilebert",
+        vocab_size=options["word_vocab_size"],
+        hidden_size=options["hidden_size"],
+        num_layers=options["num_blocks"],
+        num_attention_heads=options["num_attention_heads"],
+        head_size=options["intra_bottleneck_size"] // options["num_attention_heads"],
+        intermediate_size=options["intermediate_size"],
+        num_feed_forwards=options["num_feedforward_networks"],
+        activation=_activation(encoder.transformer_layers[0].block_layers["ffn"][0][0].activation),  # type: ignore[arg-type]
+        norm=options["normalization_type"],
+        norm_epsilon=_NORM_EPSILON,
+        embedding_norm_epsilon=_NORM_EPSILON,
+        embedding_size=options["word_embed_size"],
+        embedding_projection="word",
+        trigram=True,
+        max_positions=options["max_sequence_length"],
+        position_offset=0,
+        type_vocab_size=options["type_vocab_size"],
+        pad_token_id=0,
+        bottleneck=BottleneckConfig(size=options["intra_bottleneck_size"], query_key=source),  # type: ignore[arg-type]
+        pooler="tanh" if options["classifier_activation"] else "first_token",
+        hidden_dropout=options["hidden_dropout_prob"],
+        attention_dropout=options["attention_probs_dropout_prob"],
+        initializer_range=options["initializer_range"],
+    )
+
+
+def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
+    options = encoder.get_config()
+    problems = []
+    for name, required in (("norm_first", False), ("output_range", None), ("embedding_layer", None)):
+        if options[name] != required:
+            problems.append(f"{name} must be {required!r}; received {options[name]!r}")
+    raise_if_any(problems, "this encoder has no counterpart here")
+    hidden, width = options["hidden_size"], options["embedding_width"]
+    deviation = options["initializer"]["config"].get("stddev") if isinstance(options["initializer"], dict) else None
+    return EncoderConfig(
+        model_type="bert",
+        vocab_size=options["vocab_size"],
+        hidden_size=hidden,
+        num_layers=options["num_layers"],
+        num_attention_heads=options["num_attention_heads"],
+        head_size=hidden // options["num_attention_heads"],
+        intermediate_size=options["inner_dim"],
+        num_feed_forwards=1,
+        activation=_activation(encoder.transformer_layers[0]._inner_activation),  # type: ignore[arg-type]
+        norm="layer_norm",
+        norm_epsilon=_NORM_EPSILON,
+        embedding_norm_epsilon=_NORM_EPSILON,
+        embedding_size=width,
+        embedding_projection="none" if width == hidden else "output",
+        trigram=False,
+        max_positions=options["max_sequence_length"],
+        position_offset=0,
+        type_vocab_size=options["type_vocab_size"],
+        pad_token_id=0,
+        bottleneck=None,
+        pooler="tanh",
+        hidden_dropout=options["output_dropout"],
+        attention_dropout=options["attention_dropout"],
+        initializer_range=deviation or 0.02,
+    )
+
+
+def _activation(function: Callable[[tf.Tensor], tf.Tensor] | str) -> str:
+    """Which of our activations a function computes; theirs go by several names and objects, so it is asked."""
+    points = tf.constant([-3.0, -1.0, -0.25, 0.5, 2.0])
+    answer = tf_keras.activations.get(function)(points)
+    candidates = {
+        "gelu": tf.nn.gelu(points),
+        "gelu_tanh": tf.nn.gelu(points, approximate=True),
+        "relu": tf.nn.relu(points),
+    }
+    for name, expected in candidates.items():
+        # Float32 rounding is 1e-7 here, and the two forms of gelu differ by 4e-4 at -3.
+        if float(tf.reduce_max(tf.abs(answer - expected))) < 1e-5:
+            return name
+    raise UserError(f"the encoder's activation must be one of {', '.join(candidates)}; received {function!r}")
+
+
+def _encoder_params(path: Path) -> dict[str, Any]:
+    """The parameters of the encoder alone, wherever the file holds them."""
+    import yaml
+
+    if not path.is_dir():
+        raise UserError(f"a Model Garden model must be a folder with parameters and a checkpoint; received {path}")
+    found = sorted(item for item in path.iterdir() if item.suffix in (".yaml", ".yml", ".json"))
+    if len(found) != 1:
+        names = ", ".join(item.name for item in found) or "none"
+        raise UserError(f"{path} must hold one file of parameters (*.yaml or *.json); received {names}")
+    try:
+        text = found[0].read_text(encoding="utf-8")
+        params = json.loads(text) if found[0].suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{found[0]} must be YAML or JSON; received {str(error).splitlines()[0]}") from None
+    for key in ("task", "model", "encoder"):
+        if isinstance(params, dict) and "type" not in params and key in params:
+            params = params[key]
+    if not isinstance(params, dict) or params.get("type") not in ("bert", "bert_v2", "mobilebert"):
+        received = params.get("type") if isinstance(params, dict) else params
+        raise UserError(f"{found[0]}: the encoder's type must be bert, bert_v2 or mobilebert; received {received!r}")
+    return params
+
+
+def _checkpoint_root(keys: set[str], encoder: tf_keras.layers.Layer) -> tuple[str, tf.train.Checkpoint]:
+    """Where in a checkpoint the encoder is, and an object of that form to restore it with."""
+    if any(key.startswith("model/encoder_network/") for key in keys):
+        return "model/encoder_network/", tf.train.Checkpoint(model=tf.train.Checkpoint(encoder_network=encoder))
+    if any(key.startswith("model/") for key in keys):
+        return "model/", tf.train.Checkpoint(model=encoder)
+    return "encoder/", tf.train.Checkpoint(encoder=encoder)

@@ -1,0 +1,243 @@
+"""Reading the checkpoints of google-research's BERT and MobileBERT (TensorFlow 1).
+
+Their code is google-research/bert and google-research/google-research/mobilebert, `modeling.py` in both. Their `gelu`
+is the tanh approximation, and is recorded as that. One departure: MobileBERT's code gives padded keys a score of -6
+instead of leaving them out, so that e⁻⁶ of their weight leaks into its answers for padded input; ours does not leak.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.checkpoints.config_keys import REQUIRED, read_values
+from pocketbert.checkpoints.directory import (
+    VOCAB_NAME,
+    ModelDirectory,
+    name_problems,
+    read_json_object,
+    vocabulary_problems,
+)
+from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.errors import UserError, raise_if_any
+
+CONFIG_NAME = "bert_config.json"
+
+_KEYS: dict[str, tuple[type, object]] = {
+    "vocab_size": (int, REQUIRED),
+    "hidden_size": (int, REQUIRED),
+    "num_hidden_layers": (int, REQUIRED),
+    "num_attention_heads": (int, REQUIRED),
+    "intermediate_size": (int, REQUIRED),
+    "max_position_embeddings": (int, REQUIRED),
+    "type_vocab_size": (int, REQUIRED),
+    "hidden_act": (str, "gelu"),
+    "hidden_dropout_prob": (float, 0.1),
+    "attention_probs_dropout_prob": (float, 0.1),
+    "initializer_range": (float, 0.02),
+    "trigram_input": (bool, False),
+    "use_bottleneck": (bool, False),
+    "use_bottleneck_attention": (bool, False),
+    "key_query_shared_bottleneck": (bool, False),
+    "num_feedforward_networks": (int, 1),
+    "normalization_type": (str, "layer_norm"),
+    "classifier_activation": (bool, True),
+}
+# Absent or null, they equal hidden_size.
+_WIDTH_KEYS = ("embedding_size", "intra_bottleneck_size")
+_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+_OPTIMIZER = re.compile(
+    r"(^|/)(global_step|adam_[mv]|lamb_[mv]|Adam(_\d+)?|beta[12]_power|loss_scale\w*)(:0)?$|^teacher/"
+)
+_HEAD_NAMES = {
+    "heads.classification.output.kernel": "output_weights",
+    "heads.classification.output.bias": "output_bias",
+    "heads.regression.output.kernel": "output_weights",
+    "heads.regression.output.bias": "output_bias",
+    "heads.span.output.kernel": "cls/squad/output_weights",
+    "heads.span.output.bias": "cls/squad/output_bias",
+    "heads.masked_lm.transform.kernel": "cls/predictions/transform/dense/kernel",
+    "heads.masked_lm.transform.bias": "cls/predictions/transform/dense/bias",
+    "heads.masked_lm.norm.gamma": "cls/predictions/transform/LayerNorm/gamma",
+    "heads.masked_lm.norm.beta": "cls/predictions/transform/LayerNorm/beta",
+    "heads.masked_lm.bias": "cls/predictions/output_bias",
+    "heads.masked_lm.extra_table": "cls/predictions/extra_output_weights",
+    "heads.next_sentence.output.kernel": "cls/seq_relationship/output_weights",
+    "heads.next_sentence.output.bias": "cls/seq_relationship/output_bias",
+}
+
+
+def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] | None = None) -> ModelDirectory:
+    """Reads a checkpoint of google-research's BERT or MobileBERT.
+
+    Optimizer slots and a distillation teacher's variables are ignored. The heads are found by their variables'
+    names; a classifier's labels are not in the checkpoint, so they are called LABEL_0, LABEL_1…
+
+    Args:
+      path: the folder with `bert_config.json`, `vocab.txt` and one checkpoint, or the checkpoint's own prefix
+        (`…/bert_model.ckpt`).
+      config_path: the configuration, if it is elsewhere.
+    Raises:
+      UserError: something is missing, unknown or misshapen; the message lists all of it.
+    """
+    prefix = _checkpoint_prefix(Path(path))
+    problems: list[str] = []
+    content = read_json_object(Path(config_path or prefix.parent / CONFIG_NAME), problems, required=True)
+    config = _encoder_config(content, problems) if content is not None else None
+    raise_if_any(problems, str(path))
+    assert config is not None
+
+    import tensorflow as tf
+
+    damaged = f"{prefix} must be a whole TensorFlow checkpoint"
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise UserError(f"{damaged}; received {str(error).splitlines()[0]}") from None
+    shapes = {
+        name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items() if not _OPTIMIZER.search(name)
+    }
+    tasks = _tasks(shapes)
+    specs = tensor_specs(config, tasks)
+    names = {weight: variable_name(config, weight, spec) for weight, spec in specs.items()}
+    problems += name_problems("variables", set(names.values()), set(shapes))
+    for weight, name in names.items():
+        shape = specs[weight].canonical_shape
+        shape = shape[::-1] if _is_turned(name) else shape
+        if name in shapes and shapes[name] != shape:
+            problems.append(f"{name} must have shape {list(shape)}; received {list(shapes[name])}")
+    vocab_path = prefix.parent / VOCAB_NAME if (prefix.parent / VOCAB_NAME).exists() else None
+    if vocab_path:
+        problems += vocabulary_problems(vocab_path, config.vocab_size)
+    raise_if_any(problems, str(path))
+    tensors = {}
+    try:
+        for weight, name in names.items():
+            array = np.asarray(reader.get_tensor(name), dtype=np.float32)
+            tensors[weight] = array.T if _is_turned(name) else array
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise UserError(f"{damaged}; received {str(error).splitlines()[0]} for {name}; copy it again") from None
+    return ModelDirectory(config, tasks, tensors, vocab_path, None)
+
+
+def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
+    """The variable that holds the weight at a canonical path in their checkpoints.
+
+    Args:
+      config: the encoder's architecture.
+      path: the weight's canonical path.
+      spec: its tensor in a model directory.
+    """
+    if path in _HEAD_NAMES:
+        return _HEAD_NAMES[path]
+    name = re.sub(rf"^{config.model_type}\.", "bert.", spec.name)
+    name = re.sub(r"\blayer\.(\d+)", r"layer_\1", name)
+    name = re.sub(r"\bffn\.(\d+)", r"ffn_layer_\1", name).replace(".", "/")
+    name = name.removesuffix("/weight") if name.endswith("_embeddings/weight") else name
+    norm = "FakeLayerNorm" if config.norm == "no_norm" else "LayerNorm"
+    name = re.sub(r"LayerNorm/weight$", f"{norm}/gamma", name)
+    name = re.sub(r"LayerNorm/bias$", f"{norm}/beta", name)
+    return re.sub(r"/weight$", "/kernel", name)
+
+
+def _is_turned(name: str) -> bool:
+    """Whether a variable is [out, in]: the heads' last linear maps, where all others are [in, out]."""
+    return name.endswith("/output_weights") or name == "output_weights"
+
+
+def _checkpoint_prefix(path: Path) -> Path:
+    if not path.is_dir():
+        prefix = path.with_name(path.name.removesuffix(".index"))
+        if not prefix.with_name(prefix.name + ".index").exists():
+            raise UserError(
+                f"a TensorFlow 1 checkpoint must be a folder or a prefix with an .index file; received {path}"
+            )
+        return prefix
+    found = sorted(path.glob("*.index"))
+    if len(found) != 1:
+        names = ", ".join(item.name for item in found) or "none"
+        raise UserError(f"{path} must hold one checkpoint (*.index); received {names}; name one by its prefix")
+    return found[0].with_suffix("")
+
+
+def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConfig | None:
+    values = read_values(content, _KEYS, fixed={}, known=_WIDTH_KEYS, problems=problems)
+    for key in _WIDTH_KEYS:
+        value = content.get(key)
+        values[key] = values.get("hidden_size") if value is None else value
+    activation = _ACTIVATIONS.get(values.get("hidden_act", "").lower())
+    if activation is None:
+        problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values.get('hidden_act')!r}")
+    norm = values.get("normalization_type")
+    if norm not in ("layer_norm", "no_norm"):
+        problems.append(f"normalization_type must be layer_norm or no_norm; received {norm!r}")
+    if problems:
+        return None
+    bottlenecked = values["use_bottleneck"]
+    width, heads = (
+        values["intra_bottleneck_size"] if bottlenecked else values["hidden_size"],
+        values["num_attention_heads"],
+    )
+    source = "shared" if values["key_query_shared_bottleneck"] else "raw"
+    if values["use_bottleneck_attention"]:
+        source = "bottleneck"
+    projected = values["trigram_input"] or values["embedding_size"] != values["hidden_size"]
+    if heads < 1 or width % heads:
+        problems.append(
+            f"the width inside a layer must be a multiple of num_attention_heads; received {width}, {heads}"
+        )
+        return None
+    try:
+        return EncoderConfig(
+            model_type="mobilebert" if bottlenecked or values["trigram_input"] else "bert",
+            vocab_size=values["vocab_size"],
+            hidden_size=values["hidden_size"],
+            num_layers=values["num_hidden_layers"],
+            num_attention_heads=heads,
+            head_size=width // heads,
+            intermediate_size=values["intermediate_size"],
+            num_feed_forwards=values["num_feedforward_networks"],
+            activation=activation,  # type: ignore[arg-type]
+            norm=norm,  # type: ignore[arg-type]
+            # The default of tf.contrib.layers.layer_norm.
+            norm_epsilon=1e-12,
+            embedding_norm_epsilon=1e-12,
+            embedding_size=values["embedding_size"],
+            embedding_projection="word" if projected else "none",
+            trigram=values["trigram_input"],
+            max_positions=values["max_position_embeddings"],
+            position_offset=0,
+            type_vocab_size=values["type_vocab_size"],
+            pad_token_id=0,
+            bottleneck=BottleneckConfig(size=width, query_key=source) if bottlenecked else None,  # type: ignore[arg-type]
+            pooler="tanh" if values["classifier_activation"] else "first_token",
+            hidden_dropout=float(values["hidden_dropout_prob"]),
+            attention_dropout=float(values["attention_probs_dropout_prob"]),
+            initializer_range=float(values["initializer_range"]),
+        )
+    except UserError as error:
+        problems.append(str(error))
+        return None
+
+
+def _tasks(shapes: dict[str, tuple[int, ...]]) -> tuple[TaskConfig, ...]:
+    tasks = []
+    if "output_weights" in shapes:
+        outputs = shapes["output_weights"][0]
+        if outputs == 1:
+            tasks.append(TaskConfig(kind="regression"))
+        else:
+            labels = tuple(f"LABEL_{index}" for index in range(outputs))
+            tasks.append(TaskConfig(kind="classification", labels=labels))
+    if "cls/squad/output_weights" in shapes:
+        tasks.append(TaskConfig(kind="span", dropout=0.0))
+    if "cls/predictions/transform/dense/kernel" in shapes:
+        tasks.append(TaskConfig(kind="masked_lm", dropout=0.0))
+    if "cls/seq_relationship/output_weights" in shapes:
+        tasks.append(TaskConfig(kind="next_sentence", dropout=0.0))
+    return tuple(tasks)

@@ -1,0 +1,131 @@
+"""Turns a foreign checkpoint into a model directory, or a model directory into Model Garden's form.
+
+--from hf reads a folder of transformers' (config.json, model.safetensors), or, with the optional package
+huggingface_hub, the name of a model on the hub; --from tf1 a checkpoint of google-research's BERT or MobileBERT with
+its bert_config.json; --from model-garden a folder with the parameters of tf-models-official's EncoderConfig and a
+checkpoint of that encoder. --to model-garden goes the other way. Nothing is written if anything does not fit.
+
+Example:
+  pocketbert convert --from tf1 --input uncased_L-12_H-768_A-12 --output models/bert_base
+  pocketbert convert --to model-garden --input models/mobilebert --output models/mobilebert_garden
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from pocketbert.errors import UserError
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_FILES = ["config.json", "*.safetensors", "*.safetensors.index.json", "vocab.txt", "tokenizer_config.json"]
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Declares the command's flags."""
+    flags.DEFINE_enum(
+        "from", None, ["hf", "tf1", "model-garden"], "the form of the input; needs no --to", flag_values=flag_values
+    )
+    flags.DEFINE_enum("to", None, ["model-garden"], "the form of the output; needs no --from", flag_values=flag_values)
+    flags.DEFINE_string("input", None, "folder, checkpoint prefix or hub name to read", flag_values=flag_values)
+    flags.DEFINE_string("output", None, "folder to write", flag_values=flag_values)
+    flags.DEFINE_string("vocab", None, "vocab.txt to put beside it, if it is elsewhere", flag_values=flag_values)
+    flags.DEFINE_string("config", None, "bert_config.json, if it is elsewhere (tf1)", flag_values=flag_values)
+    flags.DEFINE_bool(
+        "lowercase",
+        None,
+        "whether the tokenizer lower-cases; without it, what the input says, or whether the vocabulary has no capitals",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool("overwrite", False, "replace an existing output", flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Converts, and prints what was made as JSON."""
+    from pocketbert.files import check_absent
+
+    values = flag_values.flag_values_dict()
+    for name in ("input", "output"):
+        if not values[name]:
+            raise UserError(f"--{name} is needed")
+    if bool(values["from"]) == bool(values["to"]):
+        raise UserError("give one of --from and --to: the side that is not a model directory")
+    check_absent(values["output"], overwrite=values["overwrite"])
+    print(json.dumps(_to_model_garden(values) if values["to"] else _to_directory(values), indent=2))
+
+
+def _to_directory(values: dict[str, Any]) -> dict[str, Any]:
+    from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+
+    vocab_path: Path | None
+    if values["from"] == "hf":
+        model = read_directory(_local_folder(values["input"]))
+    elif values["from"] == "tf1":
+        from pocketbert.checkpoints.tf1 import read_tf1
+
+        model = read_tf1(values["input"], values["config"])
+    else:
+        from pocketbert.checkpoints.model_garden import read_model_garden
+
+        config, tensors = read_model_garden(values["input"])
+        vocab_path = Path(values["input"]) / "vocab.txt"
+        model = ModelDirectory(config, (), tensors, vocab_path if vocab_path.exists() else None, None)
+    vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
+    lowercase = values["lowercase"] if values["lowercase"] is not None else model.lowercase
+    if lowercase is None and vocab_path is not None and vocab_path.exists():
+        lowercase = _has_no_capitals(vocab_path)
+    write_directory(
+        values["output"], model.config, model.tasks, model.tensors, vocab_path, lowercase, values["overwrite"]
+    )
+    return _summary(values, model, lowercase)
+
+
+def _to_model_garden(values: dict[str, Any]) -> dict[str, Any]:
+    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.checkpoints.model_garden import write_model_garden
+
+    # Only the encoder has a counterpart there.
+    model = read_directory(values["input"], headless=True)
+    vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
+    write_model_garden(values["output"], model.config, model.tensors, vocab_path, values["overwrite"])
+    return _summary(values, model, model.lowercase)
+
+
+def _summary(values: dict[str, Any], model: Any, lowercase: bool | None) -> dict[str, Any]:
+    return {
+        "output": values["output"],
+        "model_type": model.config.model_type,
+        "tasks": [task.kind for task in model.tasks],
+        "parameters": sum(tensor.size for tensor in model.tensors.values()),
+        "lowercase": lowercase,
+    }
+
+
+def _has_no_capitals(vocab_path: Path) -> bool:
+    pieces = vocab_path.read_text(encoding="utf-8").splitlines()
+    return not any(re.search("[A-Z]", piece) for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
+
+
+def _local_folder(name: str) -> Path:
+    """The folder called `name`, or what the hub has by that name."""
+    if Path(name).exists() or not _HUB_NAME.fullmatch(name):
+        return Path(name)
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UserError(
+            f"the input must be a folder; received {name}, which is none; a name on the hub needs the package "
+            "huggingface_hub (pip install 'pocketbert[hub]')"
+        ) from None
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+    except Exception as error:  # Their client raises errors of several HTTP libraries.
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"the input must be a folder or a model on the hub; received {name}, which is no folder, and the hub "
+            f"answered: {reason}; check the name and the connection"
+        ) from None
