@@ -1,0 +1,58 @@
+"""Draws plots and one self-contained HTML page from result files.
+
+RESULT is what `pocketbert bench --output`, a phone or `make bench` wrote. Comparisons are made inside a run, never
+across runs.
+
+Example:
+  pocketbert report runs/sst2_int8.json --output=runs/report
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from pocketbert.errors import UserError
+
+POSITIONAL = "RESULT…"
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Declares the flags."""
+    flags.DEFINE_string("output", None, "folder to make: report.html, plots, results", flag_values=flag_values)
+    flags.DEFINE_string("title", "PocketBERT report", "the page's heading", flag_values=flag_values)
+    flags.DEFINE_list("bundles", [], "bundles whose verification to show", flag_values=flag_values)
+    flags.DEFINE_bool("overwrite", False, "replace the folder", flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
+    """Runs the command."""
+    if not positional:
+        raise UserError("report needs at least one result file; received none; pocketbert bench --output writes one")
+    if not flag_values.output:
+        raise UserError("report needs --output, the folder to make; received none")
+
+    from pocketbert_bench import report, results
+
+    page = report.build_report(
+        [results.read(path) for path in positional],
+        Path(flag_values.output),
+        verification={Path(bundle).resolve().name: _verification(Path(bundle)) for bundle in flag_values.bundles},
+        title=flag_values.title,
+        overwrite=flag_values.overwrite,
+    )
+    print(page)
+
+
+def _verification(bundle: Path) -> dict[str, Any]:
+    path = bundle / "verification.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        checks = content["checks"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"a verified bundle has a verification.json; received {bundle}; verify it first") from error
+    return {"checks": checks}

@@ -1,0 +1,175 @@
+"""What is measured: a model file, how it is called, and what it has to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pocketbert.errors import UserError
+
+# How far an answer may lie from the one recorded at export, as a part of the largest recorded value. Another
+# machine's kernels add in another order: in float that is rounding. With activations quantized on the fly it can
+# move a value across a rounding boundary, one step of 1/255 of a tensor's range, in every layer.
+GOLDEN_TOLERANCE = {"float32": 1e-3, "float16": 1e-3, "dynamic_wi8": 0.1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a model.
+
+    Attributes:
+      signature: its signature; empty where a format has none.
+      inputs: input name → ids of one text, padded to the signature's length.
+      expected: output name → values that must come back (any nesting), or None where nothing is known.
+    """
+
+    signature: str
+    inputs: Mapping[str, Sequence[int]]
+    expected: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """A model file at one length and one number of threads.
+
+    Attributes:
+      label: what it is called in tables.
+      model: the network's name; all its exports share it.
+      recipe: number formats.
+      model_path: the file.
+      length: tokens in a call; None if the bundle could not be read.
+      threads: threads that the runtime gets.
+      calls: used in turn; legal token ids.
+      peer: somebody else's export of the same network.
+      weights: `trained` or `random`.
+      runtime: what runs it.
+      relative_tolerance: the golden check's, as a part of the largest expected value; by recipe if None.
+      problem: why it cannot be measured, a sentence; None if it can.
+    """
+
+    label: str
+    model: str
+    recipe: str
+    model_path: Path
+    length: int | None
+    threads: int
+    calls: tuple[Call, ...]
+    peer: bool = False
+    weights: Literal["trained", "random"] = "trained"
+    runtime: Literal["litert", "onnxruntime"] = "litert"
+    relative_tolerance: float | None = None
+    problem: str | None = None
+
+    def tolerance(self) -> float:
+        """The largest difference from the expected values that the golden check allows, in their unit."""
+        known = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
+        relative = GOLDEN_TOLERANCE[self.recipe] if self.relative_tolerance is None else self.relative_tolerance
+        return relative * max(known, default=0.0)
+
+
+def from_bundle(
+    path: Path,
+    lengths: Sequence[int] | None,
+    threads: Sequence[int],
+    *,
+    weights: Literal["trained", "random"] = "trained",
+    model: str | None = None,
+    label: str | None = None,
+) -> list[Configuration]:
+    """Every configuration of a bundle that was asked for.
+
+    A damaged bundle, or a length that it lacks, becomes a configuration with a `problem`: the others go on.
+
+    Args:
+      path: the bundle's folder.
+      lengths: tokens; None for all that the bundle has.
+      threads: numbers of threads.
+      weights: what the network's weights are.
+      model: the network's name; the folder's name if None.
+      label: what to call it; the recipe if None.
+    Raises:
+      UserError: there is no such folder.
+    """
+    # TensorFlow comes with it, which takes seconds.
+    from pocketbert_export.bundle import Bundle
+
+    if not path.is_dir():
+        raise UserError(f"a bundle is a folder that pocketbert export made; received {path}")
+    name = model or path.resolve().name
+    try:
+        bundle = Bundle.open(path)
+        calls_of = {length: golden_calls(bundle, length) for length in bundle.lengths}
+    except UserError as error:
+        asked: Sequence[int | None] = lengths or [None]
+        return [_broken(path, name, label, str(error), length, number) for length in asked for number in threads]
+    found = []
+    for length in lengths or bundle.lengths:
+        problem = None
+        if length not in bundle.lengths:
+            has = ", ".join(map(str, bundle.lengths))
+            problem = f"{path} has no signature for {length} tokens; it has {has}"
+        for number in threads:
+            found.append(
+                Configuration(
+                    label=label or bundle.recipe,
+                    model=name,
+                    recipe=bundle.recipe,
+                    model_path=Path(bundle.model_path),
+                    length=length,
+                    threads=number,
+                    calls=calls_of.get(length, ()),
+                    weights=weights,
+                    problem=problem,
+                )
+            )
+    return found
+
+
+def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
+    """A bundle's golden examples at one length, padded to it.
+
+    Args:
+      bundle: a `pocketbert_export.bundle.Bundle`.
+      length: tokens, one of the bundle's.
+    Raises:
+      UserError: none of the examples fits.
+    """
+    from pocketbert_export import placement
+
+    pad_token_id = bundle.tokenizer().pad_token_id
+    calls = []
+    for golden in bundle.goldens:
+        arrays = {name: np.array(ids, np.int32) for name, ids in golden["inputs"].items()}
+        if arrays["input_mask"].sum() > length:
+            continue
+        inputs = placement.fit_length(arrays, length, pad_token_id)
+        rows = {name: array[0].tolist() for name, array in inputs.items()}
+        calls.append(Call(signature=bundle.signature(length), inputs=rows, expected=golden["exported_outputs"]))
+    if not calls:
+        raise UserError(f"a bundle needs a golden example of at most {length} tokens; {bundle.directory} has none")
+    return tuple(calls)
+
+
+def _broken(path: Path, model: str, label: str | None, problem: str, length: int | None, threads: int) -> Configuration:
+    return Configuration(
+        label=label or path.resolve().name,
+        model=model,
+        recipe="unknown",
+        model_path=path / "model.tflite",
+        length=length,
+        threads=threads,
+        calls=(),
+        problem=problem,
+    )
+
+
+def _flat(value: Any) -> list[float]:
+    if isinstance(value, Mapping):
+        return [each for item in value.values() for each in _flat(item)]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in _flat(item)]
+    return [float(value)]

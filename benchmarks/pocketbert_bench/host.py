@@ -1,0 +1,326 @@
+"""Latency on this machine: one process a configuration, taking turns in shuffled rounds."""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pocketbert import files, progress
+from pocketbert.errors import UserError
+from pocketbert_bench import configurations, machine
+from pocketbert_bench.configurations import Configuration
+from pocketbert_bench.results import Delegate, Golden, Measurement, ResultFile, Runtime, now, result_file, summarize
+
+# Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
+STEADY = 0.05
+WARM_UP_BATCH = 5
+LONGEST_WARM_UP_SECONDS = 10.0
+# Between its turns a worker loses its caches; these calls bring them back and are not recorded.
+CALLS_BEFORE_A_ROUND = 3
+SECONDS_TO_ANSWER = 300.0
+
+
+class WorkerFailed(Exception):
+    """A worker died, did not answer, or could not run its model; the message is a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long to measure.
+
+    Attributes:
+      rounds: turns that each configuration gets.
+      runs: fewest recorded calls in all rounds together.
+      seconds: recorded calls fill about this time in all rounds together, if that is more calls than `runs`.
+      longest_seconds: a configuration's recorded calls end here even if they are fewer than `runs`.
+      warm_up_runs: fewest calls before the first round.
+      warm_up_seconds: shortest warm-up.
+    """
+
+    rounds: int
+    runs: int
+    seconds: float
+    longest_seconds: float
+    warm_up_runs: int = 5
+    warm_up_seconds: float = 1.0
+
+
+FULL = Schedule(rounds=10, runs=50, seconds=2.0, longest_seconds=10.0)
+QUICK = Schedule(rounds=5, runs=25, seconds=0.5, longest_seconds=3.0, warm_up_seconds=0.2)
+
+
+class Worker:
+    """A process that has one configuration's model open.
+
+    Args:
+      configuration: what to open.
+    Raises:
+      WorkerFailed: the model cannot be opened or run.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pocketbert_bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        job = {
+            "runtime": configuration.runtime,
+            "model_path": str(configuration.model_path),
+            "threads": configuration.threads,
+            "calls": [
+                {"signature": call.signature, "inputs": dict(call.inputs), "expected": call.expected}
+                for call in configuration.calls
+            ],
+        }
+        try:
+            self.started = self._ask(job)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, calls: Sequence[int]) -> list[float]:
+        """Makes calls by their number; latencies in microseconds."""
+        self.last = self._ask(list(calls))
+        return [float(value) for value in self.last["latency_us"]]
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The process' largest resident memory until its last run."""
+        return self.last["peak_memory_bytes"]
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream:
+                stream.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, question: Any) -> dict[str, Any]:
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise WorkerFailed(self._cause_of_death()) from None
+        if not select.select([self._process.stdout], [], [], SECONDS_TO_ANSWER)[0]:
+            raise WorkerFailed(f"the process did not answer within {SECONDS_TO_ANSWER:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerFailed(self._cause_of_death())
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerFailed(f"the runtime cannot run the model: {' '.join(answer['error'].split())}")
+        return answer
+
+    def _cause_of_death(self) -> str:
+        code = self._process.wait()
+        self._errors.seek(0)
+        said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the process {how}" + (f"; its last words: {said[-1][:200]}" if said else "")
+
+
+def bench_bundles(
+    bundles: Sequence[Path],
+    *,
+    lengths: Sequence[int] | None = None,
+    threads: Sequence[int] = (1,),
+    quick: bool = False,
+    peers: Sequence[Configuration] = (),
+    weights: Literal["trained", "random"] = "trained",
+    names: Mapping[Path, str] | None = None,
+    labels: Mapping[Path, str] | None = None,
+    title: str = "Latency of exported bundles",
+    seed: int = 0,
+) -> ResultFile:
+    """Times bundles, and peers beside them, on this machine.
+
+    A bundle that is damaged or dies is in the result with `status` failed and a sentence; the others go on.
+
+    Args:
+      bundles: folders that `pocketbert export` made.
+      lengths: tokens; None for all that a bundle has.
+      threads: numbers of threads.
+      quick: a shortened run, and the result says so.
+      peers: other exports to time in the same rounds.
+      weights: what the bundles' weights are.
+      names: bundle → the network's name; the folder's name if absent.
+      labels: bundle → what to call it in tables; the recipe if absent.
+      title: what the run is for.
+      seed: of the order.
+    Raises:
+      UserError: a folder does not exist, or a number of tokens or threads makes no sense.
+    """
+    if any(number < 1 for number in [*threads, *(lengths or ())]) or not threads:
+        raise UserError(f"lengths and threads must be positive; received {lengths} and {list(threads)}")
+    everything = []
+    for path in bundles:
+        everything += configurations.from_bundle(
+            path,
+            lengths,
+            threads,
+            weights=weights,
+            model=(names or {}).get(path),
+            label=(labels or {}).get(path),
+        )
+    created, before = now(), machine.machine()
+    measurements = measure([*everything, *peers], QUICK if quick else FULL, seed=seed)
+    notes = ["Weights are random: latency and size mean something, answers do not."] if weights == "random" else []
+    return result_file(title, quick=quick, measurements=measurements, notes=notes, on=before, created=created)
+
+
+def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: int = 0) -> list[Measurement]:
+    """Measures configurations in shuffled, interleaved rounds.
+
+    Args:
+      configurations: each gets a process of its own; all of them stay open together.
+      schedule: how long.
+      seed: of the order.
+    Returns:
+      One measurement a configuration, in the order given; failed ones carry a sentence.
+    """
+    generator = random.Random(seed)
+    subjects = [_Subject(configuration) for configuration in configurations]
+    try:
+        with progress.bar(len(subjects) * (schedule.rounds + 1), "measuring", "turn") as turns:
+            for subject in generator.sample(subjects, len(subjects)):
+                subject.guard(subject.start, schedule)
+                turns.update()
+            for _ in range(schedule.rounds):
+                for subject in generator.sample(subjects, len(subjects)):
+                    subject.guard(subject.take_turn)
+                    turns.update()
+        return [subject.measurement() for subject in subjects]
+    finally:
+        for subject in subjects:
+            if subject.worker:
+                subject.worker.close()
+
+
+class _Subject:
+    """One configuration on its way to a measurement."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.worker: Worker | None = None
+        self.error = configuration.problem
+        self.latency_us: list[float] = []
+        self.round_sizes: list[int] = []
+        self._warm_up_runs = 0
+        self._runs_in_a_round = 0
+        self._golden: Golden | None = None
+        self._thermal_start = machine.thermal()
+        self._next_call = 0
+
+    def guard(self, step: Any, *arguments: Any) -> None:
+        """Takes a step unless an earlier one failed; a failure becomes the configuration's result."""
+        if self.error:
+            return
+        try:
+            step(*arguments)
+        except WorkerFailed as failure:
+            self.error = str(failure)
+            progress.say(f"{self.configuration.label} at {self.configuration.length} tokens: {self.error}")
+
+    def start(self, schedule: Schedule) -> None:
+        """Opens the model, checks its answers, warms it up."""
+        self.worker = Worker(self.configuration)
+        self._check(self.worker.started["golden_differences"])
+        self._runs_in_a_round = self._warm_up(schedule)
+
+    def take_turn(self) -> None:
+        """One round's calls."""
+        latencies = self._run(CALLS_BEFORE_A_ROUND + self._runs_in_a_round)[CALLS_BEFORE_A_ROUND:]
+        self.latency_us += [round(value, 1) for value in latencies]
+        self.round_sizes.append(len(latencies))
+
+    def measurement(self) -> Measurement:
+        """What came out."""
+        configuration, failed = self.configuration, bool(self.error)
+        started = self.worker.started if self.worker else {}
+        path = configuration.model_path
+        delegate = started.get("delegate")
+        signatures = {call.signature for call in configuration.calls} - {""}
+        return Measurement(
+            label=configuration.label,
+            model=configuration.model,
+            recipe=configuration.recipe,
+            peer=configuration.peer,
+            weights=configuration.weights,
+            model_file=path.name,
+            model_sha256=files.sha256(path) if path.is_file() else None,
+            size_bytes=path.stat().st_size if path.is_file() else None,
+            signature=signatures.pop() if len(signatures) == 1 else None,
+            length=configuration.length,
+            threads=configuration.threads,
+            runtime=Runtime(name=configuration.runtime, version=started["version"]) if started else None,
+            delegate=Delegate(**delegate) if delegate else None,
+            status="failed" if failed else "ok",
+            error=self.error,
+            golden=self._golden,
+            init_us=started.get("init_us"),
+            first_inference_us=started.get("first_inference_us"),
+            warm_up_runs=self._warm_up_runs,
+            latency_us=() if failed else tuple(self.latency_us),
+            round_sizes=() if failed else tuple(self.round_sizes),
+            summary=None if failed else summarize(self.latency_us),
+            peak_memory_bytes=None if failed or not self.worker else self.worker.peak_memory_bytes,
+            base_memory_bytes=started.get("base_memory_bytes"),
+            thermal_start=self._thermal_start,
+            thermal_end=machine.thermal(),
+        )
+
+    def _check(self, differences: Sequence[float]) -> None:
+        if not differences:
+            return
+        tolerance = self.configuration.tolerance()
+        self._golden = Golden(examples=len(differences), max_absolute_difference=max(differences), tolerance=tolerance)
+        if self._golden.max_absolute_difference > tolerance:
+            raise WorkerFailed(
+                f"it does not answer as it did when it was exported: an output is off by "
+                f"{self._golden.max_absolute_difference:.3g}, {tolerance:.3g} being allowed"
+            )
+
+    def _warm_up(self, schedule: Schedule) -> int:
+        """Runs until steady; returns the calls that a round should have."""
+        seconds, before = 0.0, float("inf")
+        while True:
+            batch = self._run(WARM_UP_BATCH)
+            self._warm_up_runs += len(batch)
+            seconds += sum(batch) / 1e6
+            median = statistics.median(batch)
+            steady = abs(median - before) < STEADY * before
+            enough = self._warm_up_runs >= schedule.warm_up_runs and seconds >= schedule.warm_up_seconds
+            if (enough and steady) or seconds > LONGEST_WARM_UP_SECONDS:
+                break
+            before = median
+        median_seconds = max(median / 1e6, 1e-6)
+        wanted = max(schedule.runs, schedule.seconds / median_seconds)
+        return max(1, round(min(wanted, schedule.longest_seconds / median_seconds) / schedule.rounds))
+
+    def _run(self, count: int) -> list[float]:
+        assert self.worker
+        number = len(self.configuration.calls)
+        calls = [(self._next_call + index) % number for index in range(count)]
+        self._next_call = (self._next_call + count) % number
+        return self.worker.run(calls)

@@ -1,0 +1,112 @@
+"""What a result was measured on: processor, memory, system, versions, load and heat."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from pocketbert_bench.results import Machine, Thermal
+
+PACKAGES = (
+    "ai-edge-litert",
+    "ai-edge-quantizer",
+    "matplotlib",
+    "numpy",
+    "onnxruntime",
+    "pocketbert",
+    "tensorflow",
+    "tensorflow-text",
+    "tf-keras",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
+_CPU = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_THERMAL_ZONES = Path("/sys/class/thermal")
+
+
+def machine() -> Machine:
+    """This machine, now."""
+    import psutil
+
+    return Machine(
+        cpu=_cpu_name(),
+        architecture=platform.machine(),
+        instruction_sets=_instruction_sets(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+        system=_system_name(),
+        python=platform.python_version(),
+        packages=package_versions(),
+        governor=_read(_CPU),
+        load_average=tuple(round(value, 2) for value in os.getloadavg()),
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of those of `PACKAGES` that are installed."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def thermal() -> Thermal:
+    """The hottest thermal zone's temperature; `status` is `unknown` where the system shows none."""
+    readings = [_read(path / "temp") for path in sorted(_THERMAL_ZONES.glob("thermal_zone*"))]
+    degrees = [int(reading) / 1000 for reading in readings if reading and reading.lstrip("-").isdigit()]
+    return Thermal(status="read" if degrees else "unknown", celsius=max(degrees, default=None))
+
+
+def commit() -> str | None:
+    """The checkout's commit, with `-dirty` if tracked files differ from it; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        name = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return name.stdout.strip() or None
+
+
+def _cpu_name() -> str:
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _instruction_sets() -> tuple[str, ...]:
+    # The ones that decide which matrix kernels run.
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        if line.startswith(("flags", "Features")):
+            flags = set(line.split(":", 1)[1].split())
+            return tuple(name for name in wanted if name in flags)
+    return ()
+
+
+def _system_name() -> str:
+    try:
+        distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        distribution = ""
+    return f"{distribution or platform.system()}, {platform.system()} {platform.release()}"
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,232 @@
+"""The page that shows what came out: one self-contained HTML file, with the plots beside it as PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketbert import files
+from pocketbert.errors import UserError
+from pocketbert_bench import charts, comparison, results
+from pocketbert_bench.comparison import Row
+from pocketbert_bench.results import Measurement, ResultFile
+
+PAGE = "report.html"
+CAPTIONS = {
+    "accuracy_latency": (
+        "Accuracy against latency",
+        "Up and to the left is better. Numbers at the points are tokens: a shorter text may use a shorter signature.",
+    ),
+    "latency": (
+        "Latency by length",
+        "Median of all calls, batch 1. Pale: an export without that length pads the text to the next one it has.",
+    ),
+    "size": ("Size", "The model file as it ships."),
+    "distribution": (
+        "Every call",
+        "Export · tokens · threads. Box: the middle half; whiskers: 1st to 99th percentile; line: median.",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A text and what every variant answers.
+
+    Attributes:
+      text: what was asked.
+      answers: variant → (label, probability of that label).
+    """
+
+    text: str
+    answers: Mapping[str, tuple[str, float]]
+
+
+def build_report(
+    runs: Sequence[ResultFile],
+    output: Path,
+    *,
+    verification: Mapping[str, Mapping[str, Any]] | None = None,
+    samples: Sequence[Sample] = (),
+    title: str = "PocketBERT report",
+    summary: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Writes `report.html` and the plots as PNG files into a new folder.
+
+    Args:
+      runs: result files' contents.
+      output: the folder.
+      verification: an export's label → its `verification.json`.
+      samples: texts with answers, to show side by side.
+      title: the page's heading.
+      summary: a paragraph under it.
+      overwrite: replace an existing folder.
+    Returns:
+      The page's path.
+    Raises:
+      UserError: there is nothing to show, or `output` exists.
+    """
+    found = comparison.rows(runs)
+    if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
+        raise UserError("a report needs at least one measurement or ratio; the result files hold none")
+    images = charts.draw([row for row in found if row.latencies])
+    page = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=title,
+            summary=summary,
+            runs=runs,
+            quick=any(run.quick for run in runs),
+            rows=found,
+            lengths=comparison.lengths(found),
+            threads=(comparison.threads(found) or [1])[0],
+            tiles=_tiles(found, verification or {}),
+            plots=[(*CAPTIONS[name], svg) for name, (_, svg) in images.items()],
+            verification=verification or {},
+            samples=samples,
+            colours=charts.colours(found),
+            metric=next((row.accuracy.metric for row in found if row.accuracy), ""),
+            ratios=[ratio for run in runs for ratio in run.ratios],
+            several_networks=len({row.model for row in found}) > 1,
+            measurements=[measurement for run in runs for measurement in run.measurements],
+        )
+    )
+    with files.new_directory(output, overwrite=overwrite) as folder:
+        for name, (png, _) in images.items():
+            files.write_bytes(folder / f"{name}.png", png)
+        files.write_text(folder / PAGE, page)
+        for number, run in enumerate(runs, start=1):
+            name = "results.json" if len(runs) == 1 else f"results_{number}.json"
+            results.write(folder / name, run)
+    return output / PAGE
+
+
+def table(run: ResultFile) -> str:
+    """A result file's exports as a table for a terminal."""
+    found = comparison.rows([run])
+    lengths, all_threads = comparison.lengths(found), comparison.threads(found)
+    heads = ["export", "MB", *([f"{run.accuracies[0].metric} %"] if run.accuracies else [])]
+    heads += [f"ms@{length}" + (f"/{number}t" if number > 1 else "") for number in all_threads for length in lengths]
+    reference = next((row.reference for row in found if row.reference), "")
+    heads += ["smaller", "faster"] if reference else []
+    lines = [heads]
+    for row in found:
+        cells = [row.label, f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
+        if run.accuracies:
+            cells.append(f"{100 * row.accuracy.value:.2f}" if row.accuracy else "")
+        for number in all_threads:
+            for length in lengths:
+                latency = row.latency_us(length, number)
+                cells.append(f"{latency / 1e3:.2f}" if latency else "")
+        if reference:
+            cells += [times(row.smaller), times(1 / row.faster.value) if row.faster else ""]
+        lines.append(cells)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    aligned = [
+        "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(each))
+        for each in (list(zip(line, widths, strict=True)) for line in lines)
+    ]
+    notes = [f"smaller, faster: than {reference}, at the longest shared length"] if reference else []
+    failures = [f"failed: {row.label}: {failure}" for row in found for failure in row.failures]
+    return "\n".join(line.rstrip() for line in [*aligned, *notes, *failures])
+
+
+def times(factor: float | None) -> str:
+    """A factor for people: 3.42× or 12.5×."""
+    return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
+
+
+def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The headline figures: (figure, what it is, detail), for our smallest export."""
+    ours = [row for row in found if not row.peer and row.latencies and row.size_bytes]
+    tiles = []
+    if ours:
+        best = min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0))
+        same_run = [row for row in found if row.run is best.run and row.model == best.model and row is not best]
+        reference = next((row for row in same_run if row.label == best.reference), None)
+        if reference:
+            tiles += _against_reference(best, reference)
+        alike = [row for row in same_run if row.peer and row.recipe == best.recipe and row.latencies]
+        if alike:
+            tiles += _against_same_format(best, min(alike, key=lambda row: not row.label.startswith("plain")))
+        if best.accuracy:
+            float32 = next((row for row in same_run if row.recipe == "float32" and row.accuracy), None)
+            detail = f"{best.label} on {best.accuracy.examples:,} examples"
+            if float32 and float32.accuracy:
+                detail += f"; float32 {100 * float32.accuracy.value:.1f} %"
+            tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
+    checks = [check for content in verification.values() for check in content["checks"]]
+    if checks:
+        passed = sum(bool(check["passed"]) for check in checks)
+        tiles.append((f"{passed} of {len(checks)}", "checks passed", "by the gate that every export goes through"))
+    return tiles
+
+
+def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
+    tiles = []
+    if best.smaller and best.smaller > 1.05 and best.size_bytes and reference.size_bytes:
+        detail = f"{best.size_bytes / 1e6:.1f} MB; {reference.label} {reference.size_bytes / 1e6:.1f} MB"
+        tiles.append((times(best.smaller), "smaller", detail))
+    if best.faster and best.faster_at:
+        low, high = (1 / end for end in reversed(best.faster.interval))
+        length, number = best.faster_at
+        detail = (
+            f"{_ms(best.latency_us(length, number))} at {length} tokens, {number} thread{'s' if number > 1 else ''}; "
+            f"{reference.label} {_ms(reference.latency_us(length, number))} (95 %: {times(low)} to {times(high)})"
+        )
+        tiles.append((times(1 / best.faster.value), "faster", detail))
+    return tiles
+
+
+def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
+    number = min(count for _, count in peer.latencies)
+    longest = max(length for length, count in peer.latencies if count == number)
+    short = min(length for length, _ in best.latencies)
+    tiles = []
+    for tokens, name in ((longest, "faster in the same format"), (short, "faster on short text")):
+        mine, theirs = best.effective_latency_us(tokens, number), peer.effective_latency_us(tokens, number)
+        if mine and theirs and (tokens == longest or short < longest):
+            pads = "" if (tokens, number) in peer.latencies else f", which pads to {longest},"
+            detail = f"{_ms(mine)} for up to {tokens} tokens; {peer.label}{pads} {_ms(theirs)}"
+            tiles.append((times(theirs / mine), name, detail))
+    return tiles
+
+
+def _ms(microseconds: float | None) -> str:
+    return "" if microseconds is None else f"{microseconds / 1e3:.3g} ms"
+
+
+def _number(value: object) -> str:
+    """A check's figure: short, never more than it says."""
+    if value is None or isinstance(value, bool):
+        return ""
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if value and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def _delegated(measurement: Measurement) -> str:
+    delegate = measurement.delegate
+    if not delegate:
+        return "none"
+    return f"{delegate.name} {100 * delegate.delegated_ops / delegate.total_ops:.0f} %"
+
+
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pocketbert_bench", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"times": times, "ms": _ms, "number": _number, "delegated": _delegated}
+    return environment

@@ -1,0 +1,380 @@
+"""The one form of a measured result, for this machine and for phones: schema version 1.
+
+A result file is a `ResultFile` as JSON. The dataclasses below are the only source of `results.schema.json` and of
+the page in the docs (`pocketbert_bench.schema`). Latencies are kept raw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pocketbert import files
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_bench import schema, statistics
+
+SCHEMA_TITLE = "PocketBERT result file, version 1"
+
+
+_note = schema.note
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was measured on."""
+
+    cpu: str = _note("processor, as the system names it")
+    architecture: str = _note("instruction set architecture, for example x86_64 or aarch64")
+    instruction_sets: tuple[str, ...] = _note("extensions that decide which matrix kernels run")
+    cores: int = _note("processors that the process may use", minimum=1)
+    memory_bytes: int = _note("physical memory", minimum=1)
+    system: str = _note("operating system and kernel, or Android's build fingerprint")
+    python: str | None = _note("Python's version; null where no Python ran")
+    packages: dict[str, str] = _note("package or library name to version")
+    governor: str | None = _note("frequency governor; null where the system does not show it")
+    load_average: tuple[float, ...] = _note("over 1, 5 and 15 minutes, before the first run; may be empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thermal:
+    """Heat at one moment."""
+
+    status: str = _note("Android's thermal status in lower case; `read` where only a temperature is known; `unknown`")
+    celsius: float | None = _note("hottest zone; null where unknown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What executed the model."""
+
+    name: Literal["litert", "tflite", "onnxruntime"] = _note("the interpreter")
+    version: str = _note("its release")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delegate:
+    """The part of a graph that an accelerating library took over."""
+
+    name: str = _note("for example XNNPACK")
+    delegated_ops: int = _note("operators inside the delegate, of the file's first subgraph", minimum=0)
+    total_ops: int = _note("operators of that subgraph", minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """The check before the clock starts: the model answers known examples as it did when it was exported."""
+
+    examples: int = _note("how many were run", minimum=1)
+    max_absolute_difference: float = _note("largest difference of an output from what was recorded", minimum=0)
+    tolerance: float = _note("the most that was allowed", minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the raw samples say; `check` recomputes it."""
+
+    median_us: float = _note("median latency", minimum=0)
+    p90_us: float = _note("90th percentile", minimum=0)
+    p99_us: float = _note("99th percentile", minimum=0)
+    mad_us: float = _note("median absolute deviation, unscaled", minimum=0)
+    median_interval_us: tuple[float, ...] = _note("95 % bootstrap interval of the median", minItems=2, maxItems=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One configuration in a process of its own: a model, a length, a number of threads, a runtime."""
+
+    label: str = _note("what it is called in tables; ours and a peer's export of one network differ here")
+    model: str = _note("the network's name; measurements of one network share it")
+    recipe: str = _note("number formats: float32, dynamic_wi8, …")
+    peer: bool = _note("somebody else's way to export the same network, for comparison")
+    weights: Literal["trained", "random"] = _note("random weights are good for latency and for nothing else")
+    model_file: str = _note("file name, without folders")
+    model_sha256: str | None = _note("of the file; null if it could not be read", pattern="^[0-9a-f]{64}$")
+    size_bytes: int | None = _note("of the model file alone; null if it could not be read", minimum=0)
+    signature: str | None = _note("the called signature; null where a format has none")
+    length: int | None = _note("tokens in a call, padding included; null if the bundle could not be read", minimum=1)
+    threads: int = _note("threads that the runtime was given", minimum=1)
+    runtime: Runtime | None = _note("null if it never started")
+    delegate: Delegate | None = _note("null where there is none, or where the runtime does not tell")
+    status: Literal["ok", "failed"] = _note("a failed configuration has no latency")
+    error: str | None = _note("one sentence; null if ok")
+    golden: Golden | None = _note("null where no expected answers exist (a peer's file with random weights)")
+    init_us: float | None = _note("from the file's path to a runner in hand", minimum=0)
+    first_inference_us: float | None = _note("the first call, which also allocates", minimum=0)
+    warm_up_runs: int = _note("calls that were not recorded, before the first round", minimum=0)
+    latency_us: tuple[float, ...] = _note("every recorded call, inputs copied in and outputs copied out, in order")
+    round_sizes: tuple[int, ...] = _note("number of calls in each interleaved round, in order")
+    summary: Summary | None = _note("null if failed")
+    peak_memory_bytes: int | None = _note("the process' largest resident memory, runtime included", minimum=0)
+    base_memory_bytes: int | None = _note("resident memory before the model was opened", minimum=0)
+    thermal_start: Thermal | None = _note("null where not read")
+    thermal_end: Thermal | None = _note("null where not read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """A model's score on labelled examples."""
+
+    label: str = _note("as in the measurements of the same file")
+    model: str = _note("the network's name")
+    recipe: str = _note("number formats; float32 for a model directory")
+    model_sha256: str | None = _note("of the model file that was scored; null if unknown", pattern="^[0-9a-f]{64}$")
+    task: str = _note("the task's name")
+    split: str = _note("which examples, in words")
+    metric: str = _note("for example accuracy or matthews")
+    value: float = _note("the score, 1 being perfect", minimum=-1, maximum=1)
+    examples: int = _note("how many were scored", minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A comparison of two things that took turns in one run."""
+
+    name: str = _note("short and unique in the file")
+    description: str = _note("what is divided by what, in a sentence")
+    ours: str = _note("what the numerators are")
+    peer: str = _note("what the denominators are")
+    unit: str = _note("of both, for example us or examples/s")
+    ours_samples: tuple[float, ...] = _note("one value a pair, in order", minItems=1)
+    peer_samples: tuple[float, ...] = _note("the other value of each pair", minItems=1)
+    value: float = _note("median of ours/peer over the pairs", exclusiveMinimum=0)
+    interval: tuple[float, ...] = _note("95 % bootstrap interval of that median", minItems=2, maxItems=2)
+    better: Literal["lower", "higher"] = _note("which way is good")
+    target: float | None = _note("what was to be reached; null if nothing was set", exclusiveMinimum=0)
+    met: bool | None = _note("whether the interval's worse end reaches the target; null without a target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultFile:
+    """One run on one machine."""
+
+    schema_version: Literal[1] = _note("this form")
+    title: str = _note("what the run was for")
+    created: str = _note("start of the run, ISO 8601 in UTC")
+    measured_on: Literal["device", "host", "qemu"] = _note("a phone, a computer, or a phone's code under emulation")
+    commit: str | None = _note("of the code; `-dirty` if tracked files differed; null outside a checkout")
+    quick: bool = _note("a shortened run: good for a look, not for a comparison")
+    machine: Machine = _note("what was measured on")
+    measurements: tuple[Measurement, ...] = _note("latencies, one entry a configuration")
+    accuracies: tuple[Accuracy, ...] = _note("scores")
+    ratios: tuple[Ratio, ...] = _note("comparisons")
+    notes: tuple[str, ...] = _note("what a reader has to know, a sentence each")
+
+
+def summarize(latency_us: Sequence[float]) -> Summary:
+    """The statistics of raw latencies in microseconds."""
+    low, high = statistics.bootstrap_median(latency_us)
+    median, p90, p99 = np.percentile(np.asarray(latency_us, dtype=np.float64), [50, 90, 99])
+    return Summary(
+        median_us=_rounded(median),
+        p90_us=_rounded(p90),
+        p99_us=_rounded(p99),
+        mad_us=_rounded(statistics.median_absolute_deviation(latency_us)),
+        median_interval_us=(_rounded(low), _rounded(high)),
+    )
+
+
+def ratio(
+    *,
+    name: str,
+    description: str,
+    ours: str,
+    peer: str,
+    unit: str,
+    ours_samples: Sequence[float],
+    peer_samples: Sequence[float],
+    better: Literal["lower", "higher"],
+    target: float | None = None,
+) -> Ratio:
+    """A `Ratio` with value, interval and verdict worked out.
+
+    Args:
+      name: short and unique in the file.
+      description: what is divided by what.
+      ours: what the numerators are.
+      peer: what the denominators are.
+      unit: of the samples.
+      ours_samples: one value a pair; the pairs were taken in turns.
+      peer_samples: the other value of each pair.
+      better: which way is good.
+      target: reached when the interval's worse end is no worse than this.
+    """
+    value, interval, _ = statistics.paired_ratio(ours_samples, peer_samples)
+    met = None
+    if target is not None:
+        met = interval[1] <= target if better == "lower" else interval[0] >= target
+    return Ratio(
+        name=name,
+        description=description,
+        ours=ours,
+        peer=peer,
+        unit=unit,
+        ours_samples=tuple(float(sample) for sample in ours_samples),
+        peer_samples=tuple(float(sample) for sample in peer_samples),
+        value=value,
+        interval=interval,
+        better=better,
+        target=target,
+        met=met,
+    )
+
+
+def latency_ratio(name: str, ours: Measurement, peer: Measurement, description: str, target: float | None) -> Ratio:
+    """`ratio` of two measurements' round medians; both took part in every round of one run.
+
+    Raises:
+      UserError: one of them failed.
+    """
+    for measurement in (ours, peer):
+        if measurement.status != "ok":
+            raise UserError(f"a ratio needs two measured configurations; {measurement.label}: {measurement.error}")
+    return ratio(
+        name=name,
+        description=description,
+        ours=ours.label,
+        peer=peer.label,
+        unit="us",
+        ours_samples=[float(v) for v in statistics.round_medians(ours.latency_us, ours.round_sizes)],
+        peer_samples=[float(v) for v in statistics.round_medians(peer.latency_us, peer.round_sizes)],
+        better="lower",
+        target=target,
+    )
+
+
+def result_file(
+    title: str,
+    *,
+    quick: bool,
+    measurements: Sequence[Measurement] = (),
+    accuracies: Sequence[Accuracy] = (),
+    ratios: Sequence[Ratio] = (),
+    notes: Sequence[str] = (),
+    on: Machine | None = None,
+    created: str | None = None,
+) -> ResultFile:
+    """A host run's `ResultFile`, with this machine, commit and time filled in.
+
+    Args:
+      title: what the run was for.
+      quick: whether it was shortened.
+      measurements: latencies.
+      accuracies: scores.
+      ratios: comparisons.
+      notes: what a reader has to know.
+      on: the machine as it was before the run; now, if None.
+      created: the run's start; now, if None.
+    """
+    from pocketbert_bench import machine
+
+    return ResultFile(
+        schema_version=1,
+        title=title,
+        created=created or now(),
+        measured_on="host",
+        commit=machine.commit(),
+        quick=quick,
+        machine=on or machine.machine(),
+        measurements=tuple(measurements),
+        accuracies=tuple(accuracies),
+        ratios=tuple(ratios),
+        notes=tuple(notes),
+    )
+
+
+def now() -> str:
+    """This second in UTC, ISO 8601."""
+    import datetime
+
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass of this module as plain JSON values."""
+    # A round trip turns tuples into lists, which is what JSON Schema calls an array.
+    return json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
+
+
+def write(path: str | os.PathLike[str], content: ResultFile) -> None:
+    """Writes a result file; it is checked first."""
+    document = to_json(content)
+    raise_if_any(problems(document), str(path))
+    files.write_json(path, document)
+
+
+def read(path: str | os.PathLike[str]) -> ResultFile:
+    """Reads and checks a result file.
+
+    Raises:
+      UserError: the file is absent, is not JSON, or breaks the schema; every problem is listed.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"a result file must be readable; received {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"a result file must be JSON; received {path}: {error}; measure again") from error
+    raise_if_any(problems(document), str(path))
+    return typing.cast(ResultFile, schema.from_json(ResultFile, document))
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a result file, as `results.schema.json` holds it."""
+    return schema.schema(ResultFile, SCHEMA_TITLE)
+
+
+def page() -> str:
+    """The schema as a page of the docs, in Markdown."""
+    return schema.page(ResultFile, "Result files")
+
+
+def problems(document: Any) -> list[str]:
+    """What is wrong with a result file's content, a sentence each: the schema first, then what it cannot say."""
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(json_schema())
+    found = [
+        f"at {'/'.join(map(str, error.absolute_path)) or 'the top'}: {error.message[:200]}"
+        for error in sorted(validator.iter_errors(document), key=lambda error: list(map(str, error.absolute_path)))
+    ]
+    if found:
+        return found
+    for measurement in document["measurements"]:
+        found += _measurement_problems(measurement)
+    for entry in document["ratios"]:
+        value, interval, _ = statistics.paired_ratio(entry["ours_samples"], entry["peer_samples"])
+        if not np.allclose([value, *interval], [entry["value"], *entry["interval"]], rtol=1e-6):
+            found.append(f"ratio {entry['name']}: value and interval must follow from the samples")
+    return found
+
+
+def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
+    name = f"measurement {measurement['label']} at {measurement['length']}"
+    if measurement["status"] == "failed":
+        if measurement["latency_us"] or measurement["summary"] or not measurement["error"]:
+            return [f"{name}: a failed one has an error and no latency"]
+        return []
+    found = []
+    for key in ("summary", "runtime", "model_sha256", "size_bytes", "init_us", "first_inference_us"):
+        if measurement[key] is None:
+            found.append(f"{name}: a measured one has {key}")
+    if measurement["error"]:
+        found.append(f"{name}: a measured one has no error")
+    if not measurement["latency_us"] or sum(measurement["round_sizes"]) != len(measurement["latency_us"]):
+        found.append(f"{name}: round_sizes must add up to the number of latencies, which is not 0")
+    if not found and to_json(summarize(measurement["latency_us"])) != measurement["summary"]:
+        found.append(f"{name}: the summary must follow from the latencies")
+    return found
+
+
+def _rounded(value: float) -> float:
+    # The clock's resolution is about 0.1 us; more digits only make files longer.
+    return round(float(value), 1)

@@ -1,0 +1,110 @@
+"""JSON Schema, and a page for people, from frozen dataclasses.
+
+Types that a field may have: str, int, float, bool, None, `Literal`, unions, `tuple[X, ...]`, `dict[str, X]` and
+other such dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Literal
+
+
+def note(description: str, **constraints: Any) -> Any:
+    """A dataclass field with its meaning and JSON Schema's keywords that narrow its type."""
+    return dataclasses.field(metadata={"description": description, **constraints})
+
+
+def schema(kind: type, title: str) -> dict[str, Any]:
+    """JSON Schema (2020-12) of a dataclass; every field is required and no other is allowed."""
+    definitions: dict[str, Any] = {}
+    root = _schema_of(kind, definitions)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root, "$defs": definitions}
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """JSON values that satisfy `schema(kind)` as an instance of `kind`."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else from_json(next(a for a in arguments if a is not type(None)), value)
+    if origin is tuple:
+        return tuple(from_json(arguments[0], item) for item in value)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return typing.cast(Any, kind)(**{name: from_json(hints[name], item) for name, item in value.items()})
+    return float(value) if kind is float else value
+
+
+def page(kind: type, title: str) -> str:
+    """A Markdown page: a table of fields for each dataclass that `kind` holds, `kind` first."""
+    lines = [f"# {title}", "", "Every field is required; where nothing is known it is null or empty.", ""]
+    for name, definition in schema(kind, title)["$defs"].items():
+        lines += [f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
+        for field, entry in definition["properties"].items():
+            lines.append(f"| `{field}` | {_type_in_words(entry)} | {entry['description']} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _type_in_words(entry: dict[str, Any]) -> str:
+    if "anyOf" in entry:
+        return " or ".join(_type_in_words(choice) for choice in entry["anyOf"])
+    if "enum" in entry:
+        return ", ".join(f"`{choice}`" for choice in entry["enum"])
+    if "$ref" in entry:
+        name = entry["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if entry["type"] == "array":
+        return f"list of {_type_in_words(entry['items'])}"
+    if entry["type"] == "object":
+        return f"names to {_type_in_words(entry['additionalProperties'])}"
+    return str(entry["type"])
+
+
+def _schema_of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return {"anyOf": [_schema_of(argument, definitions) for argument in arguments]}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is tuple:
+        return {"type": "array", "items": _schema_of(arguments[0], definitions)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1], definitions)}
+    if dataclasses.is_dataclass(kind):
+        name = typing.cast(type, kind).__name__
+        if name not in definitions:
+            definitions[name] = {}
+            definitions[name] = _object_schema(kind, definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    return {"type": {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}[kind]}
+
+
+def _object_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    properties = {}
+    for field in dataclasses.fields(kind):
+        properties[field.name] = {**_schema_of(hints[field.name], definitions), **field.metadata}
+    return {
+        "type": "object",
+        "description": (kind.__doc__ or "").splitlines()[0],
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def main() -> None:
+    """Writes `results.schema.json`, which other languages read, beside this module."""
+    from pathlib import Path
+
+    from pocketbert import files
+    from pocketbert_bench import results
+
+    files.write_json(Path(__file__).with_name("results.schema.json"), results.json_schema())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The few statistics that a result needs, all of medians, all seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+
+
+def median_absolute_deviation(samples: Sequence[float]) -> float:
+    """Median distance from the median, in the samples' unit (not scaled to a normal's deviation)."""
+    values = np.asarray(samples, dtype=np.float64)
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def bootstrap_median(
+    samples: Sequence[float] | np.ndarray, seed: int = 0, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the median at `CONFIDENCE`.
+
+    Args:
+      samples: independent observations, at least one.
+      seed: of the resampling; the same samples and seed give the same interval.
+      resamples: how many samples with replacement are drawn.
+    Returns:
+      The lower and upper end, in the samples' unit.
+    Raises:
+      ValueError: there are no samples.
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    if not len(values):
+        raise ValueError("an interval needs at least one sample; received none")
+    generator = np.random.default_rng(seed)
+    # Resample by blocks of draws: 2000 draws of 10^5 samples at once would take gigabytes.
+    medians = np.empty(resamples)
+    rows = max(1, 1_000_000 // len(values))
+    for start in range(0, resamples, rows):
+        shape = (min(rows, resamples - start), len(values))
+        drawn = values[generator.integers(0, len(values), size=shape)]
+        medians[start : start + shape[0]] = np.median(drawn, axis=1)
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(medians, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def paired_ratio(
+    ours: Sequence[float], peer: Sequence[float], seed: int = 0
+) -> tuple[float, tuple[float, float], np.ndarray]:
+    """Median of `ours[i] / peer[i]` with its bootstrap interval.
+
+    Pairs are measured next to each other in time, so that whatever slows the machine slows both.
+
+    Args:
+      ours: one value a pair, positive.
+      peer: the other value of each pair, positive.
+      seed: of the bootstrap.
+    Returns:
+      The median ratio, its interval at `CONFIDENCE`, and the ratio of every pair.
+    Raises:
+      ValueError: the numbers of values differ, or one is not positive.
+    """
+    numerators, denominators = np.asarray(ours, dtype=np.float64), np.asarray(peer, dtype=np.float64)
+    if numerators.shape != denominators.shape or numerators.ndim != 1 or not len(numerators):
+        raise ValueError(f"pairs need as many values on both sides; received {numerators.shape}, {denominators.shape}")
+    if (numerators <= 0).any() or (denominators <= 0).any():
+        raise ValueError("a ratio needs positive values on both sides")
+    ratios = numerators / denominators
+    return float(np.median(ratios)), bootstrap_median(ratios, seed=seed), ratios
+
+
+def round_medians(samples: Sequence[float], round_sizes: Sequence[int]) -> np.ndarray:
+    """Median of each round of `samples`, which lie one round after another.
+
+    Args:
+      samples: all rounds' observations.
+      round_sizes: number of observations in each round; their sum is `len(samples)`.
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    if sum(round_sizes) != len(values) or min(round_sizes, default=0) < 1:
+        raise ValueError(f"rounds of {list(round_sizes)} samples do not make up {len(values)} samples")
+    return np.array([np.median(part) for part in np.split(values, np.cumsum(round_sizes)[:-1])])

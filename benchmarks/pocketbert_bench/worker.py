@@ -1,0 +1,171 @@
+"""The process that a configuration is measured in; `host.py` starts one for each and tells it when to run.
+
+It imports the runtime and numpy, nothing else, so that memory and start-up are the model's. One JSON value a line:
+first the job on stdin and what starting gave on stdout; then, as often as asked, a list of call numbers in and
+their latencies out. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+Call = Callable[[], dict[str, np.ndarray]]
+MakeCall = Callable[[str, dict[str, np.ndarray]], Call]
+Describe = Callable[[], dict[str, Any]]
+
+
+def main() -> None:
+    """Serves one job."""
+    # Native libraries may print on stdout: replies get a copy of it, and everything else goes to stderr.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    job = json.loads(sys.stdin.readline())
+    module, open_model = RUNTIMES[job["runtime"]]
+    try:
+        importlib.import_module(module)
+        base_memory = _memory("VmRSS")
+        make_call, describe = open_model(job)
+        calls = [make_call(entry["signature"], _arrays(entry["inputs"])) for entry in job["calls"]]
+        began = time.perf_counter_ns()
+        calls[0]()
+        first_us = (time.perf_counter_ns() - began) / 1e3
+        answer = {
+            "first_inference_us": first_us,
+            "base_memory_bytes": base_memory,
+            "golden_differences": [
+                _difference(call(), entry["expected"])
+                for call, entry in zip(calls, job["calls"], strict=True)
+                if entry["expected"] is not None
+            ],
+            **describe(),
+        }
+    except Exception as error:
+        # Whatever the runtime objects to is this configuration's result; the host says it in a sentence.
+        _reply(replies, {"error": f"{type(error).__name__}: {error}"})
+        return
+    _reply(replies, answer)
+    for line in sys.stdin:
+        latency_us = []
+        for number in json.loads(line):
+            call = calls[number]
+            began = time.perf_counter_ns()
+            call()
+            latency_us.append((time.perf_counter_ns() - began) / 1e3)
+        _reply(replies, {"latency_us": latency_us, "peak_memory_bytes": _memory("VmHWM")})
+
+
+def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    began = time.perf_counter_ns()
+    interpreter = Interpreter(model_path=job["model_path"], num_threads=job["threads"])
+    signatures = sorted({entry["signature"] for entry in job["calls"]})
+    runners = {signature: interpreter.get_signature_runner(signature) for signature in signatures}
+    init_us = (time.perf_counter_ns() - began) / 1e3
+
+    def make_call(signature: str, inputs: dict[str, np.ndarray]) -> Call:
+        runner = runners[signature]
+        return lambda: runner(**inputs)
+
+    def describe() -> dict[str, Any]:
+        version = importlib.metadata.version("ai-edge-litert")
+        return {"version": version, "delegate": delegate(interpreter), "init_us": init_us}
+
+    return make_call, describe
+
+
+def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
+    import onnxruntime
+
+    began = time.perf_counter_ns()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job["threads"]
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(job["model_path"], options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    init_us = (time.perf_counter_ns() - began) / 1e3
+
+    def make_call(_: str, inputs: dict[str, np.ndarray]) -> Call:
+        return lambda: dict(zip(names, session.run(names, inputs), strict=True))
+
+    return make_call, lambda: {"version": onnxruntime.__version__, "delegate": None, "init_us": init_us}
+
+
+def delegate(interpreter: Any) -> dict[str, Any] | None:
+    """How many of the first subgraph's operators a delegate took over.
+
+    The runtime keeps the replaced operators in its list and appends one entry a delegated part, which names only the
+    part's edges. What lies between the edges is found by walking back from a part's outputs to its inputs.
+    """
+    entries = interpreter._get_ops_details()
+    parts = [entry for entry in entries if entry["op_name"] == "DELEGATE"]
+    operators = [entry for entry in entries if entry["op_name"] != "DELEGATE"]
+    if not parts:
+        return None
+    maker = {int(tensor): index for index, entry in enumerate(operators) for tensor in entry["outputs"]}
+    taken: set[int] = set()
+    for part in parts:
+        edges = {int(tensor) for tensor in part["inputs"]}
+        pending = [int(tensor) for tensor in part["outputs"]]
+        while pending:
+            tensor = pending.pop()
+            index = maker.get(tensor)
+            if index is None or tensor in edges or index in taken:
+                continue
+            taken.add(index)
+            pending += [int(each) for each in operators[index]["inputs"]]
+    return {"name": "XNNPACK", "delegated_ops": len(taken), "total_ops": len(operators)}
+
+
+def _arrays(inputs: dict[str, list[int]]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, dtype=np.int32).reshape(1, -1) for name, values in inputs.items()}
+
+
+def _difference(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> float:
+    if sorted(outputs) != sorted(expected):
+        raise ValueError(f"outputs are named {sorted(outputs)}; expected {sorted(expected)}")
+    differences = []
+    for name, values in expected.items():
+        answer = np.asarray(outputs[name], dtype=np.float64).ravel()
+        known = np.asarray(values, dtype=np.float64).ravel()
+        if answer.shape != known.shape:
+            raise ValueError(f"{name} has {answer.size} values; expected {known.size}")
+        differences.append(np.abs(answer - known).max())
+    # JSON has no NaN; an answer that is none is infinitely wrong.
+    return float(np.nan_to_num(np.max(differences), nan=1e30, posinf=1e30))
+
+
+def _memory(entry: str) -> int | None:
+    # getrusage's peak survives exec, so it would be the starting process'.
+    try:
+        with open("/proc/self/status", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith(entry + ":"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None
+
+
+def _reply(stream: IO[str], value: dict[str, Any]) -> None:
+    stream.write(json.dumps(value) + "\n")
+    stream.flush()
+
+
+RUNTIMES = {
+    "litert": ("ai_edge_litert.interpreter", _open_litert),
+    "onnxruntime": ("onnxruntime", _open_onnx_runtime),
+}
+
+
+if __name__ == "__main__":
+    main()
