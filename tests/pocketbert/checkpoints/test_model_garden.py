@@ -242,7 +242,9 @@ def test_damaged_folders(tmp_path):
     (tmp_path / "params.yaml").write_text("type: mobilebert\nmobilebert: {num_heads: 3}")
     with pytest.raises(UserError, match="must be those of EncoderConfig; .*num_heads"):
         read_model_garden(tmp_path)
-    (tmp_path / "params.yaml").write_text("type: mobilebert\nmobilebert: {num_blocks: 1, word_vocab_size: 31, hidden_size: 24}")
+    (tmp_path / "params.yaml").write_text(
+        "type: mobilebert\nmobilebert: {num_blocks: 1, word_vocab_size: 31, hidden_size: 24}"
+    )
     with pytest.raises(UserError, match=r"must hold one checkpoint \(\*\.index\); received none"):
         read_model_garden(tmp_path)
     config = tiny_mobilebert()

@@ -1,0 +1,150 @@
+"""`pocketbert convert` from the outside."""
+
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+from test_tf1 import BERT_CONFIG, bert_variables, write
+from tiny_models import random_tensors, tiny_mobilebert
+
+from pocketbert import cli
+from pocketbert.checkpoints.directory import read_directory, write_directory
+
+
+def convert(capsys, *arguments):
+    code = cli.main(["convert", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_from_transformers(reference, tmp_path, capsys):
+    code, out, _ = convert(capsys, "--from=hf", f"--input={reference / 'bert_span'}", f"--output={tmp_path / 'new'}")
+    assert code == 0
+    assert json.loads(out) == {
+        "output": str(tmp_path / "new"),
+        "model_type": "bert",
+        "tasks": ["span"],
+        "parameters": 11956,
+        "lowercase": None,
+    }
+    written = (tmp_path / "new/model.safetensors").read_bytes()
+    assert written == (reference / "bert_span/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "flag, piece, lowercase",
+    [([], "Piece", False), ([], "[UNK]", True), (["--nolowercase"], "[UNK]", False), (["--lowercase"], "Piece", True)],
+)
+def test_from_tensorflow_1(flag, piece, lowercase, tmp_path, capsys):
+    write(tmp_path / "bert", BERT_CONFIG, bert_variables())
+    pieces = [piece, *(f"piece{index}" for index in range(30))]
+    (tmp_path / "bert/vocab.txt").write_text("\n".join(pieces))
+    code, out, _ = convert(capsys, "--from=tf1", f"--input={tmp_path / 'bert'}", f"--output={tmp_path / 'new'}", *flag)
+    assert code == 0
+    assert json.loads(out)["lowercase"] is lowercase
+    directory = read_directory(tmp_path / "new")
+    assert directory.config.activation == "gelu_tanh"
+    assert directory.lowercase is lowercase
+    assert directory.vocab_path is not None
+
+
+def test_to_model_garden_and_back(tmp_path, vocabulary, capsys):
+    config = tiny_mobilebert("raw")
+    tensors = random_tensors(config)
+    write_directory(tmp_path / "model", config, (), tensors, vocabulary, True)
+    code, out, _ = convert(
+        capsys, "--to=model-garden", f"--input={tmp_path / 'model'}", f"--output={tmp_path / 'garden'}"
+    )
+    assert code == 0
+    assert json.loads(out)["model_type"] == "mobilebert"
+    code, out, _ = convert(
+        capsys, "--from=model-garden", f"--input={tmp_path / 'garden'}", f"--output={tmp_path / 'back'}"
+    )
+    assert code == 0
+    again = read_directory(tmp_path / "back")
+    assert again.config == config
+    for path, tensor in tensors.items():
+        np.testing.assert_array_equal(again.tensors[path], tensor, err_msg=path)
+    assert again.vocab_path is not None and again.vocab_path.read_bytes() == vocabulary.read_bytes()
+
+
+def test_nothing_is_written_on_error(reference, tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("one\ntwo\n")
+    code, out, err = convert(
+        capsys,
+        "--from=hf",
+        f"--input={reference / 'bert_span'}",
+        f"--output={tmp_path / 'new'}",
+        f"--vocab={tmp_path / 'vocab.txt'}",
+    )
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "received 2 pieces for 99 rows" in err
+    assert [item.name for item in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+def test_an_existing_output_is_kept_without_overwrite(reference, tmp_path, capsys):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/mine.txt").write_text("mine")
+    arguments = ["--from=hf", f"--input={reference / 'bert_span'}", f"--output={tmp_path / 'new'}"]
+    code, _, err = convert(capsys, *arguments)
+    assert code == 2
+    assert "must not exist yet" in err
+    assert (tmp_path / "new/mine.txt").read_text() == "mine"
+    assert convert(capsys, *arguments, "--overwrite")[0] == 0
+    assert not (tmp_path / "new/mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--input=x", "--output=y"], "give one of --from and --to"),
+        (["--from=hf", "--to=model-garden", "--input=x", "--output=y"], "give one of --from and --to"),
+        (["--from=hf", "--output=y"], "--input is needed"),
+        (["--from=hf", "--input=x"], "--output is needed"),
+        (["--from=onnx", "--input=x", "--output=y"], "should be one of <hf|tf1|model-garden>"),
+        (["--from=hf", "--input=a/b/c", "--output=y"], "a model directory must be a folder; received a/b/c"),
+    ],
+)
+def test_wrong_flags(arguments, message, capsys):
+    code, out, err = convert(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_hub_names(reference, tmp_path, capsys, monkeypatch):
+    asked = {}
+
+    def snapshot_download(name, allow_patterns):
+        asked.update(name=name, allow_patterns=allow_patterns)
+        return str(reference / "bert_gelu")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
+    code, out, _ = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'new'}")
+    assert code == 0
+    assert asked["name"] == "someone/bert-tiny"
+    assert "*.safetensors" in asked["allow_patterns"] and not any("bin" in item for item in asked["allow_patterns"])
+    assert json.loads(out)["tasks"] == ["masked_lm", "next_sentence"]
+
+    def offline(name, allow_patterns):
+        raise ConnectionError("no route\nto the hub")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=offline))
+    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "is no folder, and the hub answered: no route to the hub; check the name" in err
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
+    assert code == 2
+    assert "pip install 'pocketbert[hub]'" in err
+
+
+def test_help_has_an_example(capsys):
+    code, out, _ = convert(capsys, "--help")
+    assert code == 0
+    assert "Example:" in out
+    assert "--lowercase" in out

@@ -1,0 +1,117 @@
+"""transformers' own classes read what we write, and give our answers.
+
+Their `from_pretrained` of 4.57.6 cannot load a PyTorch-named safetensors file into a TensorFlow class, so the file goes
+in through the function that it would call.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
+
+from pocketbert import model as pocketbert_model
+from pocketbert.checkpoints.directory import write_directory
+from pocketbert.configs import TaskConfig
+
+transformers = pytest.importorskip("transformers")
+
+LENGTHS = (11, 7, 4)
+CLASSIFICATION = TaskConfig(kind="classification", labels=("bad", "so so", "good"))
+MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
+NEXT_SENTENCE = TaskConfig(kind="next_sentence", dropout=0.0)
+
+CASES = {
+    "TFBertModel": (tiny_bert(), ()),
+    "TFBertForSequenceClassification": (tiny_bert(activation="relu"), (CLASSIFICATION,)),
+    "TFBertForQuestionAnswering": (tiny_bert(pooler="none"), (TaskConfig(kind="span", dropout=0.0),)),
+    "TFBertForPreTraining": (tiny_bert(activation="gelu_tanh"), (MASKED_LM, NEXT_SENTENCE)),
+    "TFRobertaForSequenceClassification": (tiny_roberta(pooler="none"), (CLASSIFICATION,)),
+    "TFRobertaForMaskedLM": (tiny_roberta(pooler="none"), (MASKED_LM,)),
+    "TFMobileBertForSequenceClassification": (tiny_mobilebert(), (CLASSIFICATION,)),
+    "TFMobileBertForPreTraining": (tiny_mobilebert("bottleneck"), (MASKED_LM, NEXT_SENTENCE)),
+    # A head with a tanh layer of its own and an encoder with a pooler are one function; either file must do.
+    "TFBertForSequenceClassification, own dense": (tiny_bert(pooler="none"), (CLASSIFICATION,)),
+    "TFRobertaForSequenceClassification, pooler": (tiny_roberta(), (CLASSIFICATION,)),
+    "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
+}
+
+
+def batch(config):
+    """B=3, S=11 right-padded with the pad id, which RoBERTa's position ids and MobileBERT's trigrams read."""
+    generator = np.random.default_rng(5)
+    mask = (np.arange(11) < np.array(LENGTHS)[:, None]).astype(np.int32)
+    ids = generator.integers(3, config.vocab_size, [3, 11])
+    segments = generator.integers(0, config.type_vocab_size, [3, 11])
+    return {
+        "input_word_ids": tf.constant(np.where(mask, ids, config.pad_token_id), tf.int32),
+        "input_mask": tf.constant(mask),
+        "input_type_ids": tf.constant(segments, tf.int32),
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_their_class_gives_our_answers(name, tmp_path):
+    config, tasks = CASES[name]
+    tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
+    write_directory(tmp_path / "model", config, tasks, tensors, None, None)
+
+    theirs_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    content = json.loads((tmp_path / "model/config.json").read_text())
+    class_name = name.split(",")[0]
+    assert content["architectures"] == [class_name.removeprefix("TF")]
+    theirs = getattr(transformers, class_name)(theirs_config)
+    stored = load_file(tmp_path / "model/model.safetensors")
+    if class_name == "TFMobileBertForPreTraining":
+        # Tied in their PyTorch class, whose own files leave it out too; their TensorFlow class does not tie it.
+        stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
+    theirs, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        theirs, stored, allow_missing_keys=False, output_loading_info=True
+    )
+    assert not loading["missing_keys"] and not loading["mismatched_keys"]
+    # A tensor that nobody reads would be a wrong name.
+    assert not loading["unexpected_keys"]
+
+    inputs = batch(config)
+    ours = pocketbert_model.load(tmp_path / "model")
+    expected = theirs(
+        input_ids=inputs["input_word_ids"],
+        attention_mask=inputs["input_mask"],
+        token_type_ids=inputs["input_type_ids"],
+        output_hidden_states=True,
+    )
+    found = ours.features(inputs, ["hidden_states"])["hidden_states"]
+    # 2e-5 is what two correct float32 implementations reach at these sizes (tests/goldens/huggingface/README.md).
+    for one, other in zip(found, expected.hidden_states, strict=True):
+        assert_close(one, other)
+    answers = ours(inputs)
+    if not tasks:
+        assert_close(answers["sequence_output"], expected.last_hidden_state)
+        assert_close(answers["pooled_output"][:, None], expected.pooler_output[:, None])
+    for output, answer in answers.items() if tasks else ():
+        names = {"prediction_logits": "logits" if "MaskedLM" in class_name else "prediction_logits"}
+        other = expected[names.get(output, output)]
+        if answer.shape.rank == 1:
+            other = other[:, 0]
+        per_token = answer.shape.rank > 1 and answer.shape[1] == 11
+        assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
+
+
+def assert_close(one, other):
+    """Equal at real tokens, as far as the values' own size goes."""
+    one, other = np.asarray(one), np.asarray(other)
+    for row, length in enumerate(LENGTHS):
+        scale = max(1.0, float(np.abs(other[row, :length]).max()))
+        np.testing.assert_allclose(one[row, :length] / scale, other[row, :length] / scale, atol=2e-5, rtol=0)
+
+
+def test_labels_are_theirs(tmp_path):
+    config = tiny_bert()
+    write_directory(
+        tmp_path / "model", config, (CLASSIFICATION,), random_tensors(config, (CLASSIFICATION,)), None, True
+    )
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    assert theirs.id2label == {0: "bad", 1: "so so", 2: "good"}
+    assert theirs.num_labels == 3
