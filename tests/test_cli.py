@@ -65,17 +65,18 @@ def test_command_help_has_an_example_that_parses(name: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_flag_says_what_it_is(name: str) -> None:
+def test_every_flag_has_a_description_and_the_one_spelling(name: str) -> None:
     values = flags_of(name)
     silent = [flag for flag in values if not (values[flag].help or "").strip(" .")]
     assert not silent, f"flags without a description: {silent}"
+    # One spelling for all: --text-column, not --text_column here and there.
+    assert not [flag for flag in values if "_" in flag], "flags' words are joined by dashes"
 
 
 def test_defining_every_command_imports_nothing_heavy() -> None:
     program = f"""
 import importlib, sys
 from absl import flags
-from command_lines import check_parses, flags_of, joined_lines
 from pocketbert import cli
 for name, (module, _) in cli.COMMANDS.items():
     importlib.import_module(module).define(flags.FlagValues())
@@ -166,6 +167,6 @@ def test_a_bug_is_not_disguised_as_bad_input(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_presets_as_json_are_json() -> None:
-    answer = pocketbert("presets", "--json")
+    answer = pocketbert("presets", "--format=json")
     assert answer.returncode == 0, answer.stderr
     assert len(json.loads(answer.stdout)) >= 13
