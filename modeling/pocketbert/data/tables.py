@@ -82,8 +82,8 @@ def read_table(
         found = _in_order(set(cells_of_labels)) if labels is None else tuple(labels)
         if len(found) < 2:
             raise UserError(
-                f"{path}: column {label_column!r} must hold at least two different labels; received only {found[0]!r}; "
-                "name the labels, or for scores choose regression"
+                f"{path}: column {label_column!r} must hold at least two different labels; received "
+                f"{', '.join(found) or 'none'}; name the labels, or for scores choose regression"
             )
         indices = _label_indices(found)
 

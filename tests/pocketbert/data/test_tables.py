@@ -72,6 +72,8 @@ def test_labels_given_are_texts_or_indices(tmp_path: Path) -> None:
         _labels(tmp_path, ["2", "0"], labels=("2", "1"))
     with pytest.raises(UserError, match="line 1: the label must be one of negative, positive, mixed; received '3'"):
         _labels(tmp_path, ["3"], labels=given)
+    with pytest.raises(UserError, match="at least two different labels; received none"):
+        _labels(tmp_path, ["3"], labels=())
 
 
 def test_regression(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_regression(tmp_path: Path) -> None:
         ("t.csv", 't,y\na,b\n"c"d,e\n', "line 3: the row must be CSV .*use .tsv or .jsonl"),
         ("t.csv", 't,y\na,b\n"c,d\ne,f\n', "line 3: the row must be CSV"),
         ("t.csv", b"t,y\na,b\n\xff,b\n", "line 3: the text must be UTF-8; received byte 0xff"),
-        ("t.csv", "t,y\na,b\nc,b\n", "at least two different labels; received only 'b'"),
+        ("t.csv", "t,y\na,b\nc,b\n", "at least two different labels; received b; name the labels"),
         ("t.jsonl", '{"t": "a", "y": 1}\n{"t": "b"\n', "line 2: the line must be one JSON object .*at column 10"),
         ("t.jsonl", '["a"]\n', "line 1: the line must be one JSON object; received list"),
         ("t.jsonl", '{"t": null, "y": 1}\n', "line 1: column 't' is empty"),
