@@ -1,0 +1,204 @@
+"""What BERT's clean-up does to each code point, as Hugging Face's fast tokenizer does it.
+
+The tables come from Python's `unicodedata` (Unicode 14 on Python 3.11) and the exceptions below, which are where the
+Unicode tables of the `tokenizers` package have another age: its general categories are those of Unicode 8, its lower
+case that of Unicode 17. A slow test compares all 1,112,064 code points with that package.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from dataclasses import dataclass
+
+import numpy as np
+
+CODE_POINTS = 0x110000
+WORD, SPACE, ISOLATED, DROPPED = 0, 1, 2, 3
+
+_Ranges = tuple[tuple[int, int], ...]
+
+# Ideographs that become words of their own. 0x2B920, not 0x2B820 as in BERT: a slip of `tokenizers` that is now what
+# every model was trained with.
+_IDEOGRAPHS: _Ranges = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+# Younger than Unicode 8, so not yet nonspacing marks there (other code points within a range are none now either).
+_MARKS_KEPT: _Ranges = (
+    (0x7FD, 0x7FD), (0x898, 0x8E1), (0x9FE, 0x9FE), (0xAFA, 0xAFF), (0xB55, 0xB55), (0xC04, 0xC3C), (0xD00, 0xD00),
+    (0xD3B, 0xD3C), (0xD81, 0xD81), (0xEBA, 0xEBA), (0x180F, 0x1886), (0x1ABF, 0x1ACE), (0x1DF6, 0x1DFB),
+    (0xA82C, 0xA82C), (0xA8C5, 0xA8C5), (0xA8FF, 0xA8FF), (0xA9BD, 0xA9BD), (0x10D24, 0x10F85), (0x11070, 0x11074),
+    (0x110C2, 0x110C2), (0x111C9, 0x111C9), (0x111CF, 0x111CF), (0x1123E, 0x1123E), (0x1133B, 0x1133B),
+    (0x11438, 0x1145E), (0x1182F, 0x11EF4), (0x16F4F, 0x16F4F), (0x16FE4, 0x16FE4), (0x1CF00, 0x1CF46),
+    (0x1E000, 0x1E2EF), (0x1E944, 0x1E94A),
+)  # fmt: skip
+
+# U+1734 was a nonspacing mark in Unicode 8 and no longer is.
+_MARKS_DROPPED: _Ranges = ((0x1734, 0x1734),)
+
+# Of the marks that are kept, those whose combining class the decomposition there knows (Unicode 9); others have 0.
+_MARKS_ORDERED: _Ranges = (
+    (0x8D4, 0x8E1), (0x1B44, 0x1B44), (0x1BAA, 0x1BAA), (0x1BF2, 0x1BF3), (0x1DFB, 0x1DFB), (0x302E, 0x302F),
+    (0xA953, 0xA953), (0xA9C0, 0xA9C0), (0x111C0, 0x111C0), (0x11235, 0x11235), (0x1134D, 0x1134D),
+    (0x11442, 0x11442), (0x11446, 0x11446), (0x116B6, 0x116B6), (0x11C3F, 0x11C3F), (0x1D165, 0x1D172),
+    (0x1E000, 0x1E02A), (0x1E944, 0x1E94A),
+)  # fmt: skip
+
+# Younger than Unicode 8, so no format characters there.
+_FORMAT_KEPT: _Ranges = ((0x890, 0x891), (0x8E2, 0x8E2), (0x110CD, 0x110CD), (0x13430, 0x13438))
+
+# Younger than Unicode 8, so no punctuation there.
+_PUNCTUATION_IN_WORDS: _Ranges = (
+    (0x61D, 0x61D), (0x9FD, 0x9FD), (0xA76, 0xA76), (0xC77, 0xC77), (0xC84, 0xC84), (0x1B7D, 0x1B7E),
+    (0x2E43, 0x2E4F), (0x2E52, 0x2E5D), (0x10EAD, 0x10EAD), (0x10F55, 0x10F59), (0x10F86, 0x10F89),
+    (0x1144B, 0x1144F), (0x1145A, 0x1145B), (0x1145D, 0x1145D), (0x11660, 0x1166C), (0x116B9, 0x116B9),
+    (0x1183B, 0x1183B), (0x11944, 0x11946), (0x119E2, 0x119E2), (0x11A3F, 0x11A46), (0x11A9A, 0x11A9C),
+    (0x11A9E, 0x11AA2), (0x11C41, 0x11C45), (0x11C70, 0x11C71), (0x11EF7, 0x11EF8), (0x11FFF, 0x11FFF),
+    (0x12FF1, 0x12FF2), (0x16E97, 0x16E9A), (0x16FE2, 0x16FE2), (0x1E95E, 0x1E95F),
+)  # fmt: skip
+
+# Punctuation in Unicode 8, a symbol and a mark since.
+_PUNCTUATION_AS_WORDS: _Ranges = ((0x166D, 0x166D), (0x111C9, 0x111C9))
+
+# Capital letters younger than Unicode 14: (first, last, distance to the small letter).
+_LOWER: tuple[tuple[int, int, int], ...] = (
+    (0x1C89, 0x1C89, 1), (0xA7CB, 0xA7CB, 0x264 - 0xA7CB), (0xA7CC, 0xA7CC, 1), (0xA7CE, 0xA7CE, 1),
+    (0xA7D2, 0xA7D2, 1), (0xA7D4, 0xA7D4, 1), (0xA7DA, 0xA7DA, 1), (0xA7DC, 0xA7DC, 0x19B - 0xA7DC),
+    (0x10D50, 0x10D65, 0x20), (0x16EA0, 0x16EB8, 0x1B),
+)  # fmt: skip
+
+# The decomposition there is older than Unicode 13's.
+_NOT_DECOMPOSED: _Ranges = ((0x11938, 0x11938),)
+
+# Nothing outside these needs a look at its properties: ideographs, and code points that map to themselves.
+_IRREGULAR: _Ranges = (
+    (0, 0x33FF), (0x4DC0, 0x4DFF), (0xA000, 0xD7FF), (0xE000, 0x1FFFF), (0x2F800, 0x2FA1F), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_PRIVATE_PLANES: _Ranges = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
+
+
+def _members(ranges: _Ranges) -> frozenset[int]:
+    return frozenset(code for first, last in ranges for code in range(first, last + 1))
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """The clean-up as one lookup: code point `c` becomes `pool[start[c] : start[c] + count[c]]`.
+
+    The first 1,114,112 entries of the pool are the code points themselves, longer or different results follow.
+
+    Attributes:
+      start: `[code points]` int32, first entry in the pool.
+      count: `[code points]` int8, number of entries; 0 for what vanishes before anything else happens.
+      code: `[entries]` int32, the normalized code points.
+      kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation and ideographs) or `DROPPED` (a mark that goes
+        once all marks are in canonical order).
+      combining: `[entries]` uint8, canonical combining class; all 0 without lower-casing, where marks stay as given.
+    """
+
+    start: np.ndarray
+    count: np.ndarray
+    code: np.ndarray
+    kind: np.ndarray
+    combining: np.ndarray
+
+
+@functools.cache
+def normalization(lowercase: bool) -> Normalization:
+    """Builds the tables (0.3 s), once a process.
+
+    Args:
+      lowercase: decompose (NFD), drop nonspacing marks and lower-case, as uncased models do.
+    """
+    start = np.arange(CODE_POINTS, dtype=np.int32)
+    count = np.ones(CODE_POINTS, np.int8)
+    kind = np.zeros(CODE_POINTS, np.int8)
+    combining = np.zeros(CODE_POINTS, np.uint8)
+    for first, last in _IDEOGRAPHS:
+        kind[first : last + 1] = ISOLATED
+    for first, last in _PRIVATE_PLANES:
+        count[first : last + 1] = 0
+
+    ideographs_decomposed = _members(((0xF900, 0xFAFF), (0x2F800, 0x2FA1F)))
+    extra_code: list[int] = []
+    extra_kind: list[int] = []
+    extra_combining: list[int] = []
+    for code in (code for first, last in _IRREGULAR for code in range(first, last + 1)):
+        result = _normalized(code, lowercase)
+        if len(result) == 1 and result[0] == code:
+            if code not in ideographs_decomposed:
+                kind[code] = _kind(code, lowercase)
+            if lowercase:
+                combining[code] = _combining(code)
+            continue
+        start[code] = CODE_POINTS + len(extra_code)
+        count[code] = len(result)
+        extra_code += result
+        extra_kind += [ISOLATED if code in ideographs_decomposed else _kind(each, lowercase) for each in result]
+        extra_combining += [_combining(each) for each in result]
+    return Normalization(
+        start=start,
+        count=count,
+        code=np.concatenate([np.arange(CODE_POINTS, dtype=np.int32), np.array(extra_code, np.int32)]),
+        kind=np.concatenate([kind, np.array(extra_kind, np.int8)]),
+        combining=np.concatenate([combining, np.array(extra_combining, np.uint8)]),
+    )
+
+
+def _normalized(code: int, lowercase: bool) -> list[int]:
+    """The code points that `code` becomes, marks that are dropped later included."""
+    character = chr(code)
+    category = unicodedata.category(character)
+    if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+        return [0x20]
+    if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Co", "Cs"):
+        if code not in _FORMAT_KEPT_MEMBERS:
+            return []
+    if not lowercase:
+        return [code]
+    for first, last, distance in _LOWER:
+        if first <= code <= last:
+            return [code + distance]
+    if code < 0x80:
+        return [ord(character.lower())]
+    decomposed = character if code in _NOT_DECOMPOSED_MEMBERS else unicodedata.normalize("NFD", character)
+    if decomposed == character and category not in ("Lu", "Lt", "Mn", "Nl", "So", "Mc"):
+        return [code]
+    # The one character with a longer lower case, U+0130, is decomposed by now.
+    return [ord(each.lower()) for each in decomposed]
+
+
+def _is_dropped_mark(code: int) -> bool:
+    if code in _MARKS_DROPPED_MEMBERS:
+        return True
+    return unicodedata.category(chr(code)) == "Mn" and code not in _MARKS_KEPT_MEMBERS
+
+
+def _combining(code: int) -> int:
+    return unicodedata.combining(chr(code)) if _is_dropped_mark(code) or code in _MARKS_ORDERED_MEMBERS else 0
+
+
+def _kind(code: int, lowercase: bool) -> int:
+    if lowercase and _is_dropped_mark(code):
+        return DROPPED
+    if code == 0x20:
+        return SPACE
+    if code < 0x80:
+        # BERT counts all ASCII symbols, "$" and "^" too.
+        return ISOLATED if 0x20 < code < 0x7F and not chr(code).isalnum() else WORD
+    if code in _PUNCTUATION_AS_WORDS_MEMBERS:
+        return ISOLATED
+    if code in _PUNCTUATION_IN_WORDS_MEMBERS:
+        return WORD
+    return ISOLATED if unicodedata.category(chr(code)).startswith("P") else WORD
+
+
+_MARKS_KEPT_MEMBERS = _members(_MARKS_KEPT)
+_MARKS_DROPPED_MEMBERS = _members(_MARKS_DROPPED)
+_MARKS_ORDERED_MEMBERS = _members(_MARKS_ORDERED)
+_FORMAT_KEPT_MEMBERS = _members(_FORMAT_KEPT)
+_NOT_DECOMPOSED_MEMBERS = _members(_NOT_DECOMPOSED)
+_PUNCTUATION_IN_WORDS_MEMBERS = _members(_PUNCTUATION_IN_WORDS)
+_PUNCTUATION_AS_WORDS_MEMBERS = _members(_PUNCTUATION_AS_WORDS)

@@ -1,0 +1,101 @@
+"""Every code point against the tables of Hugging Face's `tokenizers`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, SPACE, WORD, Normalization, normalization
+
+SURROGATES = range(0xD800, 0xE000)
+
+
+def _kinds_there() -> np.ndarray:
+    from tokenizers import pre_tokenizers
+
+    splitter = pre_tokenizers.BertPreTokenizer()
+    kinds = np.zeros(CODE_POINTS, np.int8)
+    for code in range(CODE_POINTS):
+        if code not in SURROGATES:
+            words = len(splitter.pre_tokenize_str(f"a{chr(code)}b"))
+            kinds[code] = {1: WORD, 2: SPACE, 3: ISOLATED}[words]
+    return kinds
+
+
+def _entries(tables: Normalization, code: int) -> list[tuple[int, int]]:
+    """(code point, kind) of all that remains of `code`."""
+    entries = slice(tables.start[code], tables.start[code] + tables.count[code])
+    return [each for each in zip(tables.code[entries], tables.kind[entries], strict=True) if each[1] != DROPPED]
+
+
+def _check(lowercase: bool, codes: range, kinds: np.ndarray) -> None:
+    from tokenizers import normalizers
+
+    reference = normalizers.BertNormalizer(lowercase=lowercase)
+    tables = normalization(lowercase)
+    for code in codes:
+        if code in SURROGATES:
+            continue
+        text = reference.normalize_str(chr(code))
+        is_ideograph = len(text) == 3 and text[0] == text[2] == " "
+        text = text[1] if is_ideograph else text
+        expected = [(ord(each), ISOLATED if is_ideograph else kinds[ord(each)]) for each in text]
+        assert _entries(tables, code) == expected, f"U+{code:04X}"
+
+
+@pytest.mark.slow
+def test_all_code_points() -> None:
+    kinds = _kinds_there()
+    for lowercase in (True, False):
+        _check(lowercase, range(CODE_POINTS), kinds)
+
+
+@pytest.mark.slow
+def test_order_of_marks() -> None:
+    """The marks that have a combining class here have one there."""
+    from tokenizers import normalizers
+
+    reference = normalizers.NFD()
+    tables = normalization(True)
+    for code in np.flatnonzero(tables.start == np.arange(CODE_POINTS)):
+        if code in SURROGATES or not tables.count[code]:
+            continue
+        character = chr(code)
+        # U+0345 has class 240, the highest: whatever has a class moves before it.
+        moves = reference.normalize_str("\u0345" + character) == character + "\u0345"
+        assert (0 < tables.combining[code] < 240) == moves, f"U+{code:04X}"
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tables_are_consistent(lowercase: bool) -> None:
+    tables = normalization(lowercase)
+    assert len(tables.code) == len(tables.kind) == len(tables.combining)
+    assert (tables.start + tables.count <= len(tables.code)).all()
+    np.testing.assert_array_equal(tables.code[:CODE_POINTS], np.arange(CODE_POINTS))
+    assert set(np.unique(tables.kind)) == {WORD, SPACE, ISOLATED} | ({DROPPED} if lowercase else set())
+
+
+# Expected from the Unicode data files and google-research/bert's rules, not from our tables.
+@pytest.mark.parametrize(
+    ("character", "uncased", "cased"),
+    [
+        ("A", "a", "A"),
+        ("É", "e", "É"),
+        ("İ", "i", "İ"),
+        ("ß", "ß", "ß"),
+        ("ﬁ", "ﬁ", "ﬁ"),
+        ("Ω", "ω", "Ω"),  # U+2126 OHM SIGN decomposes to the Greek letter
+        ("한", "\u1112\u1161\u11ab", "한"),
+        ("\u0301", "", "\u0301"),
+        ("\t", " ", " "),
+        ("\u00a0", " ", " "),
+        ("\u200b", "", ""),
+        ("\x00", "", ""),
+        ("\ufffd", "", ""),
+        ("\U0010ffff", "\U0010ffff", "\U0010ffff"),
+    ],
+)
+def test_known_characters(character: str, uncased: str, cased: str) -> None:
+    for lowercase, expected in ((True, uncased), (False, cased)):
+        tables = normalization(lowercase)
+        assert "".join(chr(code) for code, _ in _entries(tables, ord(character))) == expected
