@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.errors import raise_if_any
+from pocketbert.training.gradients import dense_and_clipped
 
 # Biases and norms, in the model directory's names (…LayerNorm.weight) and in ours (…attention.norm.gamma).
 BIASES_AND_NORMS: tuple[str, ...] = (r"bias$", r"LayerNorm\.", r"layer_norm\.", r"(^|[._])norm\.")
@@ -139,7 +140,9 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         # Without gradients Keras' own method raises the error that says so.
         gradients, variables = zip(*pairs, strict=True) if pairs else ((), ())
         return super().apply_gradients(
-            list(zip(self._dense_and_clipped(gradients), variables, strict=True)) if pairs else grads_and_vars,
+            list(zip(dense_and_clipped(gradients, self.clip_norm), variables, strict=True))
+            if pairs
+            else grads_and_vars,
             name=name,
             skip_gradients_aggregation=True,
         )
@@ -218,20 +221,6 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
 
     def _decays(self, name: str) -> bool:
         return self.decay_rate > 0 and not _matches(self.exclude_from_decay, name)
-
-    def _dense_and_clipped(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
-        """Dense gradients whose global norm is at most `clip_norm`.
-
-        Adam's moments decay in every row of a table at every step, so a table's update is dense whatever its gradient
-        is; clipping before the rows are spread out saves two passes over the table.
-        """
-        if self.clip_norm is not None:
-            gradients = [_sum_duplicate_rows(gradient) for gradient in gradients]
-            squares = [tf.nn.l2_loss(_values(gradient)) for gradient in gradients]
-            norm = tf.sqrt(2.0 * tf.add_n(squares))
-            scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-            gradients = [_scaled(gradient, scale) for gradient in gradients]
-        return [_dense(gradient) for gradient in gradients]
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
@@ -376,28 +365,3 @@ def _done(operations: object) -> tf.Tensor:
     """A value that both branches of a `tf.cond` can return; the operations run by automatic control dependency."""
     del operations
     return tf.constant(True)
-
-
-def _sum_duplicate_rows(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows, position = tf.unique(gradient.indices)
-    values = tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
-    return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _scaled(gradient: tf.Tensor | tf.IndexedSlices, scale: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * scale, gradient.indices, gradient.dense_shape)
-    return gradient * scale
-
-
-def _dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    # The length as a scalar: `tf.convert_to_tensor` would do the same and warn about memory.
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])

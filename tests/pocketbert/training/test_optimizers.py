@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.errors import UserError
+from pocketbert.training.gradients import dense_and_clipped
 from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer
 
 STEPS = 20
@@ -189,12 +190,11 @@ def test_table_rows_named_twice_are_summed_and_unnamed_rows_move_on(optimizer_cl
 def test_clipping_takes_the_norm_of_all_gradients_with_duplicate_rows_summed() -> None:
     # Rows 1 and 1 add up to (3, 4), norm 5; unsummed they would have norm sqrt(13).
     slices = tf.IndexedSlices(tf.constant([[3.0, 0.0], [0.0, 4.0]]), tf.constant([1, 1]), tf.constant([3, 2]))
-    optimizer = AdamW(1.0, clip_norm=1.3)
-    table, kernel = optimizer._dense_and_clipped([slices, tf.constant([[12.0]])])
+    table, kernel = dense_and_clipped([slices, tf.constant([[12.0]])], 1.3)
     # sqrt(5^2 + 12^2) = 13 becomes 1.3: every gradient a tenth.
     np.testing.assert_allclose(table, np.array([[0, 0], [0.3, 0.4], [0, 0]]), rtol=1e-6)
     np.testing.assert_allclose(kernel, [[1.2]], rtol=1e-6)
-    below = AdamW(1.0, clip_norm=13.5)._dense_and_clipped([slices, tf.constant([[12.0]])])
+    below = dense_and_clipped([slices, tf.constant([[12.0]])], 13.5)
     np.testing.assert_array_equal(below[1], [[12.0]])
 
 

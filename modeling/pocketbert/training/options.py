@@ -1,0 +1,86 @@
+"""What a fine-tuning run is told, and what it answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from pocketbert.errors import raise_if_any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneOptions:
+    """How to fine-tune. The defaults are BERT's (Devlin et al. 2019, appendix A.3).
+
+    Attributes:
+      learning_rate: the highest rate.
+      schedule: after the warm-up, `linear` down to 0 at the last step, or `constant`.
+      warmup_ratio: part of all steps in which the rate rises from 0.
+      epochs: passes over the training examples.
+      batch_size: examples a step.
+      max_length: tokens; longer texts are cut.
+      weight_decay: decoupled; not on biases and norms.
+      clip_norm: the highest global norm of the gradients, or None.
+      precision: `float32`, or `bfloat16` for computing with weights that stay float32.
+      seed: of the fresh head, dropout and the order of examples.
+      evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
+      patience: stop after so many evaluations in a row without a new best; None: never.
+      checkpoint_seconds: seconds between checkpoints; it does not change the result.
+    """
+
+    learning_rate: float = 3e-5
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup_ratio: float = 0.1
+    epochs: int = 3
+    batch_size: int = 32
+    max_length: int = 128
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    seed: int = 0
+    evaluation_steps: int | None = None
+    patience: int | None = None
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("learning_rate", "epochs", "batch_size", "clip_norm", "evaluation_steps", "patience"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                problems.append(f"{name} must be positive; received {value}")
+        for name in ("warmup_ratio", "weight_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
+        if self.max_length < 3:
+            problems.append(f"max_length must leave room for a token between two special ones; got {self.max_length}")
+        if self.seed < 0:
+            problems.append(f"seed must not be negative; received {self.seed}")
+        if self.checkpoint_seconds < 0:
+            problems.append(f"checkpoint_seconds must not be negative; received {self.checkpoint_seconds}")
+        for name, accepted in (("schedule", ("linear", "constant")), ("precision", ("float32", "bfloat16"))):
+            if getattr(self, name) not in accepted:
+                problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
+        raise_if_any(problems, "fine-tuning options")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneResult:
+    """What a finished run gave.
+
+    Attributes:
+      model: the best checkpoint's model directory.
+      main_metric: the metric that chose it.
+      metrics: its metrics on the development examples.
+      seed: the run's.
+      best_step: steps taken before the best evaluation.
+      steps: steps taken in all.
+      seconds: training and evaluation, over all attempts.
+    """
+
+    model: str
+    main_metric: str
+    metrics: dict[str, float]
+    seed: int
+    best_step: int
+    steps: int
+    seconds: float

@@ -1,0 +1,79 @@
+"""Runs `pocketbert finetune` again and again, killing it at given moments: `killed_runs.py MOMENT,… ARGUMENT…`.
+
+A moment is `step:N`, before the attempt's N-th training step; `aside:N`, before the N-th rename of a file or folder
+into place; or `placed:N`, just after it. The last attempt is left alone. Each attempt is a fork of this process, so
+that TensorFlow is imported once; none of its operations runs before the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def kill_at(moment: str) -> None:
+    """Makes this process kill itself, as `kill -9` does, at the moment."""
+    from pocketbert.training import loop
+
+    event, number = moment.split(":")
+    left = int(number)
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if event == "step":
+        steps = loop._Run._steps
+
+        def counted_steps(self: Any, plan: Any, start: int) -> Iterator[Any]:
+            count()
+            for loss in steps(self, plan, start):
+                yield loss
+                count()
+
+        loop._Run._steps = counted_steps  # type: ignore[method-assign]
+    else:
+        replace: Callable[..., None] = os.replace
+
+        def counted_replace(source: Any, target: Any) -> None:
+            if event == "aside":
+                count()
+            replace(source, target)
+            if event == "placed":
+                count()
+
+        os.replace = counted_replace  # type: ignore[assignment]
+
+
+def attempt(moment: str | None, arguments: list[str]) -> int:
+    """One attempt in a process of its own; returns its exit code, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        from pocketbert.cli import main
+
+        code = 99
+        try:
+            if moment is not None:
+                kill_at(moment)
+            code = main(["finetune", *arguments])
+        finally:
+            sys.stderr.flush()
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    import pocketbert.training.loop  # noqa: F401  (imported before the forks)
+
+    moments = [moment for moment in sys.argv[1].split(",") if moment]
+    for chosen in moments:
+        ended = attempt(chosen, sys.argv[2:])
+        if ended != -signal.SIGKILL:
+            sys.exit(f"the attempt to be killed at {chosen} ended with {ended}")
+    sys.exit(attempt(None, sys.argv[2:]))

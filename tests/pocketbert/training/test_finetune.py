@@ -1,0 +1,355 @@
+"""Fine-tuning as a whole, on a tiny model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_finetuning
+from absl import flags
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.commands import finetune as command
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+from pocketbert.training import loop
+from pocketbert.training.callbacks import LossWatch, TrainingFailed
+from pocketbert.training.checkpointing import Position, open_run, read_checkpoint, write_checkpoint
+from pocketbert.training.options import FinetuneOptions
+
+HERE = Path(__file__).parent
+OPTIONS = FinetuneOptions(
+    learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, seed=5, checkpoint_seconds=0.0, warmup_ratio=0.2
+)
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def arguments(model_directory: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "model_directory": model_directory,
+        "task": tiny_finetuning.TASK,
+        "train": tiny_finetuning.examples(150, seed=0),
+        "dev": tiny_finetuning.examples(43, seed=1),
+        "options": OPTIONS,
+        "metrics": ("accuracy", "f1"),
+        "main_metric": "accuracy",
+        **changes,
+    }
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    loop.finetune(output=folder, **arguments(model_directory))
+    return folder
+
+
+def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> None:
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    # 150 examples in batches of 16 are 10 steps an epoch.
+    assert result["steps"] == 30
+    assert result["metrics"]["accuracy"] > 0.9
+    lines = log_of(finished)
+    assert [line["step"] for line in lines if line["split"] == "dev"] == [10, 20, 30]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [10, 20, 30]
+    best = max((line for line in lines if line["split"] == "dev"), key=lambda line: line["accuracy"])
+    assert (best["step"], best["accuracy"]) == (result["best_step"], result["metrics"]["accuracy"])
+    assert not (finished / "checkpoint.safetensors").exists()
+
+    model = pb.load(finished / "model")
+    assert model.task is not None and model.task.labels == tiny_finetuning.TASK.labels
+    assert model.tokenizer is not None
+    dev = tiny_finetuning.examples(43, seed=1)
+    logits = model(model.tokenizer(dev.texts, max_length=OPTIONS.max_length))["logits"].numpy()
+    assert (logits.argmax(-1) == dev.labels).mean() == result["metrics"]["accuracy"]
+
+
+def test_tensorboard_has_the_same_numbers(finished: Path) -> None:
+    events: dict[tuple[str, int], float] = {}
+    for path in (finished / "tensorboard").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                events[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    expected = {
+        (f"{line['split']}/{name}", line["step"]): number
+        for line in log_of(finished)
+        for name, number in line.items()
+        if name not in ("step", "split")
+    }
+    assert set(events) == set(expected)
+    # Events are float32.
+    assert all(events[key] == np.float32(expected[key]) for key in expected)
+
+
+def test_a_finished_run_gives_its_result_and_refuses_other_options(
+    finished: Path, model_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
+    result = loop.finetune(output=finished, **arguments(model_directory))
+    assert "this run is finished" in capsys.readouterr().err
+    assert result.model == str(finished / "model") and result.steps == 30
+    assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
+    other = dataclasses.replace(OPTIONS, learning_rate=2e-2, seed=6)
+    with pytest.raises(UserError, match="finished run.*learning_rate=0.01, received 0.02, seed=5, received 6.*overwri"):
+        loop.finetune(output=finished, **arguments(model_directory, options=other))
+    with pytest.raises(UserError, match="other options: dev_sha256="):
+        loop.finetune(output=finished, **arguments(model_directory, dev=tiny_finetuning.examples(44, seed=1)))
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process; no handler in the code catches it."""
+
+
+def test_a_resumed_run_ends_with_the_same_bits(
+    finished: Path, model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        calls = []
+
+        def interrupting(*arguments: Any) -> None:
+            write_checkpoint(*arguments)
+            calls.append(arguments)
+            if len(calls) == 13:
+                raise Interrupted
+
+        patch.setattr(loop, "write_checkpoint", interrupting)
+        with pytest.raises(Interrupted):
+            loop.finetune(output=tmp_path / "run", **arguments(model_directory))
+    # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
+    with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
+        stream.write(b'{"step": 14, "split": "train", "loss": 0.5, "learning_rate": 0.1}\n{"step": 1')
+    with pytest.raises(UserError, match="unfinished run with other options: epochs=3, received 4;"):
+        loop.finetune(
+            output=tmp_path / "run", **arguments(model_directory, options=dataclasses.replace(OPTIONS, epochs=4))
+        )
+    # How often checkpoints are written may change.
+    resumed = dataclasses.replace(OPTIONS, checkpoint_seconds=1e9)
+    loop.finetune(output=tmp_path / "run", **arguments(model_directory, options=resumed))
+    assert "going on after step 13 of 30" in capsys.readouterr().err
+    assert_same_run(tmp_path / "run", finished)
+
+
+def assert_same_run(actual: Path, expected: Path) -> None:
+    for name in ("model/model.safetensors", "metrics.jsonl"):
+        assert (actual / name).read_bytes() == (expected / name).read_bytes(), name
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (actual, expected)]
+    assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
+    assert not list(actual.glob(".*.*")), "something is left of an unfinished writing"
+
+
+def run_killed(moments: str, command_line: list[str]) -> str:
+    answer = subprocess.run(
+        [sys.executable, str(HERE / "killed_runs.py"), moments, *command_line],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer.stderr
+
+
+# Renames: 1 run.json; 2, 3, … a checkpoint a step; after step 10 the first model directory and then its checkpoint.
+KILLED_ONCE_EACH = "step:4,aside:10,placed:4"
+KILLED_OFTEN = [
+    "aside:1,placed:1,aside:2,placed:2,step:1",
+    "aside:12,aside:2,placed:11,aside:2",
+    "step:11,step:10,step:2,aside:3,placed:4",
+    "step:30,placed:1,aside:2",
+    ",".join(["step:2"] * 12),
+]
+
+
+@pytest.mark.parametrize(
+    "moments", [KILLED_ONCE_EACH, *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
+)
+def test_killed_runs_end_with_the_same_bits(
+    moments: str, finished: Path, model_directory: Path, tmp_path: Path
+) -> None:
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
+    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(43, seed=1))
+    command_line = [
+        f"--model={model_directory}", f"--train-file={train}", f"--dev-file={dev}", "--labels=low,high",
+        "--epochs=3", "--batch-size=16", "--max-length=23", "--learning-rate=1e-2", "--warmup-ratio=0.2",
+        "--checkpoint-seconds=0", "--seeds=5",
+    ]  # fmt: skip
+    said = run_killed(moments, [*command_line, f"--output={tmp_path / 'killed'}"])
+    assert "going on after step" in said
+    assert_same_run(tmp_path / "killed", finished)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = loop._Run._steps
+
+    def poisoned(self: Any, plan: Any, start: int) -> Any:
+        for index, loss in enumerate(steps(self, plan, start)):
+            yield loss * (float("nan") if index == 6 else 1.0)
+
+    monkeypatch.setattr(loop._Run, "_steps", poisoned)
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
+    code = cli.main(
+        ["finetune", f"--model={model_directory}", f"--train-file={train}", f"--dev-file={train}", "--epochs=1",
+         "--max-length=23", "--batch-size=16", f"--output={tmp_path / 'run'}"]
+    )  # fmt: skip
+    assert code == 1
+    output = capsys.readouterr()
+    assert "pocketbert finetune: the loss must stay finite; it is nan at step 7;" in output.err
+    assert not output.out and not (tmp_path / "run" / "result.json").exists()
+
+
+def test_loss_watch_names_the_first_bad_step_however_late_it_looks() -> None:
+    watch = LossWatch([0.5], step=20)
+    for value in (0.25, float("inf"), float("nan")):
+        watch.add(tf.constant(value))
+    with pytest.raises(TrainingFailed, match="inf at step 22"):
+        watch.look()
+
+
+def test_early_stop_evaluation_steps_and_the_best_checkpoint(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
+    saved = []
+    monkeypatch.setattr(loop, "compute", lambda names, labels, predictions: {"accuracy": next(scores)})
+    save = pb.Model.save_pretrained
+
+    def counted_save(self: pb.Model, path: Path, overwrite: bool) -> None:
+        saved.append(path)
+        save(self, path, overwrite)
+
+    monkeypatch.setattr(pb.Model, "save_pretrained", counted_save)
+    options = dataclasses.replace(OPTIONS, evaluation_steps=4, patience=2)
+    result = loop.finetune(
+        output=tmp_path / "run", **arguments(model_directory, options=options, metrics=("accuracy",))
+    )
+    # Evaluations after steps 4 and 8, after the epoch's 10th, and after step 12: the third and fourth are no better.
+    assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [4, 8, 10, 12]
+    assert (result.steps, result.best_step, result.metrics) == (12, 8, {"accuracy": 0.7})
+    assert len(saved) == 2
+
+
+def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Path) -> None:
+    def scored(count: int, seed: int) -> Any:
+        plain = tiny_finetuning.examples(count, seed)
+        return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
+
+    options = dataclasses.replace(OPTIONS, precision="bfloat16", epochs=2)
+    summary = loop.finetune_seeds(
+        (3, 8),
+        output=tmp_path / "runs",
+        **arguments(
+            model_directory,
+            task=TaskConfig(kind="regression", name="score"),
+            train=scored(90, 0),
+            dev=scored(37, 1),
+            options=options,
+            metrics=("pearson", "spearman"),
+            main_metric="pearson",
+        ),
+    )
+    runs = summary["runs"]
+    values = [run["metrics"]["pearson"] for run in runs]
+    assert [run["seed"] for run in runs] == [3, 8]
+    assert summary["metrics"]["pearson"]["mean"] == pytest.approx(np.mean(values))
+    assert summary["metrics"]["pearson"]["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
+    assert summary["best_model"] == runs[int(np.argmax(values))]["model"]
+    assert json.loads((tmp_path / "runs" / "result.json").read_text("utf-8")) == summary
+    weights = [(tmp_path / "runs" / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in (3, 8)]
+    assert weights[0] != weights[1]
+    model = pb.load(tmp_path / "runs" / "seed-3" / "model")
+    assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
+    with pytest.raises(UserError, match="hold runs of these seeds alone"):
+        loop.finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
+
+
+def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
+    from pocketbert.training.optimizers import AdamW
+
+    model = pb.load(model_directory, task=tiny_finetuning.TASK, seed=1)
+    train = tiny_finetuning.examples(150, seed=0)
+    assert model.tokenizer is not None
+    inputs = {name: value.numpy() for name, value in model.tokenizer(train.texts, max_length=23).items()}
+    optimizer = AdamW(1e-2, clip_norm=1.0, named_variables=model.named_variables())
+    model.compile(optimizer=optimizer, metrics=["accuracy"])
+    history = model.fit(inputs, train.labels, batch_size=16, epochs=3, verbose=0).history
+    assert history["loss"][-1] < 0.7 * history["loss"][0]
+
+
+def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    assert read_checkpoint(path, {}) is None
+    position = Position(epoch=1, step=7, losses=[0.1, 1 / 3], best_metrics={"accuracy": 0.5})
+    write_checkpoint(path, {"a": tf.Variable([1.0, 2.0]), "s": tf.Variable([3], dtype=tf.int64)}, position)
+    restored = {"a": tf.Variable([0.0, 0.0]), "s": tf.Variable([0], dtype=tf.int64)}
+    assert read_checkpoint(path, restored) == position
+    assert restored["a"].numpy().tolist() == [1, 2] and restored["s"].numpy().tolist() == [3]
+    with pytest.raises(UserError, match=r"2 are on one side only \(b, s"):
+        read_checkpoint(path, {"a": tf.Variable([0.0, 0.0]), "b": tf.Variable(0.0)})
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with pytest.raises(UserError, match="holds something else"), open_run(tmp_path, {}, overwrite=True):
+        pass
+    assert (tmp_path / ".git").is_dir()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path / "run", {}, overwrite=False),
+        pytest.raises(UserError, match="one process at a time"),
+        open_run(tmp_path / "run", {}, overwrite=False),
+    ):
+        pass
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--model=no-such-model"], "model directory with config.json and model.safetensors; received no-such-model"),
+        (["--task=sst2"], "either --task and --data or --train-file and --dev-file; received --dev-file and --task"),
+        (["--seeds=1,1"], "--seeds must be at least one number, all different; received 1,1"),
+        (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
+        (["--label-column=stars"], "must have a column 'stars'"),
+        (["--max-length=30"], "max_length must be at most the model's 29 positions; received 30"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    changes: list[str], message: str, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    table = tiny_finetuning.write_table(tmp_path / "data.csv", tiny_finetuning.examples(20, seed=0))
+    base = [f"--model={model_directory}", f"--train-file={table}", f"--dev-file={table}"]
+    code = cli.main(["finetune", *base, f"--output={tmp_path / 'run'}", *changes])
+    output = capsys.readouterr()
+    assert code == 2 and not output.out
+    assert re.search(message, output.err.splitlines()[-1])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_commands_defaults_are_the_librarys() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(FinetuneOptions) if field.name != "seed"}
+    assert {name: default for name, (default, _) in command._OPTIONS.items()} == defaults
+    values = flags.FlagValues()
+    command.define(values)
+    assert [int(seed) for seed in values["seeds"].default] == [FinetuneOptions().seed]

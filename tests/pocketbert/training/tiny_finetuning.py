@@ -1,0 +1,55 @@
+"""A tiny model directory and a task that it learns in seconds."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import tiny
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+
+GOOD = "good fine great lovely superb warm".split()
+BAD = "bad dull poor awful weak cold".split()
+NEUTRAL = "the a film plot actor scene story with and of".split()
+SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+TASK = TaskConfig(kind="classification", name="mood", labels=("low", "high"), dropout=0.1)
+# Every kind of random state is in use: dropout on attention, hidden states and head, and shuffling.
+CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
+
+
+def write_model(folder: Path) -> Path:
+    """A model directory with random weights and a vocabulary of CONFIG.vocab_size pieces."""
+    import pocketbert as pb
+
+    pieces = [*SPECIAL, *GOOD, *BAD, *NEUTRAL]
+    pieces += [f"filler{number}" for number in range(CONFIG.vocab_size - len(pieces))]
+    vocabulary = folder.parent / f"{folder.name}-vocab.txt"
+    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    pb.build(CONFIG, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
+    return folder
+
+
+def examples(count: int, seed: int) -> Examples:
+    """Sentences of 2 to 19 words, two of which say the label."""
+    random = np.random.default_rng(seed)
+    texts, labels = [], []
+    for _ in range(count):
+        label = int(random.integers(2))
+        words = [*random.choice(NEUTRAL, random.integers(0, 18)), *random.choice(GOOD if label else BAD, 2)]
+        random.shuffle(words)
+        texts.append(" ".join(words))
+        labels.append(label)
+    return Examples(texts, None, np.array(labels, np.int32), [str(i) for i in range(count)], "made for the test")
+
+
+def write_table(path: Path, rows: Examples) -> Path:
+    """The examples as a CSV file with the columns text and label."""
+    assert rows.labels is not None
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label"])
+        writer.writerows((text, TASK.labels[label]) for text, label in zip(rows.texts, rows.labels, strict=True))
+    return path
