@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import select
@@ -28,6 +29,8 @@ LONGEST_WARM_UP_SECONDS = 10.0
 # Between its turns a worker loses its caches; these calls bring them back and are not recorded.
 CALLS_BEFORE_A_ROUND = 3
 SECONDS_TO_ANSWER = 300.0
+# More calls would make result files long and intervals no narrower than the rounds' own differences.
+MOST_RUNS = 1000
 
 
 class WorkerFailed(Exception):
@@ -107,7 +110,9 @@ class Worker:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream:
-                stream.close()
+                # What a dead process has not read is lost.
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -315,7 +320,7 @@ class _Subject:
                 break
             before = median
         median_seconds = max(median / 1e6, 1e-6)
-        wanted = max(schedule.runs, schedule.seconds / median_seconds)
+        wanted = min(max(schedule.runs, schedule.seconds / median_seconds), MOST_RUNS)
         return max(1, round(min(wanted, schedule.longest_seconds / median_seconds) / schedule.rounds))
 
     def _run(self, count: int) -> list[float]:

@@ -1,0 +1,93 @@
+"""Times bundles on this machine and prints the figures.
+
+Every bundle has to answer its golden examples before it is timed. One that does not, is damaged or dies is named
+in a sentence, the others are measured all the same, and the exit code is 1. A machine that is doing something else
+gives figures that mean little: compare inside one run.
+
+--peers adds other people's exports of the same weights: the plain converter at one length and, where onnx and
+onnxruntime are installed, ONNX Runtime. They are made from the model directory that the bundles came from.
+
+Example:
+  pocketbert bench runs/quickstart/bundles/float32 runs/quickstart/bundles/dynamic_wi8 --lengths=32,128 --threads=1,2
+  pocketbert bench runs/sst2_int8 --output=runs/sst2_int8.json
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from pocketbert.errors import UserError
+from pocketbert.files import check_absent
+
+POSITIONAL = "BUNDLE…"
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Declares the flags."""
+    flags.DEFINE_list("lengths", None, "tokens; all that a bundle has if absent", flag_values=flag_values)
+    flags.DEFINE_list("threads", ["1"], "numbers of threads", flag_values=flag_values)
+    flags.DEFINE_string("output", None, "result file to write, for pocketbert report", flag_values=flag_values)
+    flags.DEFINE_bool("overwrite", False, "replace the result file", flag_values=flag_values)
+    flags.DEFINE_string("name", None, "the network's name; the bundle folder's if absent", flag_values=flag_values)
+    flags.DEFINE_bool("peers", False, "time other people's exports of --model beside", flag_values=flag_values)
+    flags.DEFINE_string("model", None, "model directory that the peers are made from", flag_values=flag_values)
+    flags.DEFINE_bool("quick", False, "a shortened run, good for a look", flag_values=flag_values)
+    flags.DEFINE_bool("json", False, "print the result file instead of a table", flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
+    """Runs the command."""
+    lengths = _numbers("lengths", flag_values.lengths) if flag_values.lengths else None
+    threads = _numbers("threads", flag_values.threads)
+    if not positional:
+        raise UserError("bench needs at least one bundle; received none; for example pocketbert bench runs/bundle")
+    paths = [Path(path) for path in positional]
+    if missing := [str(path) for path in paths if not path.is_dir()]:
+        raise UserError(f"a bundle is a folder that pocketbert export made; received {', '.join(missing)}")
+    if flag_values.peers and not flag_values.model:
+        raise UserError("--peers needs --model, the model directory that the bundles were exported from")
+    if flag_values.output:
+        check_absent(flag_values.output, overwrite=flag_values.overwrite)
+
+    from pocketbert_bench import host, peers, report, results
+
+    name = flag_values.name or (Path(flag_values.model).resolve().name if flag_values.model else None)
+    with tempfile.TemporaryDirectory() as folder:
+        others = []
+        if flag_values.peers:
+            longest = max(lengths or [128])
+            others = peers.all_exports(
+                Path(flag_values.model), Path(folder), model=name, length=longest, threads=threads
+            )
+        result = host.bench_bundles(
+            paths,
+            lengths=lengths,
+            threads=threads,
+            quick=flag_values.quick,
+            peers=others,
+            names={path: name for path in paths} if name else None,
+            labels=_labels(paths),
+        )
+    if flag_values.output:
+        results.write(flag_values.output, result)
+    print(json.dumps(results.to_json(result), indent=2) if flag_values.json else report.table(result))
+    return int(any(measurement.status == "failed" for measurement in result.measurements))
+
+
+def _numbers(name: str, values: Sequence[str]) -> list[int]:
+    if not all(value.strip().isdecimal() and int(value) > 0 for value in values) or len(set(values)) != len(values):
+        raise UserError(f"--{name} takes different positive numbers, as in --{name}=1,2; received {','.join(values)}")
+    return [int(value) for value in values]
+
+
+def _labels(paths: Sequence[Path]) -> dict[Path, str]:
+    """Folder names tell several bundles apart better than recipes, which they may share."""
+    names = [path.resolve().name for path in paths]
+    if len(set(names)) != len(names):
+        names = [str(path) for path in paths]
+    return dict(zip(paths, names, strict=True))

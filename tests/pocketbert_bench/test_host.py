@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import bench_subjects
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert.files import sha256
+from pocketbert_bench import configurations, host, results
+from pocketbert_bench.host import Schedule, Worker, WorkerFailed
+
+BRIEF = Schedule(rounds=3, runs=12, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bench_subjects.write_sum_model(tmp_path_factory.mktemp("sum") / "sum.tflite")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from pocketbert_export.exporter import export_bundle
+
+    folder = tmp_path_factory.mktemp("bundle")
+    network = bench_subjects.write_network(folder / "network")
+    export_bundle(network, "float32", (9, 17), folder / "bundle")
+    return folder / "bundle"
+
+
+def test_each_configuration_is_measured_whole(model_path: Path) -> None:
+    subjects = [
+        bench_subjects.configuration(model_path, 5),
+        bench_subjects.configuration(model_path, 8, threads=2, label="other"),
+    ]
+    measured = host.measure(subjects, BRIEF)
+    assert [(each.label, each.length, each.threads) for each in measured] == [("sum", 5, 1), ("other", 8, 2)]
+    for each in measured:
+        assert (each.status, each.error) == ("ok", None)
+        assert each.round_sizes == (4, 4, 4) and len(each.latency_us) == 12
+        assert each.warm_up_runs >= 5
+        assert each.signature == f"length_{each.length}"
+        assert each.model_sha256 == sha256(model_path) and each.size_bytes == model_path.stat().st_size
+        assert each.runtime and each.runtime.name == "litert" and each.runtime.version[0].isdigit()
+        assert each.golden and each.golden.examples == 1
+        assert each.init_us and each.init_us > 0 and each.first_inference_us and each.first_inference_us > 0
+        # A process with numpy and LiteRT takes tens of megabytes; one with TensorFlow would take hundreds.
+        assert each.base_memory_bytes and each.peak_memory_bytes
+        assert 2e7 < each.base_memory_bytes <= each.peak_memory_bytes < 2e8
+    assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
+
+
+def test_a_wrong_answer_is_a_failure_and_not_a_number(model_path: Path) -> None:
+    # The sum's largest value is 7; a thousandth of it is allowed.
+    subjects = [
+        bench_subjects.configuration(model_path, 5, calls=(bench_subjects.sum_call(5, wrong_by=wrong_by),))
+        for wrong_by in (0.005, 0.02)
+    ]
+    good, bad = host.measure(subjects, BRIEF)
+    assert good.status == "ok" and good.golden and good.golden.max_absolute_difference == pytest.approx(0.005, rel=0.01)
+    assert bad.status == "failed" and bad.latency_us == () and bad.summary is None
+    assert bad.error and "does not answer as it did when it was exported: an output is off by 0.02" in bad.error
+    assert results.problems(results.to_json(bench_subjects.result(good, bad))) == []
+
+
+def test_an_answer_that_is_no_number_fails(model_path: Path) -> None:
+    from pocketbert_bench import worker
+
+    outputs = {"logits": np.array([[1.0, np.nan]])}
+    assert worker._difference(outputs, {"logits": [[1.0, 2.0]]}) > 1e9
+    with pytest.raises(ValueError, match="has 2 values; expected 3"):
+        worker._difference(outputs, {"logits": [[1.0, 2.0, 3.0]]})
+    with pytest.raises(ValueError, match="outputs are named"):
+        worker._difference(outputs, {"scores": [[1.0, 2.0]]})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"no model at all", "the runtime cannot run the model"), (b"", "the runtime cannot run")]
+)
+def test_a_broken_file_is_a_sentence_and_the_others_go_on(
+    model_path: Path, tmp_path: Path, content: bytes, said: str
+) -> None:
+    broken = tmp_path / "broken.tflite"
+    broken.write_bytes(content)
+    good, bad = host.measure(
+        [bench_subjects.configuration(model_path), bench_subjects.configuration(broken, label="broken")], BRIEF
+    )
+    assert good.status == "ok"
+    assert bad.status == "failed" and bad.error and said in bad.error and "\n" not in bad.error
+
+
+def test_a_process_that_dies_is_a_sentence(model_path: Path) -> None:
+    with Worker(bench_subjects.configuration(model_path)) as worker:
+        assert len(worker.run([0, 0, 0])) == 3
+        os.kill(worker._process.pid, signal.SIGKILL)
+        with pytest.raises(WorkerFailed, match="was ended by SIGKILL"):
+            worker.run([0])
+            worker.run([0])
+
+
+def test_a_process_that_hangs_is_given_up(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Worker(bench_subjects.configuration(model_path)) as worker:
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        monkeypatch.setattr(host, "SECONDS_TO_ANSWER", 0.2)
+        with pytest.raises(WorkerFailed, match="did not answer within 0 s"):
+            worker.run([0])
+
+
+def test_order_is_shuffled_and_the_rounds_interleave(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[str] = []
+    take_turn = host._Subject.take_turn
+    monkeypatch.setattr(
+        host._Subject, "take_turn", lambda self: (turns.append(self.configuration.label), take_turn(self))
+    )
+    labels = ["a", "b", "c", "d"]
+    host.measure([bench_subjects.configuration(model_path, label=label) for label in labels], BRIEF, seed=1)
+    rounds = [turns[start : start + 4] for start in range(0, 12, 4)]
+    assert all(sorted(each) == labels for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1
+
+
+def test_the_delegates_part_is_counted_between_its_edges() -> None:
+    from pocketbert_bench import worker
+
+    class FakeInterpreter:
+        """0 → [A] → 1 → [B] → 2 → [C] → 3 → [D] → 4; the delegate holds B and C."""
+
+        def _get_ops_details(self) -> list[dict[str, object]]:
+            edges = [("A", 0, 1), ("B", 1, 2), ("C", 2, 3), ("D", 3, 4), ("DELEGATE", 1, 3)]
+            return [{"op_name": name, "inputs": [start], "outputs": [end]} for name, start, end in edges]
+
+    assert worker.delegate(FakeInterpreter()) == {"name": "XNNPACK", "delegated_ops": 2, "total_ops": 4}
+
+
+def test_the_workers_imports_are_few() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, pocketbert_bench.worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "numpy" in loaded
+    assert not {"tensorflow", "pocketbert", "pocketbert_export", "transformers", "tqdm"} & set(loaded)
+
+
+def test_bundles_are_measured_at_the_lengths_asked_for(bundle: Path) -> None:
+    measured = host.bench_bundles([bundle], lengths=[17], threads=[1, 2], quick=True, weights="random")
+    assert [(each.length, each.threads, each.status) for each in measured.measurements] == [
+        (17, 1, "ok"),
+        (17, 2, "ok"),
+    ]
+    assert all(each.golden and each.golden.examples >= 1 and each.recipe == "float32" for each in measured.measurements)
+    assert measured.quick and any("random" in note for note in measured.notes)
+    assert results.problems(results.to_json(measured)) == []
+
+
+def test_a_bundles_calls_are_its_golden_examples(bundle: Path) -> None:
+    found = configurations.from_bundle(bundle, None, [1])
+    assert [each.length for each in found] == [9, 17]
+    for each in found:
+        assert each.problem is None and each.length
+        for call in each.calls:
+            assert call.signature == f"length_{each.length}"
+            assert {len(ids) for ids in call.inputs.values()} == {each.length}
+            assert max(call.inputs["input_word_ids"]) < len(bench_subjects.WORDS)
+    # The longer signature serves the shorter one's examples too.
+    assert len(found[1].calls) >= len(found[0].calls) >= 1
+
+
+def test_damaged_bundles_and_absent_lengths_become_failures(bundle: Path, tmp_path: Path) -> None:
+    import shutil
+
+    damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
+    (damaged / "model.tflite").write_bytes(b"cut short")
+    measured = host.bench_bundles([damaged, bundle], lengths=[9, 13], quick=True).measurements
+    by_key = {(each.label, each.length): each for each in measured}
+    assert [each.status for each in measured].count("ok") == 1 and by_key["float32", 9].status == "ok"
+    assert "model.tflite must have" in str(by_key["damaged", 9].error)
+    assert "has no signature for 13 tokens; it has 9, 17" in str(by_key["float32", 13].error)
+    assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
+
+
+def test_nonsense_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a bundle is a folder .* received .*nowhere"):
+        host.bench_bundles([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="must be positive"):
+        host.bench_bundles([tmp_path], threads=[0])
+
+
+def test_the_golden_tolerance_follows_the_largest_answer(model_path: Path) -> None:
+    subject = bench_subjects.configuration(model_path)
+    largest = float(bench_subjects.TABLE[[1, 4, 10]].sum(axis=0).max())
+    assert subject.tolerance() == pytest.approx(1e-3 * largest)
+    assert dataclasses.replace(subject, relative_tolerance=0.5).tolerance() == pytest.approx(0.5 * largest)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import bench_subjects
+import numpy as np
+import pytest
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+from pocketbert_bench import host, onnx_peer, peers
+from pocketbert_bench.host import Schedule
+
+BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
+LENGTH = 13
+needs_onnx = pytest.mark.skipif(
+    not (importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime")), reason="the extra `peers`"
+)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bench_subjects.write_network(tmp_path_factory.mktemp("peers") / "network")
+
+
+@pytest.fixture(scope="module")
+def plain(network: Path, tmp_path_factory: pytest.TempPathFactory) -> list[peers.Configuration]:
+    return peers.plain_export(network, tmp_path_factory.mktemp("plain"), model="net", length=LENGTH, threads=(1, 2))
+
+
+def test_legal_inputs_are_legal_and_have_padding() -> None:
+    config = bench_subjects.bert_config()
+    rows = peers.legal_inputs(config, LENGTH)
+    tokens = [sum(row["input_mask"]) for row in rows]
+    assert tokens[0] == LENGTH and min(tokens) < LENGTH and min(tokens) > LENGTH // 3
+    for row in rows:
+        assert {len(values) for values in row.values()} == {LENGTH}
+        assert 0 <= min(row["input_word_ids"]) and max(row["input_word_ids"]) < config.vocab_size
+        assert max(row["input_type_ids"]) == 1
+    assert rows == peers.legal_inputs(config, LENGTH)
+    # With one kind of segment there is only id 0.
+    one = peers.legal_inputs(config.replace(type_vocab_size=1), LENGTH)
+    assert {kind for row in one for kind in row["input_type_ids"]} == {0}
+
+
+def test_the_plain_export_answers_as_the_model_and_is_quantized(
+    plain: list[peers.Configuration], network: Path
+) -> None:
+    assert [(each.recipe, each.threads) for each in plain] == [
+        ("float32", 1), ("float32", 2), ("dynamic_wi8", 1), ("dynamic_wi8", 2)
+    ]  # fmt: skip
+    assert all(each.peer and each.length == LENGTH for each in plain)
+    measured = host.measure(plain[::2], BRIEF)
+    assert [each.error for each in measured] == [None, None]
+    model = pb.load(network)
+    call = plain[0].calls[1]
+    row = {name: np.array([ids], np.int32) for name, ids in call.inputs.items()}
+    assert call.expected
+    np.testing.assert_array_equal(call.expected["logits"], model(row, training=False)["logits"].numpy())
+    sizes = {each.recipe: each.model_path.stat().st_size for each in plain}
+    weights = sum(array.size for array in model.get_weights())
+    # One byte a weight instead of four, in the matrices that the converter quantizes (1024 elements and more).
+    assert 2 * weights < sizes["float32"] - sizes["dynamic_wi8"] < 3 * weights
+
+
+def test_a_peer_with_other_weights_is_not_timed(plain: list[peers.Configuration], tmp_path: Path) -> None:
+    other = bench_subjects.write_network(tmp_path / "other", bench_subjects.bert_config(num_layers=1))
+    calls = peers.checked_calls(other, LENGTH, signature="serving_default")
+    from dataclasses import replace
+
+    (measured,) = host.measure([replace(plain[0], calls=calls)], BRIEF)
+    assert measured.status == "failed" and "does not answer" in str(measured.error)
+
+
+def test_an_unknown_recipe_is_refused(network: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="float32, dynamic_wi8; received 'int4'"):
+        peers.plain_export(network, tmp_path, model="net", length=LENGTH, recipes=("int4",))
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("changes", "task"),
+    [
+        ({}, bench_subjects.MOOD),
+        ({"embedding_size": 24, "embedding_projection": "word", "activation": "relu"}, bench_subjects.MOOD),
+        ({"embedding_size": 24, "embedding_projection": "output", "activation": "gelu_tanh"}, bench_subjects.MOOD),
+        ({}, TaskConfig(kind="regression", name="stars")),
+    ],
+)
+def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, object], task: TaskConfig) -> None:
+    import onnxruntime
+
+    from pocketbert.checkpoints.directory import read_directory
+
+    folder = bench_subjects.write_network(tmp_path / "network", bench_subjects.bert_config(**changes), task)
+    source = read_directory(folder)
+    graph = onnx_peer.build_graph(source.config, task.kind, source.tensors, LENGTH)
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    model = pb.load(folder)
+    for row in peers.legal_inputs(source.config, LENGTH):
+        inputs = {name: np.array([ids], np.int32) for name, ids in row.items()}
+        expected = model(inputs, training=False)["logits"].numpy()
+        (answer,) = session.run(["logits"], inputs)
+        assert answer.shape == expected.shape
+        # Two float32 networks of two layers: sums of at most 56 products, sqrt(56)·2^-24 an operation, some 30 of
+        # them after one another on answers of order 1.
+        np.testing.assert_allclose(answer, expected, atol=2e-5)
+
+
+@needs_onnx
+def test_onnx_files_are_timed_like_the_others(network: Path, tmp_path: Path) -> None:
+    found = onnx_peer.onnx_exports(network, tmp_path, model="net", length=LENGTH)
+    assert [each.label for each in found] == ["ONNX Runtime float32", "ONNX Runtime dynamic_wi8"]
+    measured = host.measure(found, BRIEF)
+    assert [each.error for each in measured] == [None, None]
+    assert all(each.runtime and each.runtime.name == "onnxruntime" and each.delegate is None for each in measured)
+    assert (measured[1].size_bytes or 0) < (measured[0].size_bytes or 0)
+
+
+@needs_onnx
+def test_what_has_no_onnx_form_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = bench_subjects.write_network(tmp_path / "network", bench_subjects.bert_config(norm="no_norm"))
+    assert onnx_peer.onnx_exports(folder, tmp_path, model="net", length=LENGTH) == []
+    assert "ONNX Runtime is left out: this one is a bert with norm no_norm" in capsys.readouterr().err

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import html.parser
+import re
+from pathlib import Path
+from typing import Any
+
+import bench_subjects
+import pytest
+from bench_subjects import measurement
+
+from pocketbert.errors import UserError
+from pocketbert_bench import accuracy, comparison, report, results
+from pocketbert_bench.results import ResultFile
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+CHECK = {
+    "name": "padding",
+    "passed": True,
+    "measured": 0.0,
+    "bound": 0.0,
+    "reason": "noise & <all>",
+    "runtime": "litert",
+}
+
+
+@pytest.fixture
+def run() -> ResultFile:
+    def score(label: str, value: float) -> results.Accuracy:
+        return accuracy.record(
+            label=label,
+            model="net",
+            recipe=label,
+            task="mood",
+            split="dev",
+            metric="accuracy",
+            value=value,
+            examples=80,
+        )
+
+    return bench_subjects.result(
+        measurement("float32", 32, 3.0),
+        measurement("float32", 128, 11.0),
+        measurement("dynamic_wi8", 32, 1.0, recipe="dynamic_wi8", size_bytes=1_000_000),
+        measurement("dynamic_wi8", 128, 4.0, recipe="dynamic_wi8", size_bytes=1_000_000),
+        measurement("dynamic_wi8", 128, 2.5, recipe="dynamic_wi8", size_bytes=1_000_000, threads=2),
+        measurement("plain converter float32", 128, 12.0, peer=True, size_bytes=3_500_000),
+        measurement("plain converter dynamic_wi8", 128, 5.0, recipe="dynamic_wi8", peer=True, size_bytes=900_000),
+        bench_subjects.failed("cut <short>", 32, "it does not answer"),
+        accuracies=(score("float32", 0.8), score("dynamic_wi8", 0.7875)),
+        notes=("a note",),
+    )
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that elements close in order and collects what a browser would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "data") and not str(value).startswith(("#", "data:")):
+                self.outside.append(f"{tag} {name}={value}")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def test_rows_compare_with_the_plain_float_export_of_the_same_run(run: ResultFile) -> None:
+    rows = {row.label: row for row in comparison.rows([run])}
+    assert list(rows)[:2] == ["plain converter float32", "plain converter dynamic_wi8"]
+    ours = rows["dynamic_wi8"]
+    assert ours.reference == "plain converter float32" and ours.smaller == 3.5
+    assert ours.faster and 1 / ours.faster.value == pytest.approx(3.0) and ours.faster_at == (128, 1)
+    assert ours.latency_us(128, 2) == pytest.approx(2500) and ours.latency_us(64, 1) is None
+    assert ours.accuracy and ours.accuracy.value == 0.7875
+    assert rows["cut <short>"].failures == ("it does not answer",) and not rows["cut <short>"].latencies
+
+
+def test_a_text_costs_the_shortest_length_that_holds_it(run: ResultFile) -> None:
+    rows = {row.label: row for row in comparison.rows([run])}
+    assert rows["dynamic_wi8"].effective_latency_us(20, 1) == pytest.approx(1000)
+    assert rows["dynamic_wi8"].effective_latency_us(33, 1) == pytest.approx(4000)
+    assert rows["plain converter dynamic_wi8"].effective_latency_us(20, 1) == pytest.approx(5000)
+    assert rows["dynamic_wi8"].effective_latency_us(129, 1) is None
+
+
+def test_runs_are_never_compared_with_one_another(run: ResultFile) -> None:
+    alone = bench_subjects.result(measurement("dynamic_wi8", 128, 1.0, recipe="dynamic_wi8", size_bytes=10))
+    rows = comparison.rows([run, alone])
+    (other,) = (row for row in rows if row.run is alone)
+    assert other.reference == "" and other.faster is None and other.smaller is None
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(run: ResultFile, tmp_path: Path) -> None:
+    path = report.build_report(
+        [run],
+        tmp_path / "report",
+        verification={"dynamic_wi8": {"checks": [CHECK, {**CHECK, "passed": False, "measured": 1.5}]}},
+        samples=[
+            report.Sample(text="<b>so</b> & so", answers={"float32": ("good", 0.75), "dynamic_wi8": ("bad", 0.5)})
+        ],
+        title="A <title>",
+        summary="What & why.",
+    )
+    assert path == tmp_path / "report" / "report.html"
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == [] and page.outside == []
+    assert not re.search(r"url\((?!#)|@import|<script|https?://", text)
+    for expected in (
+        "A <title>", "What & why.", "cut <short> failed: it does not answer", "<b>so</b> & so", "noise & <all>",
+        "3.50×", "3.00×", "78.75 %", "1 of 2 passed", "a note", "a processor", "XNNPACK 95 %", "numpy 2.0", "75.0 %",
+    ):  # fmt: skip
+        assert expected in page.text, expected
+    assert 'class="differs"' in text
+    assert 'name="viewport"' in text
+    names = {"accuracy_latency.png", "latency.png", "size.png", "distribution.png", "report.html", "results.json"}
+    assert {each.name for each in path.parent.iterdir()} == names
+    assert all(each.read_bytes().startswith(b"\x89PNG") for each in path.parent.glob("*.png"))
+    assert text.count("<svg") == 4
+    assert results.read(path.parent / "results.json") == run
+
+
+def test_the_headline_is_about_our_smallest_export(run: ResultFile) -> None:
+    tiles = {name: (figure, detail) for figure, name, detail in report._tiles(comparison.rows([run]), {})}
+    assert tiles["smaller"][0] == "3.50×" and tiles["faster"][0] == "3.00×"
+    # 5 ms over 4 ms at 128 tokens; for 32 tokens the peer pads and still takes 5 ms, ours 1 ms.
+    assert tiles["faster in the same format"][0] == "1.25×"
+    assert tiles["faster on short text"][0] == "5.00×" and "which pads to 128" in tiles["faster on short text"][1]
+    # 78.75 rounds to even.
+    assert tiles["accuracy"][0] == "78.8 %" and "float32 80.0 %" in tiles["accuracy"][1]
+
+
+def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
+    import dataclasses
+
+    whole = report.build_report([run], tmp_path / "a").read_text(encoding="utf-8")
+    quick = report.build_report([dataclasses.replace(run, quick=True)], tmp_path / "b").read_text(encoding="utf-8")
+    assert "shortened run" in quick and "shortened run" not in whole
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_ratios_alone_make_a_page(tmp_path: Path, met: bool) -> None:
+    ratio = results.ratio(
+        name="a", description="one over another", ours="ours", peer="theirs", unit="us", ours_samples=[2.0, 2.0],
+        peer_samples=[4.0, 4.0], better="lower", target=0.6 if met else 0.4,
+    )  # fmt: skip
+    path = report.build_report([bench_subjects.result(ratios=(ratio,))], tmp_path / "report")
+    text = Page(path.read_text(encoding="utf-8")).text
+    assert "one over another" in text and "0.5 to 0.5" in text
+    assert ("missed" in text) is not met
+
+
+def test_nothing_is_overwritten_and_nothing_makes_no_page(run: ResultFile, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at least one measurement or ratio"):
+        report.build_report([bench_subjects.result()], tmp_path / "empty")
+    report.build_report([run], tmp_path / "report")
+    with pytest.raises(UserError, match="must not exist yet"):
+        report.build_report([run], tmp_path / "report")
+    report.build_report([run], tmp_path / "report", overwrite=True)
+
+
+def test_the_table_for_a_terminal(run: ResultFile) -> None:
+    lines = report.table(run).splitlines()
+    assert lines[0].split() == "export MB accuracy % ms@32 ms@128 ms@32/2t ms@128/2t smaller faster".split()
+    ours = next(line for line in lines if line.startswith("dynamic_wi8"))
+    assert ours.split() == ["dynamic_wi8", "1.0", "78.75", "1.00", "4.00", "2.50", "3.50×", "3.00×"]
+    assert lines[-1] == "failed: cut <short>: it does not answer"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1.5, "1.5"), (23_111_222.0, "23,111,222"), (1.2e-6, "1.2e-06"), (None, ""), (0.99912, "0.999")],
+)
+def test_figures_are_short(value: Any, text: str) -> None:
+    assert report._number(value) == text

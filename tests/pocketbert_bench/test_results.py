@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bench_subjects
+import jsonschema
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert_bench import accuracy, machine, results
+
+ROOT = Path(__file__).resolve().parents[2]
+# Raised whenever `make bench` writes another file.
+FEWEST_COMMITTED = 1
+
+
+@pytest.fixture
+def content() -> results.ResultFile:
+    ratio = results.ratio(
+        name="a",
+        description="a over b",
+        ours="a",
+        peer="b",
+        unit="us",
+        ours_samples=[2.0, 3.0, 4.0],
+        peer_samples=[4.0, 4.0, 5.0],
+        better="lower",
+        target=0.9,
+    )
+    score = accuracy.record(
+        label="float32",
+        model="net",
+        recipe="float32",
+        task="mood",
+        split="dev",
+        metric="accuracy",
+        value=0.5,
+        examples=8,
+    )
+    return bench_subjects.result(
+        bench_subjects.measurement("float32", 32, 3.0),
+        bench_subjects.failed("broken", 32, "it broke"),
+        accuracies=(score,),
+        ratios=(ratio,),
+        notes=("a note",),
+    )
+
+
+def test_what_is_written_is_read_again(content: results.ResultFile, tmp_path: Path) -> None:
+    results.write(tmp_path / "r.json", content)
+    assert results.read(tmp_path / "r.json") == content
+
+
+def test_the_schema_is_one_and_the_file_beside_the_module_is_it() -> None:
+    jsonschema.Draft202012Validator.check_schema(results.json_schema())
+    committed = ROOT / "benchmarks" / "pocketbert_bench" / "results.schema.json"
+    assert json.loads(committed.read_text(encoding="utf-8")) == results.json_schema(), (
+        "run python -m pocketbert_bench.schema"
+    )
+
+
+def test_the_page_explains_every_field_of_every_part() -> None:
+    page = results.page()
+    for part in (results.ResultFile, results.Measurement, results.Ratio, results.Machine, results.Summary):
+        assert f"## {part.__name__}\n" in page
+        for field in dataclasses.fields(part):
+            assert f"| `{field.name}` |" in page and field.metadata["description"] in page
+
+
+def break_measurement(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["measurements"][0].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda document: document.pop("machine"), "'machine' is a required property"),
+        (lambda document: document.update(unknown=1), "'unknown' was unexpected"),
+        (lambda document: document.update(schema_version=2), "2 is not one of [1]"),
+        (lambda document: document.update(measured_on="simulator"), "'simulator' is not one of"),
+        (break_measurement("latency_us", "fast"), "measurements/0/latency_us"),
+        (break_measurement("threads", 0), "measurements/0/threads"),
+        (break_measurement("threads", 1.5), "measurements/0/threads"),
+        (break_measurement("model_sha256", "abc"), "measurements/0/model_sha256"),
+        (break_measurement("round_sizes", [3, 3]), "round_sizes must add up"),
+        (break_measurement("runtime", None), "a measured one has runtime"),
+        (break_measurement("error", "x"), "a measured one has no error"),
+        (lambda document: document["measurements"][0]["summary"].update(median_us=1.0), "summary must follow"),
+        (lambda document: document["measurements"][1].update(error=None), "a failed one has an error"),
+        (lambda document: document["ratios"][0].update(value=0.1), "value and interval must follow"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_place(
+    content: results.ResultFile, tmp_path: Path, damage: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    document = copy.deepcopy(results.to_json(content))
+    damage(document)
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(UserError, match="r.json") as caught:
+        results.read(path)
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="must be readable; received .*none.json"):
+        results.read(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text('{"a": ', encoding="utf-8")
+    with pytest.raises(UserError, match="must be JSON"):
+        results.read(tmp_path / "half.json")
+
+
+def test_a_wrong_file_is_not_written(content: results.ResultFile, tmp_path: Path) -> None:
+    wrong = dataclasses.replace(content, title=3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="title"):
+        results.write(tmp_path / "r.json", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_summary_is_numpys() -> None:
+    samples = np.random.default_rng(0).gamma(3, 1000, 83).round(1)
+    summary = results.summarize(samples.tolist())
+    found = (summary.median_us, summary.p90_us, summary.p99_us)
+    # The summary is rounded to 0.1 us.
+    np.testing.assert_allclose(found, np.percentile(samples, [50, 90, 99]), atol=0.051)
+    assert summary.median_interval_us[0] < summary.median_us < summary.median_interval_us[1]
+
+
+@pytest.mark.parametrize(
+    ("better", "target", "met"),
+    [
+        ("lower", 0.76, True),
+        ("lower", 0.75, False),
+        ("higher", 0.74, True),
+        ("higher", 0.75, False),
+        ("lower", None, None),
+    ],
+)
+def test_a_target_is_held_against_the_worse_end(better: Any, target: float | None, met: bool | None) -> None:
+    peer = np.linspace(3, 5, 21)
+    ours = peer * np.linspace(0.745, 0.755, 21)
+    ratio = results.ratio(
+        name="a", description="", ours="a", peer="b", unit="us", ours_samples=ours.tolist(), peer_samples=peer.tolist(),
+        better=better, target=target,
+    )  # fmt: skip
+    assert ratio.value == pytest.approx(0.75)
+    assert ratio.interval[0] < 0.75 < ratio.interval[1]
+    assert ratio.met is met
+
+
+def test_a_ratio_of_something_that_failed_is_refused() -> None:
+    good, bad = bench_subjects.measurement("a", 32, 3.0), bench_subjects.failed("b", 32, "it broke")
+    with pytest.raises(UserError, match="b: it broke"):
+        results.latency_ratio("a", good, bad, "", None)
+
+
+def test_this_machine_is_described() -> None:
+    found = machine.machine()
+    assert found.cores >= 1 and found.memory_bytes > 1e8 and found.cpu and len(found.load_average) == 3
+    assert {"ai-edge-litert", "numpy", "tensorflow"} <= set(found.packages)
+
+
+def test_committed_results_validate() -> None:
+    paths = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
+    assert len(paths) >= FEWEST_COMMITTED
+    for path in paths:
+        results.read(path)
