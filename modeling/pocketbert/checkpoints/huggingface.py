@@ -92,7 +92,16 @@ _FIXED: dict[str, object] = {
 }
 # Keys that only repeat another one (emb_size: Huawei's TinyBERT).
 _SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
-_TASK_KEYS = "architectures classifier_dropout finetuning_task id2label label2id num_labels problem_type".split()
+# Absent or null: the default; the dropout's is hidden_dropout_prob.
+_TASK_KEYS: dict[str, tuple[type, object]] = {
+    "architectures": (list, []),
+    "classifier_dropout": (float, 0.0),
+    "finetuning_task": (str, ""),
+    "id2label": (dict, {}),
+    "label2id": (dict, {}),
+    "num_labels": (int, 2),
+    "problem_type": (str, "single_label_classification"),
+}
 
 
 def read_config(
@@ -113,7 +122,7 @@ def read_config(
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
         return read_own(content)
-    family = "roberta" if model_type == "xlm-roberta" else model_type
+    family = "roberta" if model_type == "xlm-roberta" else str(model_type)
     if family not in _KEYS:
         known = ", ".join([*_CLASS_PREFIX, *(OWN_PREFIX + name for name in _KEYS)])
         raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
@@ -235,7 +244,9 @@ def _tasks(
     tensor_names: Collection[str],
     problems: list[str],
 ) -> tuple[TaskConfig, ...]:
-    labels = _labels(content, problems)
+    given = {key: content[key] for key in _TASK_KEYS if content.get(key) is not None}
+    options = read_values(given, _TASK_KEYS, fixed={}, known=(), problems=problems)
+    labels = _labels(options, problems)
     if "tasks" in own:
         tasks = own_tasks(own["tasks"], problems)
         for task in tasks:
@@ -245,7 +256,7 @@ def _tasks(
 
     kinds: set[TaskKind] = set()
     class_prefix = _CLASS_PREFIX[content["model_type"]]
-    for name in content.get("architectures") or ():
+    for name in options.get("architectures", ()):
         suffix = str(name).removeprefix(class_prefix)
         known = {key: value for key, value in _ARCHITECTURES.items() if not _is_missing_class(class_prefix, key)}
         if suffix not in known or suffix == name:
@@ -261,8 +272,10 @@ def _tasks(
     if "cls.seq_relationship.weight" in tensor_names:
         kinds.add("next_sentence")
 
-    problem_type = content.get("problem_type")
-    if "classification" in kinds and (problem_type == "regression" or (len(labels) == 1 and problem_type is None)):
+    problem_type = options.get("problem_type")
+    if "classification" in kinds and (
+        problem_type == "regression" or (len(labels) == 1 and "problem_type" not in given)
+    ):
         kinds = kinds - {"classification"} | {"regression"}
     if "regression" in kinds and len(labels) != 1:
         problems.append(f"regression must have one output; received id2label with {len(labels)}")
@@ -271,9 +284,8 @@ def _tasks(
             f"problem_type must be single_label_classification or regression; received {problem_type!r}, "
             "whose outputs mean something else"
         )
-    dropout = content.get("classifier_dropout")
-    if dropout is None:
-        dropout = values.get("hidden_dropout_prob", 0.0)
+    given_dropout = "classifier_dropout" in given
+    dropout = options.get("classifier_dropout", 0.0) if given_dropout else values.get("hidden_dropout_prob", 0.0)
     tasks_found = []
     for kind in _KIND_ORDER:
         if kind in kinds:
@@ -281,7 +293,7 @@ def _tasks(
                 tasks_found.append(
                     TaskConfig(
                         kind=kind,
-                        name=content.get("finetuning_task") or "",
+                        name=options.get("finetuning_task", ""),
                         labels=labels if kind == "classification" else (),
                         dropout=float(dropout) if kind in _SENTENCE else 0.0,
                     )
@@ -295,19 +307,16 @@ def _is_missing_class(class_prefix: str, suffix: str) -> bool:
     return "Roberta" in class_prefix and suffix in ("ForNextSentencePrediction", "ForPreTraining")
 
 
-def _labels(content: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
+def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
     """The labels in the order of the logits; two unnamed ones where the file says nothing, as transformers has it."""
-    id2label = content.get("id2label")
-    if id2label is None:
-        return tuple(f"LABEL_{index}" for index in range(content.get("num_labels", 2)))
-    try:
-        by_index = {int(index): str(label) for index, label in id2label.items()}
-    except (AttributeError, ValueError):
-        by_index = {-1: ""}
-    if sorted(by_index) != list(range(len(by_index))):
+    id2label = options.get("id2label") or {
+        str(index): f"LABEL_{index}" for index in range(options.get("num_labels", 2))
+    }
+    labels = {str(index): str(label) for index, label in id2label.items()}
+    if labels.keys() != {str(index) for index in range(len(labels))}:
         problems.append(f"id2label must map 0, 1, 2… to labels; received {id2label!r}")
         return ()
-    return tuple(by_index[index] for index in range(len(by_index)))
+    return tuple(labels[str(index)] for index in range(len(labels)))
 
 
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:

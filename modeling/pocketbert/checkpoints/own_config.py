@@ -48,7 +48,10 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
         f"key {key!r} is unknown and may change what the model computes" for key in sorted(set(content) - allowed)
     ]
     own = own_block(content, {"encoder", "tasks"}, problems)
-    encoder = dict(own.get("encoder") or {})
+    encoder = own.get("encoder", {})
+    if not isinstance(encoder, dict):
+        raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
+    encoder = dict(encoder)
     bottleneck = encoder.get("bottleneck")
     if bottleneck is not None:
         encoder["bottleneck"] = _dataclass(BottleneckConfig, bottleneck, problems)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.config_keys import REQUIRED, read_values
+from pocketbert.checkpoints.config_keys import REQUIRED, has_type, read_values
 from pocketbert.checkpoints.directory import (
     VOCAB_NAME,
     ModelDirectory,
@@ -166,10 +166,10 @@ def _checkpoint_prefix(path: Path) -> Path:
 
 
 def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConfig | None:
-    values = read_values(content, _KEYS, fixed={}, known=_WIDTH_KEYS, problems=problems)
-    for key in _WIDTH_KEYS:
-        value = content.get(key)
-        values[key] = values.get("hidden_size") if value is None else value
+    content = {key: value for key, value in content.items() if not (key in _WIDTH_KEYS and value is None)}
+    hidden = content.get("hidden_size")
+    widths = {key: (int, hidden if has_type(hidden, int) else 1) for key in _WIDTH_KEYS}
+    values = read_values(content, _KEYS | widths, fixed={}, known=(), problems=problems)
     activation = _ACTIVATIONS.get(values.get("hidden_act", "").lower())
     if activation is None:
         problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values.get('hidden_act')!r}")

@@ -8,6 +8,7 @@ from safetensors.numpy import load_file, save_file
 from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
@@ -240,6 +241,14 @@ def test_a_pretraining_file_may_hold_more_heads_than_it_names(reference, tmp_pat
     assert [task.kind for task in read_directory(tmp_path / "model").tasks] == ["masked_lm", "next_sentence"]
 
 
+def test_xlm_roberta_is_roberta(reference, tmp_path):
+    shutil.copytree(reference / "roberta", tmp_path / "model")
+    edit_config(tmp_path / "model", model_type="xlm-roberta", architectures=["XLMRobertaForMaskedLM"], output_past=True)
+    directory = read_directory(tmp_path / "model")
+    assert directory.config == read_directory(reference / "roberta").config
+    assert [task.kind for task in directory.tasks] == ["masked_lm"]
+
+
 def test_everything_wrong_is_listed_at_once(written):
     edit_config(written, use_rotary=True, position_embedding_type="relative_key", layer_norm_eps="small")
     (written / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
@@ -282,6 +291,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
         ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*; received 'swish'"),
         ({"num_attention_heads": 3}, "hidden_size must be a multiple of num_attention_heads; received 20 and 3"),
         ({"is_decoder": True}, "is_decoder must be False; received True"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings must be True; received False"),
         ({"vocab_size": "31"}, "vocab_size must be of type int; received '31'"),
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout must lie in \[0, 1\); received 1.5"),
         ({"architectures": ["BertForTokenClassification"]}, "received 'BertForTokenClassification'"),
@@ -296,6 +306,34 @@ def test_configurations_that_are_refused(written, changes, message):
     edit_config(written, **changes)
     with pytest.raises(UserError, match=message):
         read_directory(written)
+
+
+def test_keys_that_leave_the_mathematics_alone(written):
+    before = read_directory(written)
+    edit_config(written, use_cache=True, tie_word_embeddings=True, pruned_heads={}, transformers_version="4.57.6")
+    after = read_directory(written)
+    assert (after.config, after.tasks) == (before.config, before.tasks)
+
+
+@pytest.mark.parametrize(
+    "config", [tiny_bert(), tiny_roberta(pooler="none"), tiny_mobilebert(), tiny_mobilebert("raw")]
+)
+def test_no_value_of_any_key_is_a_crash(config):
+    content = write_config(config, (SENTIMENT,)) | {"num_labels": 3, "problem_type": None, "pocketbert": {}}
+    if config == tiny_mobilebert("raw"):
+        content = write_config(config, (SENTIMENT,))
+    names = {spec.name for spec in tensor_specs(config, (SENTIMENT,)).values()}
+    refused = 0
+    for place in (content, content.get("pocketbert", {}), content.get("pocketbert", {}).get("encoder", {})):
+        for key, value in list(place.items()):
+            for strange in (None, [], [1], {}, {"x": 1}, "x", "", -1, 0, 1.5, True, 10**9):
+                place[key] = strange
+                try:
+                    read_config(content, names)
+                except UserError:
+                    refused += 1
+            place[key] = value
+    assert refused > 100
 
 
 def test_headless_needs_no_understanding_of_the_head(written):

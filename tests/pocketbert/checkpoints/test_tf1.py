@@ -283,6 +283,16 @@ def test_configurations_that_are_refused(changes, message, tmp_path):
         read_tf1(tmp_path / "bert")
 
 
+@pytest.mark.parametrize("config", [BERT_CONFIG, MOBILEBERT_CONFIG])
+def test_no_value_of_any_key_is_a_crash(config, tmp_path):
+    (tmp_path / "model.ckpt.index").write_bytes(b"none")
+    for key in config:
+        for strange in (None, [], {}, "x", -1, 0, 1.5, True):
+            (tmp_path / "bert_config.json").write_text(json.dumps(config | {key: strange}))
+            with pytest.raises(UserError):
+                read_tf1(tmp_path)
+
+
 def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(UserError, match=r"must be a folder or a prefix with an \.index file"):
         read_tf1(tmp_path / "bert/absent.ckpt")
