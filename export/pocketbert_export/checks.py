@@ -1,0 +1,318 @@
+"""What the acceptance gate asks: each check a pure function of what was counted or answered.
+
+Differences between logits are divided by the root mean square of the reference's, so that one bound serves
+a network whose logits are near 0.1 and one whose logits are near 10.
+
+Where the bounds come from (u is the relative step of a number format, r the rounding's root mean square):
+
+- `float32`: u = 2^-24. A sum of 1,000 products errs by about sqrt(1000)·u, so a layer by 2e-6 at most, and 24
+  layers by less than 1e-4 if their errors all add up.
+- `float16`: weights are rounded once, r = 2^-11/sqrt(3) = 2.8e-4 of each; a linear map then errs by r of its
+  output, and some 100 maps after one another by sqrt(100)·r = 3e-3. The largest of thousands of answers is about
+  4 times the root mean square: 1e-2.
+- `dynamic_wi8`: a weight row of normal values whose largest is 4 deviations has steps of 4/127, r = 4/(127·sqrt(12))
+  = 0.9 %; an activation row whose largest is 8 deviations 1.8 %: 2 % a linear map together. Residual connections
+  halve what the next ones see; 36 of them (six layers) leave 6 %. The bound on the root mean square is 15 %, and on
+  the largest answer four times that.
+
+Between the lengths of one bundle the same text meets the same weights: only the order of summation differs
+(`float32` bound); with int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from pocketbert_export.op_census import Census
+
+Outputs = Mapping[str, np.ndarray]
+# Outputs whose second axis counts tokens; what they hold at padding is nobody's concern.
+TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
+# Smaller matrices stay float32: the converter quantizes from this many elements on.
+FEWEST_QUANTIZED = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How far a bundle's answers may lie from the float model's. Differences are relative (see the module).
+
+    Attributes:
+      largest_difference: of any one logit.
+      rms_difference: root mean square over all logits.
+      label_agreement: smallest share of examples with the reference's label; near ties count as agreeing.
+      metric_drop_points: largest loss of the task's metric, in hundredths.
+      metric_drop_answers: this many wrong answers more are always allowed, since in a small set one is more than
+        `metric_drop_points`.
+      length_difference: largest difference between two lengths of the same bundle.
+      bytes_per_weight: of a matrix.
+    """
+
+    largest_difference: float
+    rms_difference: float
+    label_agreement: float
+    metric_drop_points: float
+    metric_drop_answers: int
+    length_difference: float
+    bytes_per_weight: int
+
+
+BOUNDS: dict[str, Bounds] = {
+    "float32": Bounds(
+        largest_difference=1e-4,
+        rms_difference=2.5e-5,
+        label_agreement=1.0,
+        metric_drop_points=0.0,
+        metric_drop_answers=1,
+        length_difference=1e-4,
+        bytes_per_weight=4,
+    ),
+    "float16": Bounds(
+        largest_difference=1e-2,
+        rms_difference=3e-3,
+        label_agreement=0.995,
+        metric_drop_points=0.1,
+        metric_drop_answers=1,
+        length_difference=1e-4,
+        bytes_per_weight=2,
+    ),
+    "dynamic_wi8": Bounds(
+        largest_difference=0.6,
+        rms_difference=0.15,
+        label_agreement=0.97,
+        metric_drop_points=0.5,
+        metric_drop_answers=2,
+        length_difference=0.1,
+        bytes_per_weight=1,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One question and its answer.
+
+    Attributes:
+      name: what was asked.
+      passed: whether `measured` is within `bound`.
+      measured: the figure; None where it is not a number.
+      bound: what it is held against; None for yes and no.
+      reason: one sentence, true whether it passed or not.
+      runtime: where the answers came from; None if nothing was executed.
+    """
+
+    name: str
+    passed: bool
+    measured: float | None
+    bound: float | None
+    reason: str
+    runtime: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """For `verification.json`."""
+        return asdict(self)
+
+
+def check_operators(census: Census) -> Check:
+    """Only TFLite's own operators: custom ones and TensorFlow's (Flex) are not on a phone."""
+    foreign = sorted(set(census.custom))
+    what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "every operator is a TFLite builtin"
+    return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
+
+
+def check_signatures(census: Census, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
+    """One signature a length, int32 `[1, length]` in and float32 out, all bound by name.
+
+    Args:
+      census: the file's.
+      names: signature → its length.
+      inputs: the names of the inputs.
+    """
+    problems = []
+    missing, extra = set(names) - set(census.signatures), set(census.signatures) - set(names)
+    problems += [f"{name} is missing" for name in sorted(missing)] + [
+        f"{name} is not in bundle.json" for name in sorted(extra)
+    ]
+    for name in sorted(set(names) & set(census.signatures)):
+        signature, wanted = census.signatures[name], ("int32", (1, names[name]))
+        if set(signature.inputs) != set(inputs):
+            problems.append(f"{name} takes {', '.join(sorted(signature.inputs))}, not {', '.join(sorted(inputs))}")
+        for input_name, tensor in signature.inputs.items():
+            if (tensor.dtype, tensor.shape) != wanted:
+                problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {wanted[1]}")
+        for output_name, tensor in signature.outputs.items():
+            if tensor.dtype != "float32":
+                problems.append(f"{name}'s {output_name} is {tensor.dtype}, not float32")
+    outputs = {tuple(sorted(signature.outputs)) for signature in census.signatures.values()}
+    if len(outputs) > 1:
+        problems.append("the signatures' outputs have different names")
+    reason = "; ".join(problems) or f"{len(names)} signatures, int32 in, float32 out, bound by name"
+    return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
+def check_size(census: Census, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
+    """The file is as large as its weights: none stored wider than the recipe says, and none stored twice.
+
+    Args:
+      census: the file's.
+      shapes: of every weight of the float model.
+      bytes_per_weight: of a quantized matrix; vectors and small matrices are float32 in every recipe.
+    """
+    expected = 0
+    for shape in shapes:
+        size = math.prod(shape)
+        if len(shape) < 2 or size < FEWEST_QUANTIZED:
+            expected += 4 * size
+        else:
+            # A scale (4 bytes) and a zero point (8) for each channel of an int8 matrix.
+            expected += bytes_per_weight * size + (12 * shape[-1] if bytes_per_weight == 1 else 0)
+    # An operator takes about 300 bytes with the tensors it makes; constants of the graph are few and small.
+    bound = 1.05 * expected + 512 * census.num_operators + 16_384
+    reason = (
+        f"{census.file_bytes:,} bytes, of them {census.weight_bytes:,} of weights; the recipe's weights take "
+        f"{expected:,}, and {len(census.signatures)} graphs of {census.num_operators} operators may add to that"
+    )
+    return Check(
+        name="size", passed=census.file_bytes <= bound, measured=float(census.file_bytes), bound=bound, reason=reason
+    )
+
+
+def check_alive(answers: Outputs) -> Check:
+    """A runtime that does not understand a file may answer nothing but zeros, or no numbers."""
+    dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
+    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "all answers are finite and not all are zero"
+    return Check(name="alive", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
+
+
+def check_difference(reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits") -> list[Check]:
+    """The answers are the float model's: the largest difference and the root mean square of all."""
+    largest, rms = _differences(reference, answers)
+    count = len(next(iter(reference.values()), ()))
+    return [
+        _bounded(
+            f"{name}: largest difference",
+            largest,
+            bounds.largest_difference,
+            f"from the float model's, over {count:,} rows, as a part of their root mean square",
+        ),
+        _bounded(
+            f"{name}: root mean square difference",
+            rms,
+            bounds.rms_difference,
+            f"from the float model's, over {count:,} rows, as a part of their root mean square",
+        ),
+    ]
+
+
+def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
+    """The same class wins, except where the float model itself all but tied.
+
+    Args:
+      reference: the float model's logits `[n, classes]`.
+      answers: the bundle's.
+      bounds: a near tie is a lead below twice the allowed `rms_difference`.
+    """
+    top = np.sort(reference, axis=1)
+    near_tie = top[:, -1] - top[:, -2] <= 2 * bounds.rms_difference * _scale(reference)
+    same = reference.argmax(axis=1) == answers.argmax(axis=1)
+    agreement = float(np.mean(same | near_tie))
+    reason = (
+        f"of {len(same):,} examples {int(same.sum()):,} have the float model's label, "
+        f"{int((~same & near_tie).sum()):,} others are near ties"
+    )
+    return Check(
+        name="labels",
+        passed=agreement >= bounds.label_agreement,
+        measured=agreement,
+        bound=bounds.label_agreement,
+        reason=reason,
+    )
+
+
+def check_metric(name: str, reference: float, measured: float, num_examples: int, bounds: Bounds) -> Check:
+    """The task's metric loses no more than the bound.
+
+    Args:
+      name: the metric's.
+      reference: the float model's, as a part of 1.
+      measured: the bundle's.
+      num_examples: how many were scored.
+      bounds: points, or answers if that is more.
+    """
+    drop = 100 * (reference - measured)
+    bound = max(bounds.metric_drop_points, 100 * bounds.metric_drop_answers / num_examples)
+    reason = (
+        f"{name} {100 * reference:.2f} with the float model and {100 * measured:.2f} with the bundle "
+        f"on {num_examples:,} examples: a drop in points"
+    )
+    return Check(name="metric", passed=bool(drop <= bound + 1e-9), measured=drop, bound=bound, reason=reason)
+
+
+def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
+    """What stands in the padding changes nothing, to the bit: it is masked out before anything is summed."""
+    largest = max(
+        (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
+        default=0.0,
+    )
+    return _bounded("padding", largest, 0.0, "the largest change when the padding holds random ids and segments")
+
+
+def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds) -> Check:
+    """The same texts get the same answers from every length that holds them."""
+    lengths = sorted(answers_by_length)
+    first = answers_by_length[lengths[0]]
+    largest = max(
+        (_differences(first, answers_by_length[length])[0] for length in lengths[1:]), default=0.0, key=_nan_last
+    )
+    reason = f"the largest difference between the lengths {', '.join(map(str, lengths))} for the same texts"
+    return _bounded("lengths", largest, bounds.length_difference, reason)
+
+
+def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs with the rows of padding taken out: `[n, s, ...]` a token becomes `[tokens, ...]`.
+
+    Args:
+      outputs: by name, the first axis counting texts.
+      mask: `[n, s]`, 1 = token.
+    """
+    return {
+        name: array[mask == 1] if name in TOKEN_OUTPUTS and array.shape[1:2] == mask.shape[1:] else array
+        for name, array in outputs.items()
+    }
+
+
+def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
+    """Outputs of several calls one after the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _differences(reference: Outputs, answers: Outputs) -> tuple[float, float]:
+    """Largest and root mean square difference, relative, of the worst output; NaN if they cannot be compared."""
+    largest = rms = 0.0
+    for name, expected in reference.items():
+        received = answers.get(name)
+        if received is None or received.shape != expected.shape:
+            return math.nan, math.nan
+        difference = np.abs(received.astype(np.float64) - expected) / _scale(expected)
+        largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
+        rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
+    return largest, rms
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _scale(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0
+
+
+def _bounded(name: str, measured: float, bound: float, reason: str) -> Check:
+    if not math.isfinite(measured):
+        return Check(
+            name=name, passed=False, measured=None, bound=bound, reason=f"{reason}: no finite number of the same shape"
+        )
+    return Check(name=name, passed=measured <= bound, measured=measured, bound=bound, reason=reason)

@@ -1,0 +1,79 @@
+"""The flags with which several commands are told where labelled text is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+
+if TYPE_CHECKING:
+    from pocketbert.data.examples import Examples
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines `--task`, `--data`, `--split`, `--file` and the names of a file's columns."""
+    flags.DEFINE_string("task", None, "GLUE task that --data holds (default: the model's own)", flag_values=flag_values)
+    flags.DEFINE_string("data", None, "folder with the GLUE task's files", flag_values=flag_values)
+    flags.DEFINE_string("split", "dev", "which of the GLUE task's files", flag_values=flag_values)
+    flags.DEFINE_string("file", None, "in place of --data: a .csv, .tsv or .jsonl file", flag_values=flag_values)
+    flags.DEFINE_string("text_column", "text", "column of --file with the text", flag_values=flag_values)
+    flags.DEFINE_string("pair_column", None, "column of --file with the second text", flag_values=flag_values)
+    flags.DEFINE_string("label_column", "label", "column of --file with the label", flag_values=flag_values)
+
+
+def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | None:
+    """Reads what the flags name.
+
+    Args:
+      flag_values: with this module's flags.
+      task: the model's; labels are read in the order of its logits.
+
+    Returns:
+      The examples, or None if the flags name none. Without a task they have no labels.
+
+    Raises:
+      UserError: both --data and --file, unreadable files, or labels that are not the model's.
+    """
+    from pocketbert.data.glue import glue_task, read_glue
+    from pocketbert.data.tables import read_table
+
+    if flag_values.data and flag_values.file:
+        raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
+    if flag_values.file:
+        labelled = task is not None and task.kind in ("classification", "regression")
+        examples, _ = read_table(
+            flag_values.file,
+            text_column=flag_values.text_column,
+            pair_column=flag_values.pair_column,
+            label_column=flag_values.label_column if labelled else None,
+            labels=task.labels if task is not None and task.labels else None,
+            kind="regression" if task is not None and task.kind == "regression" else "classification",
+        )
+        return examples
+    if not flag_values.data:
+        return None
+    name = flag_values.task or (task.name if task is not None else "")
+    if not name:
+        raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
+    examples = read_glue(name, flag_values.data, flag_values.split)
+    return examples if task is None else _in_order_of(task, glue_task(name).task, examples)
+
+
+def _in_order_of(task: TaskConfig, given: TaskConfig, examples: Examples) -> Examples:
+    import dataclasses
+
+    import numpy as np
+
+    unnamed = tuple(f"LABEL_{index}" for index in range(len(given.labels)))
+    if task.kind != given.kind or (task.labels != unnamed and set(task.labels) != set(given.labels)):
+        raise UserError(
+            f"the data's labels must be the model's, {', '.join(task.labels) or task.kind}; "
+            f"received {given.name} with {', '.join(given.labels) or given.kind}"
+        )
+    if task.labels in (given.labels, unnamed) or examples.labels is None:
+        return examples
+    index_of = np.array([task.labels.index(label) for label in given.labels], np.int32)
+    return dataclasses.replace(examples, labels=index_of[examples.labels])

@@ -1,0 +1,101 @@
+"""The inputs that the gate puts to every runtime, and the answers put back where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from pocketbert_export.placement import Inputs, Placed, fit_length, place
+
+PADDING_ROWS = 4
+LENGTH_ROWS = 8
+
+Outputs = Mapping[str, np.ndarray]
+
+
+class Probes:
+    """Rows of inputs under names, at lengths; all of them run in one go.
+
+    Args:
+      encoded: int32 `[n, s]` by name: real texts.
+      lengths: the bundle's, ascending.
+      pad_token_id: the id that fills up a row.
+      vocab_size: noise has ids below it.
+      type_vocab_size: noise has segments below it.
+      goldens: the golden examples' inputs `[1, length]`.
+    """
+
+    def __init__(
+        self,
+        encoded: Inputs,
+        lengths: Sequence[int],
+        *,
+        pad_token_id: int,
+        vocab_size: int,
+        type_vocab_size: int,
+        goldens: Sequence[Inputs],
+    ) -> None:
+        self.examples: list[Placed] = place(encoded, lengths, pad_token_id)
+        self._rows: dict[int, list[Inputs]] = {length: [] for length in lengths}
+        # Name → (length, first row, row after the last) of each part.
+        self._parts: dict[str, list[tuple[int, int, int]]] = {}
+        for placed in self.examples:
+            self._add("examples", placed.length, placed.inputs)
+        generator = np.random.default_rng(0)
+        shortest = min(lengths)
+        same = cut({name: array[:LENGTH_ROWS] for name, array in encoded.items()}, shortest, pad_token_id)
+        for length in lengths:
+            # A quarter of every row is padding, however long the texts are.
+            rows = {name: array[:PADDING_ROWS] for name, array in encoded.items()}
+            quiet = fit_length(cut(rows, length - max(1, length // 4), pad_token_id), length, pad_token_id)
+            self._add("padding", length, quiet)
+            self._add("noise", length, with_noise(quiet, generator, vocab_size, type_vocab_size))
+            self._add("lengths", length, fit_length(same, length, pad_token_id))
+        for inputs in goldens:
+            self._add("goldens", inputs["input_mask"].shape[1], inputs)
+
+    def batches(self, signature: Callable[[int], str]) -> dict[str, Inputs]:
+        """All rows, by signature."""
+        return {
+            signature(length): {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            for length, parts in self._rows.items()
+        }
+
+    def answers(self, name: str, answers_by_length: Mapping[int, Outputs]) -> list[dict[str, np.ndarray]]:
+        """The outputs of the parts called `name`, in the order in which they were added."""
+        return [
+            {output: array[first:last] for output, array in answers_by_length[length].items()}
+            for length, first, last in self._parts[name]
+        ]
+
+    def masks(self, name: str) -> list[np.ndarray]:
+        """The masks `[n, length]` of the parts called `name`."""
+        joined = {
+            length: np.concatenate([part["input_mask"] for part in parts]) for length, parts in self._rows.items()
+        }
+        return [joined[length][first:last] for length, first, last in self._parts[name]]
+
+    def _add(self, name: str, length: int, inputs: Inputs) -> None:
+        first = sum(len(part["input_mask"]) for part in self._rows[length])
+        self._rows[length].append(inputs)
+        self._parts.setdefault(name, []).append((length, first, first + len(inputs["input_mask"])))
+
+
+def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
+    """Turns all tokens from `length` on into padding."""
+    kept = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
+    fills = {"input_word_ids": pad_token_id}
+    return {name: np.where(kept, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
+
+
+def with_noise(inputs: Inputs, generator: np.random.Generator, vocab_size: int, type_vocab_size: int) -> Inputs:
+    """Puts random ids and segments where the mask is 0."""
+    padding = inputs["input_mask"] == 0
+    below = {"input_word_ids": vocab_size, "input_type_ids": type_vocab_size}
+    return {
+        name: np.where(padding, generator.integers(0, below[name], array.shape), array).astype(np.int32)
+        if name in below
+        else array
+        for name, array in inputs.items()
+    }
