@@ -56,6 +56,7 @@ class Encoder(tf_keras.Model):
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
         self.embeddings.word.table.scatter_update(padding_row)
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
         """Encodes a batch.
 
@@ -79,6 +80,7 @@ class Encoder(tf_keras.Model):
             outputs["pooled_output"] = tf.tanh(self.pooler(sequence_output[:, 0]))
         return outputs
 
+    @tf.autograph.experimental.do_not_convert
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:

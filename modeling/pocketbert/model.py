@@ -80,12 +80,15 @@ class Model(tf_keras.Model):
         """The first task; None for a bare encoder."""
         return self.tasks[0] if self.tasks else None
 
+    # No layer here has control flow that depends on tensors; converting them all costs a third of the tracing time.
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
         """Runs encoder and heads; see the class for inputs and outputs."""
         inputs = complete_inputs(inputs)
         encoded = self.encoder(inputs, training=training)
         return self._head_outputs(encoded, inputs, training) if self.heads else encoded
 
+    @tf.autograph.experimental.do_not_convert
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:

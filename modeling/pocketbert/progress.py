@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -36,7 +36,7 @@ def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqd
 
 def track(items: Iterable[Item], description: str, unit: str, total: int | None = None) -> Iterator[Item]:
     """Yields `items` under a `bar`."""
-    if total is None and hasattr(items, "__len__"):
+    if total is None and isinstance(items, Sized):
         total = len(items)
     with bar(total, description, unit) as progress:
         for item in items:
