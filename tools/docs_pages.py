@@ -33,7 +33,7 @@ class SectionBreaks(griffe.Extension):
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """MkDocs' event: adds the generated pages."""
     root = Path(config.config_file_path).parent
-    pages = {"reference/commands.md": _commands(), "reference/results.md": results.schema_page()}
+    pages = {"reference/commands.md": _commands(), "reference/results.md": results.page()}
     modules = _modules(root)
     pages["api/index.md"] = _index(modules)
     for module in modules:
