@@ -72,6 +72,6 @@ def _commands() -> str:
         module.define(values)
         for flag_name in list(values):
             values.register_flag_by_module(name, values[flag_name])
-        lines += [f"## {name}", "", f"{summary.capitalize()}.", "", "```text"]
+        lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", "```text"]
         lines += [cli.command_help(name, module, values), "```", ""]
     return "\n".join(lines)
