@@ -1,0 +1,215 @@
+"""A bundle holds what it says, or does not open."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import networks
+import numpy as np
+import pytest
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.checks import BOUNDS
+from pocketbert_export.exporter import export_bundle
+from pocketbert_export.lowering import APPLIED, Lowerings
+from pocketbert_export.verify import GateFailed
+
+LENGTHS = (7, 19)
+TEXTS = [
+    "the film is good .",
+    "a cat walks",
+    "the story begins well , but ends very badly , and the film is not bright or good !",
+    "dull",
+    "rain or sun , the dog walked and walked and walked and walked and walked and walked and walked on",
+]
+
+
+def examples() -> Examples:
+    return Examples(
+        texts=TEXTS, pairs=None, labels=None, ids=[str(index) for index in range(len(TEXTS))], source="written texts"
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
+    return networks.network(networks.bert_config(), tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def directory(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "directory"
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    path = tmp_path_factory.mktemp("bundle") / "float32"
+    return export_bundle(directory, "float32", LENGTHS, path, examples())
+
+
+@pytest.fixture
+def copy(bundle: Bundle, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle.directory, tmp_path / "copy"))
+
+
+def test_it_says_what_it_is(bundle: Bundle) -> None:
+    assert bundle.task == networks.SENTIMENT
+    assert bundle.lengths == LENGTHS
+    assert bundle.recipe == "float32"
+    assert bundle.runtimes == ("litert",)
+    assert bundle.output_names == ("logits",)
+    assert bundle.lowerings["first_token_only"] == bundle.lowerings["fuse_projections"] == APPLIED
+    assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
+    assert sorted(path.name for path in bundle.directory.iterdir()) == [
+        "bundle.json",
+        "labels.txt",
+        "model.tflite",
+        "verification.json",
+        "vocab.txt",
+    ]
+    assert json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))["passed"] is True
+
+
+def test_it_predicts_as_the_model_does_whatever_the_length(bundle: Bundle, model: Model) -> None:
+    assert model.tokenizer is not None
+    received = bundle.predict(TEXTS)
+    for text, logits in zip(TEXTS, received, strict=True):
+        expected = model(model.tokenizer([text], max_length=LENGTHS[-1]))["logits"].numpy()[0]
+        # Float32 rounding: see test_convert.
+        assert networks.relative(expected, logits) < 2e-4
+
+
+def test_pairs_are_told_apart(bundle: Bundle, model: Model) -> None:
+    assert model.tokenizer is not None
+    pairs = ["the sun is bright", "a dog", "no", "very very dull", "the cat"]
+    received = bundle.predict(TEXTS, pairs)
+    expected = model(model.tokenizer(TEXTS, pairs, max_length=LENGTHS[-1]))["logits"].numpy()
+    assert networks.relative(expected, received) < 2e-4
+
+
+def test_goldens_hold_texts_ids_and_both_answers(bundle: Bundle, model: Model) -> None:
+    assert {golden["length"] for golden in bundle.goldens} == set(LENGTHS)
+    tokenizer = bundle.tokenizer()
+    for golden in bundle.goldens:
+        encoded = tokenizer([golden["text"]], max_length=golden["length"], pad_to=golden["length"])
+        for name, rows in golden["inputs"].items():
+            np.testing.assert_array_equal(rows, encoded[name])
+        expected = model(encoded)["logits"].numpy()
+        np.testing.assert_allclose(golden["outputs"]["logits"], expected, rtol=1e-5, atol=1e-5)
+        assert networks.relative(expected, np.array(golden["exported_outputs"]["logits"])) < 2e-4
+    shortest = min(bundle.goldens, key=lambda golden: np.sum(golden["inputs"]["input_mask"]))
+    assert shortest["text"] == "dull"
+    assert any(np.sum(golden["inputs"]["input_mask"]) == 19 for golden in bundle.goldens)
+
+
+def test_a_length_that_is_not_there(bundle: Bundle) -> None:
+    with pytest.raises(UserError, match="7, 19; received 8"):
+        bundle.run(networks.inputs_of(networks.bert_config(), length=8))
+
+
+def test_damaged_and_missing_files_are_all_named(copy: Path) -> None:
+    vocabulary = (copy / "vocab.txt").read_bytes()
+    (copy / "vocab.txt").write_bytes(vocabulary[:-2] + b"x\n")
+    (copy / "model.tflite").write_bytes((copy / "model.tflite").read_bytes()[:-5])
+    (copy / "labels.txt").unlink()
+    with pytest.raises(UserError, match="labels.txt must be there") as raised:
+        Bundle.open(copy)
+    assert "vocab.txt must have the sha256" in str(raised.value)
+    assert "model.tflite must have" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda content: content.update(schema_version=2), "schema_version: 1 was expected"),
+        (lambda content: content.pop("recipe"), "'recipe' is a required property"),
+        (lambda content: content.update(colour="red"), "'colour' was unexpected"),
+        (lambda content: content["goldens"].clear(), "goldens: .* non-empty"),
+        (lambda content: content["files"].pop("model.tflite"), "model.tflite must be listed"),
+    ],
+)
+def test_a_changed_description_does_not_open(copy: Path, change: Callable[[dict], object], reason: str) -> None:
+    content = json.loads((copy / "bundle.json").read_text(encoding="utf-8"))
+    change(content)
+    (copy / "bundle.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=reason):
+        Bundle.open(copy)
+
+
+def test_what_is_no_bundle(tmp_path: Path, copy: Path) -> None:
+    with pytest.raises(UserError, match="a bundle must be a folder with bundle.json"):
+        Bundle.open(tmp_path / "absent")
+    (copy / "bundle.json").write_bytes(b"{\xff")
+    with pytest.raises(UserError, match="must be JSON in UTF-8"):
+        Bundle.open(copy)
+
+
+def test_a_gate_that_fails_leaves_nothing(directory: Path, tmp_path: Path) -> None:
+    strict = dataclasses.replace(BOUNDS["dynamic_wi8"], largest_difference=1e-9, rms_difference=1e-9)
+    with pytest.raises(GateFailed, match="difference"):
+        export_bundle(directory, "dynamic_wi8", (7,), tmp_path / "bundle", examples(), bounds=strict)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mobilebert_with_all_lowerings_passes_its_gate(tmp_path: Path) -> None:
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    config = networks.mobilebert_config()
+    model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
+    model.save_pretrained(tmp_path / "model")
+    bundle = export_bundle(tmp_path / "model", "float32", (11,), tmp_path / "bundle", examples())
+    assert set(bundle.lowerings.values()) == {APPLIED}
+    assert not (bundle.directory / "labels.txt").exists()
+    expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
+    assert networks.relative(expected, bundle.predict(TEXTS)) < 2e-4
+
+
+def test_the_source_is_named_by_its_checksum(bundle: Bundle, directory: Path) -> None:
+    from pocketbert.files import sha256
+
+    content = json.loads((bundle.directory / "bundle.json").read_text(encoding="utf-8"))
+    assert content["source"] == {"model.safetensors": sha256(directory / "model.safetensors")}
+    assert content["files"]["verification.json"]["sha256"] == sha256(bundle.directory / "verification.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"recipe": "int3"}, "a recipe must be one of"),
+        ({"lengths": (7, 64)}, "received 64"),
+        ({"runtime": "android"}, "a runtime must be one of"),
+    ],
+)
+def test_bad_arguments_write_nothing(directory: Path, tmp_path: Path, arguments: dict, reason: str) -> None:
+    given = {"recipe": "float32", "lengths": (7,), "output": tmp_path / "bundle", **arguments}
+    with pytest.raises(UserError, match=reason):
+        export_bundle(directory, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_without_vocabulary_or_with_a_masked_lm_head(tmp_path: Path) -> None:
+    networks.network(networks.bert_config()).save_pretrained(tmp_path / "bare")
+    with pytest.raises(UserError, match="needs a vocabulary"):
+        export_bundle(tmp_path / "bare", "float32", (7,), tmp_path / "bundle")
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    networks.network(networks.bert_config(), [TaskConfig(kind="masked_lm")], tokenizer).save_pretrained(
+        tmp_path / "masked"
+    )
+    with pytest.raises(UserError, match="no masked-LM head"):
+        export_bundle(tmp_path / "masked", "float32", (7,), tmp_path / "bundle")
+
+
+def test_lowerings_can_be_switched_off(directory: Path, tmp_path: Path) -> None:
+    plain = Lowerings(fold_no_norm=False, fuse_projections=False, first_token_only=False)
+    bundle = export_bundle(directory, "float32", (7,), tmp_path / "bundle", examples(), lowerings=plain)
+    assert set(bundle.lowerings.values()) == {"off"}

@@ -1,0 +1,179 @@
+"""What the converted file holds and answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import flatbuffers
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from pocketbert import build
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.presets import preset
+from pocketbert_export.convert import share_quantization, to_tflite
+from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
+from pocketbert_export.op_census import Census, take_census
+from pocketbert_export.recipes import RECIPES, get_recipe
+from pocketbert_export.signatures import check_lengths
+
+LENGTHS = (5, 13)
+# Float32 rounding (6e-8) in other orders of summation and another exp and erf, grown by unnormalized residuals over
+# the blocks; wrong maths is off by parts of 1.
+TOLERANCE = 2e-4
+NONE = Lowerings(**dict.fromkeys(LOWERINGS, False))
+
+
+def answers(content: bytes, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    length = inputs["input_mask"].shape[1]
+    runner = Interpreter(model_content=content).get_signature_runner(f"length_{length}")
+    rows = [
+        runner(**{name: array[row : row + 1] for name, array in inputs.items()})
+        for row in range(len(inputs["input_mask"]))
+    ]
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def census(content: bytes, folder: Path) -> Census:
+    path = folder / "model.tflite"
+    path.write_bytes(content)
+    return take_census(path)
+
+
+@pytest.fixture(scope="module", params=["bert", "mobilebert"])
+def model(request: pytest.FixtureRequest) -> Model:
+    config = networks.bert_config() if request.param == "bert" else networks.mobilebert_config()
+    return networks.network(config)
+
+
+def test_float32_answers_as_the_model_at_every_length(model: Model) -> None:
+    content = to_tflite(lower(model, Lowerings()), LENGTHS, get_recipe("float32"))
+    for length in LENGTHS:
+        inputs = networks.inputs_of(model.config, length=length)
+        expected = model(inputs)["logits"].numpy()
+        assert networks.relative(expected, answers(content, inputs)["logits"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("task", [None, TaskConfig(kind="span"), TaskConfig(kind="regression")])
+def test_every_kind_of_output_keeps_its_name_and_shape(task: TaskConfig | None) -> None:
+    model = networks.network(networks.bert_config(), [task] if task else [])
+    content = to_tflite(lower(model, Lowerings()), (13,), get_recipe("float32"))
+    inputs = networks.inputs_of(model.config, length=13)
+    received = answers(content, inputs)
+    expected = {name: output.numpy() for name, output in model(inputs).items()}
+    assert received.keys() == expected.keys()
+    for name, output in expected.items():
+        assert received[name].dtype == np.float32
+        assert received[name].shape == output.shape
+        assert networks.relative(output, received[name]) < TOLERANCE
+
+
+def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config())
+    found = census(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
+    assert set(found.signatures) == {"length_5", "length_13"}
+    for length in (5, 13):
+        inputs = found.signatures[f"length_{length}"].inputs
+        assert {name: (info.dtype, info.shape) for name, info in inputs.items()} == {
+            name: ("int32", (1, length)) for name in ("input_word_ids", "input_mask", "input_type_ids")
+        }
+        assert found.signatures[f"length_{length}"].outputs["logits"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config())
+    found = census(to_tflite(lower(model, Lowerings()), (13,), get_recipe(recipe)), tmp_path)
+    assert not found.custom
+    sizes = {path: int(np.prod(variable.shape)) for path, variable in model.weights_by_path().items()}
+    sizes["encoder.embeddings.position.table"] = 13 * 40
+    # What the converter quantizes: matrices of 1024 elements or more. The word table is among them.
+    large = sum(size for path, size in sizes.items() if size >= 1024)
+    small = sum(sizes.values()) - large
+    dtype, width = {"float32": ("float32", 4), "float16": ("float16", 2), "dynamic_wi8": ("int8", 1)}[recipe]
+    assert found.weight_bytes_by_type[dtype] >= large * width
+    # Shapes and axes of operators count as weights too.
+    assert found.weight_bytes <= large * width + small * 4 + 1024
+
+
+def test_weights_and_scales_are_shared_between_lengths(tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config(num_layers=1))
+    recipe = get_recipe("dynamic_wi8")
+    one, two = (census(to_tflite(model, lengths, recipe), tmp_path) for lengths in ((13,), (5, 13)))
+    # The second length brings its own 5 rows of positions, and constants of shapes: 1 KiB is more than those.
+    assert two.weight_bytes - one.weight_bytes < 5 * 40 * 4 + 1024
+    shared = to_tflite(model, (5, 13), recipe)
+    table = schema.ModelT.InitFromPackedBuf(shared, 0)
+    builder = flatbuffers.Builder(len(shared))
+    builder.Finish(table.Pack(builder), file_identifier=b"TFL3")
+    repeated = bytes(builder.Output())
+    # A scale (4 bytes) and a zero point (8 bytes) for each output of the quantized maps, and in each length again.
+    channels = 3 * 30 + 40 + 56 + 40 + 40
+    assert len(repeated) - len(shared) >= 12 * channels
+    assert share_quantization(repeated) == shared
+    inputs = networks.inputs_of(model.config, length=5)
+    np.testing.assert_array_equal(answers(shared, inputs)["logits"], answers(repeated, inputs)["logits"])
+
+
+def test_one_scale_a_map_for_older_runtimes(tmp_path: Path) -> None:
+    model = networks.network(networks.bert_config())
+    inputs = networks.inputs_of(model.config)
+    expected = model(inputs)["logits"].numpy()
+    for channelwise in (True, False):
+        content = to_tflite(lower(model, Lowerings()), (13,), get_recipe("dynamic_wi8"), channelwise=channelwise)
+        found = census(content, tmp_path)
+        assert found.int8_fully_connected > 0
+        assert (found.channelwise_fully_connected > 0) is channelwise
+        # Weights are rounded to 1/254 of their range, activations too, in seven maps one behind the other.
+        assert networks.relative(expected, answers(content, inputs)["logits"]) < 0.15
+
+
+def test_lowerings_show_in_the_graph(tmp_path: Path) -> None:
+    model = networks.network(networks.mobilebert_config())
+
+    def operators(lowerings: Lowerings) -> Mapping[str, int]:
+        return census(to_tflite(lower(model, lowerings), (13,), get_recipe("float32")), tmp_path).operators
+
+    plain = operators(NONE)
+    # Each of two blocks has four norms behind residual sums; the converter gets rid of some of the products itself.
+    folded = operators(dataclasses.replace(NONE, fold_no_norm=True))
+    assert plain["MUL"] - folded["MUL"] >= 2 * 3
+    assert plain["ADD"] - folded["ADD"] >= 2 * 3
+    # In each block two of three maps of the feature map go into the first, and query and key become one.
+    fused = operators(dataclasses.replace(NONE, fuse_projections=True))
+    assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reason"),
+    [
+        ((), "received none"),
+        ((2, 99), "received 2.*received 99"),
+        ((13, 13), "each length once; received 13,13"),
+    ],
+)
+def test_lengths_are_checked(lengths: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        check_lengths(lengths, networks.bert_config())
+    assert check_lengths([13, 5], networks.bert_config()) == (5, 13)
+
+
+def test_an_unknown_recipe_is_named_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="float32, float16, dynamic_wi8; received 'int8'"):
+        get_recipe("int8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert"])
+def test_two_more_lengths_add_less_than_five_percent(name: str) -> None:
+    model = lower(build(preset(name).config, [networks.SENTIMENT]), Lowerings())
+    for recipe in ("float32", "dynamic_wi8"):
+        one, three = (len(to_tflite(model, lengths, get_recipe(recipe))) for lengths in ((128,), (32, 64, 128)))
+        assert three < 1.05 * one

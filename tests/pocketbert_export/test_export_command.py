@@ -1,0 +1,105 @@
+"""`pocketbert export` from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import networks
+import pytest
+
+from pocketbert import cli
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export import checks
+from pocketbert_export.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = WordPieceTokenizer(networks.vocabulary(folder))
+    networks.network(networks.bert_config(), tokenizer=tokenizer).save_pretrained(folder / "directory")
+    return folder / "directory"
+
+
+def test_it_exports_and_prints_one_json_object(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "dev.csv"
+    table.write_text("review,mood\nthe film is good,good\na dull film,bad\nthe sun,fair\n", encoding="utf-8")
+    arguments = [
+        "export",
+        f"--model={directory}",
+        "--recipe=float32",
+        "--lengths=19,7",
+        f"--output={tmp_path / 'bundle'}",
+        f"--file={table}",
+        "--text_column=review",
+        "--label_column=mood",
+        "--nofuse_projections",
+        f"--saved_model={tmp_path / 'saved'}",
+    ]
+    assert cli.main(arguments) == 0
+    captured = capsys.readouterr()
+    summary = json.loads(captured.out)
+    assert summary["lengths"] == [7, 19]
+    assert summary["lowerings"]["fuse_projections"] == "off"
+    assert summary["lowerings"]["first_token_only"] == "applied"
+    assert summary["examples"] == {"count": 3, "source": str(table), "labelled": True}
+    assert summary["size_bytes"] == (tmp_path / "bundle" / "model.tflite").stat().st_size
+    assert "verifying" in captured.err
+    assert Bundle.open(tmp_path / "bundle").lengths == (7, 19)
+    assert (tmp_path / "saved" / "saved_model.pb").exists()
+    assert cli.main(arguments) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_a_gate_that_fails_ends_with_1_and_leaves_nothing(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = dataclasses.replace(checks.BOUNDS["dynamic_wi8"], rms_difference=1e-9)
+    monkeypatch.setitem(checks.BOUNDS, "dynamic_wi8", strict)
+    assert cli.main(["export", f"--model={directory}", "--lengths=7", f"--output={tmp_path / 'bundle'}"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "root mean square difference" in captured.err
+    assert "nothing was written" in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--output=bundle"], "received no --model"),
+        (["--model=nowhere"], "received no --output"),
+        (["--model=nowhere", "--output=bundle"], "nowhere"),
+        (["--model=nowhere", "--output=bundle", "--lengths=7,many"], "received 'many'"),
+        (["--model=DIRECTORY", "--output=bundle", "--recipe=int3"], "received 'int3'"),
+        (["--model=DIRECTORY", "--output=bundle", "--lengths=7,99"], "received 99"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    reason: str,
+    directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["export", *(argument.replace("DIRECTORY", str(directory)) for argument in arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if line.startswith("pocketbert export:")]
+    assert len(lines) == 1
+    assert reason in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example:\n  pocketbert export --model=" in text
+    for flag in ("recipe", "lengths", "runtime", "fold_no_norm", "fuse_projections", "first_token_only", "overwrite"):
+        assert f"--{flag}: " in text

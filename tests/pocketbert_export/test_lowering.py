@@ -1,0 +1,130 @@
+"""Lowering changes the form, never the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import networks
+import numpy as np
+import pytest
+
+from pocketbert.configs import QueryKeySource, TaskConfig, TaskKind
+from pocketbert.model import Model
+from pocketbert_export.lowering import APPLIED, LOWERINGS, OFF, Lowerings, decide, fold_no_norm, lower
+
+NONE = Lowerings(**dict.fromkeys(LOWERINGS, False))
+# Float32 rounding, 6e-8 a step, in sums of at most 56 products over some twenty steps; wrong maths is off by parts
+# of 1.
+TOLERANCE = 2e-5
+SOURCES: tuple[QueryKeySource, ...] = ("shared", "raw", "bottleneck")
+
+
+def only(name: str) -> Lowerings:
+    return dataclasses.replace(NONE, **{name: True})
+
+
+def difference(model: Model, lowered: Model) -> float:
+    inputs = networks.inputs_of(model.config)
+    expected, received = model(inputs), lowered(inputs)
+    assert list(expected) == list(received)
+    return max(networks.relative(expected[name].numpy(), received[name].numpy()) for name in expected)
+
+
+@pytest.mark.parametrize("lowering", [*LOWERINGS, "all"])
+@pytest.mark.parametrize("source", [*SOURCES, None])
+def test_answers_stay(source: QueryKeySource | None, lowering: str) -> None:
+    config = networks.mobilebert_config(source) if source else networks.bert_config()
+    model = networks.network(config)
+    lowered = lower(model, Lowerings() if lowering == "all" else only(lowering))
+    assert difference(model, lowered) < TOLERANCE
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_folding_leaves_no_norm_in_the_encoder(source: QueryKeySource) -> None:
+    model = networks.network(networks.mobilebert_config(source))
+    lowered = lower(model, only("fold_no_norm"))
+    paths = lowered.weights_by_path()
+    assert lowered.config.norm == "identity"
+    assert not [path for path in paths if path.endswith(("gamma", "beta"))]
+    changed = [path for path in paths if not np.array_equal(paths[path], model.weights_by_path()[path])]
+    # Every map touches a norm or a stream in another unit, except the head and, with a bottleneck of their own, queries
+    # and keys.
+    untouched = {path for path in paths if path.startswith("heads.") or path.endswith("word.table")}
+    if source == "shared":
+        untouched |= {path for path in paths if ".attention.query." in path or ".attention.key." in path}
+    untouched |= {path for path in paths if path.endswith((".query.bias", ".key.bias", ".value.bias"))}
+    untouched |= {path for path in paths if path.endswith(".intermediate.bias")}
+    assert set(changed) == set(paths) - untouched
+
+
+def test_folding_keeps_a_masked_lm_heads_layer_norm() -> None:
+    task = TaskConfig(kind="masked_lm")
+    model = networks.network(networks.mobilebert_config(), [task])
+    lowered = lower(model, Lowerings())
+    assert "heads.masked_lm.norm.gamma" in lowered.weights_by_path()
+    assert difference(model, lowered) < TOLERANCE
+
+
+def test_a_gamma_of_zero_is_not_folded() -> None:
+    model = networks.network(networks.mobilebert_config())
+    gamma = model.weights_by_path()["encoder.layers.1.feed_forwards.0.norm.gamma"]
+    gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
+    decided = decide(model, Lowerings())
+    assert decided["fold_no_norm"].startswith("does not suit these weights")
+    lowered = lower(model, Lowerings())
+    assert lowered.config.norm == "no_norm"
+    assert difference(model, lowered) < TOLERANCE
+
+
+def test_gammas_behind_a_linear_map_alone_may_be_zero() -> None:
+    model = networks.network(networks.mobilebert_config())
+    for name in ("input_norm", "query_key_norm"):
+        gamma = model.weights_by_path()[f"encoder.layers.0.bottleneck.{name}.gamma"]
+        gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
+    assert decide(model, Lowerings())["fold_no_norm"] == APPLIED
+    assert difference(model, lower(model, Lowerings())) < TOLERANCE
+
+
+def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
+    model = networks.network(networks.mobilebert_config(num_layers=6))
+    for layer in range(6):
+        model.weights_by_path()[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"].assign(np.full(28, 0.2))
+    assert "products of gammas" in decide(model, Lowerings())["fold_no_norm"]
+
+
+def test_the_model_itself_does_not_change() -> None:
+    model = networks.network(networks.mobilebert_config())
+    before = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    lower(model, Lowerings())
+    for path, variable in model.weights_by_path().items():
+        np.testing.assert_array_equal(before[path], variable.numpy())
+    fold_no_norm(model.config, before)
+    for path, variable in model.weights_by_path().items():
+        np.testing.assert_array_equal(before[path], variable.numpy())
+
+
+@pytest.mark.parametrize("kind", ["span", "masked_lm", None])
+def test_first_token_only_leaves_other_tokens_readers_alone(kind: TaskKind | None) -> None:
+    tasks = [TaskConfig(kind=kind)] if kind else []
+    model = networks.network(networks.bert_config(), tasks)
+    assert decide(model, Lowerings())["first_token_only"].startswith("does not suit")
+    assert difference(model, lower(model, Lowerings())) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["regression", "next_sentence"])
+def test_first_token_only_suits_what_reads_the_first_token(kind: TaskKind) -> None:
+    model = networks.network(networks.bert_config(), [TaskConfig(kind=kind)])
+    lowered = lower(model, only("first_token_only"))
+    assert decide(model, Lowerings())["first_token_only"] == APPLIED
+    assert lowered.encoder(networks.inputs_of(model.config))["sequence_output"].shape == (3, 1, 40)
+    assert difference(model, lowered) < TOLERANCE
+
+
+def test_each_switch() -> None:
+    model = networks.network(networks.mobilebert_config())
+    assert decide(model, NONE) == dict.fromkeys(LOWERINGS, OFF)
+    for name in LOWERINGS:
+        assert decide(model, only(name)) == {**dict.fromkeys(LOWERINGS, OFF), name: APPLIED}
+    plain = lower(model, NONE)
+    assert plain.config == model.config
+    assert difference(model, plain) == 0.0
