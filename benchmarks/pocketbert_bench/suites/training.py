@@ -1,0 +1,194 @@
+"""Training speed: one step of ours beside transformers' TensorFlow class and, where installed, PyTorch's.
+
+    python -m pocketbert_bench.suites.training [--quick]
+
+The same architecture everywhere (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
+sequences of 128 tokens, dropout at 0.1, two threads. Ours is what `pocketbert finetune` runs: AdamW with decay,
+clipping and a schedule, traced for any shape. The peers do less: plain Adam, no decay, no clipping, TensorFlow's
+traced for this one shape. Rounds take a few steps of each in turn, in an order that alternates; a ratio is the median
+over the rounds of the peer's seconds to ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pocketbert import progress
+from pocketbert_bench.statistics import paired_ratio
+
+THREADS = 2
+BATCH_SIZE = 16
+LENGTH = 128
+STEPS_A_ROUND = 3
+PRESET = "minilmv2_6l_384d"
+LABELS = ("negative", "positive")
+
+Step = Callable[[], float]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Times the training steps.
+
+    Args:
+      quick: three rounds instead of fifteen.
+
+    Returns:
+      For each side the median milliseconds a step and examples a second, for each peer how many times as fast ours
+      is with its 95 % bootstrap interval, and every sample. A peer that is not installed is named under `absent`.
+    """
+    os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
+    random = np.random.default_rng(0)
+    ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
+    labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
+    makers = {"pocketbert": _pocketbert, "transformers_tf": _transformers_tf}
+    absent = [] if importlib.util.find_spec("torch") else ["pytorch"]
+    if not absent:
+        makers["pytorch"] = _pytorch
+    steps = {}
+    for name, make in makers.items():
+        progress.say(f"preparing {name}")
+        steps[name] = make(ids, labels)
+        for _ in range(3):
+            steps[name]()
+    seconds = _rounds(steps, rounds=3 if quick else 15)
+    result: dict[str, Any] = {
+        "suite": "training",
+        "quick": quick,
+        "threads": THREADS,
+        "network": "6x384 classifier",
+        "batch_size": BATCH_SIZE,
+        "length": LENGTH,
+        "absent": absent,
+        "sides": {
+            name: {
+                "step_ms": round(1e3 * statistics.median(samples), 1),
+                "examples_per_s": round(BATCH_SIZE / statistics.median(samples), 2),
+                "seconds_per_step": [round(sample, 5) for sample in samples],
+            }
+            for name, samples in seconds.items()
+        },
+        "times_as_fast": {},
+    }
+    for name in seconds:
+        if name != "pocketbert":
+            ratio, interval, _ = paired_ratio(seconds[name], seconds["pocketbert"])
+            result["times_as_fast"][name] = {"median": round(ratio, 3), "interval": [round(x, 3) for x in interval]}
+            progress.say(f"ours is {ratio:.2f} times as fast as {name} ({interval[0]:.2f} to {interval[1]:.2f})")
+    return result
+
+
+def _rounds(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in progress.track(range(rounds), "rounds", "round"):
+        for name in list(steps)[:: 1 if turn % 2 else -1]:
+            start = time.perf_counter()
+            for _ in range(STEPS_A_ROUND):
+                steps[name]()
+            seconds[name].append((time.perf_counter() - start) / STEPS_A_ROUND)
+    return seconds
+
+
+def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
+    import tensorflow as tf
+
+    from pocketbert.configs import TaskConfig
+    from pocketbert.model import build
+    from pocketbert.training.optimizers import AdamW
+    from pocketbert.training.schedules import LinearSchedule
+
+    model = build(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+    schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
+    model.compile(AdamW(schedule, clip_norm=1.0, named_variables=model.named_variables()))
+    inputs = {
+        "input_word_ids": tf.constant(ids),
+        "input_mask": tf.ones_like(ids),
+        "input_type_ids": tf.zeros_like(ids),
+    }
+    batch = (inputs, tf.constant(labels))
+    any_shape = ({name: tf.TensorSpec([None, None], tf.int32) for name in inputs}, tf.TensorSpec([None], tf.int32))
+    step = tf.function(lambda batch: model.train_step(batch)["loss"], input_signature=[any_shape])
+    return lambda: float(step(batch))
+
+
+def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> Step:
+    import tensorflow as tf
+    from transformers import TFBertForSequenceClassification
+
+    from pocketbert._keras import tf_keras
+
+    model = TFBertForSequenceClassification(_transformers_config())
+    optimizer = tf_keras.optimizers.Adam(3e-5)
+    inputs = {
+        "input_ids": tf.constant(ids),
+        "attention_mask": tf.ones_like(ids),
+        "token_type_ids": tf.zeros_like(ids),
+        "labels": tf.constant(labels),
+    }
+    model(inputs, training=False)
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(inputs, training=True).loss)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    return lambda: float(step())
+
+
+def _pytorch(ids: np.ndarray, labels: np.ndarray) -> Step:
+    import torch
+    from transformers import BertForSequenceClassification
+
+    torch.set_num_threads(THREADS)
+    model = BertForSequenceClassification(_transformers_config()).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-5)
+    inputs = {"input_ids": torch.tensor(ids, dtype=torch.int64), "labels": torch.tensor(labels, dtype=torch.int64)}
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    return step
+
+
+def _transformers_config() -> Any:
+    from transformers import BertConfig
+
+    from pocketbert.presets import preset
+
+    config = preset(PRESET).config
+    return BertConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        max_position_embeddings=config.max_positions,
+        hidden_dropout_prob=config.hidden_dropout,
+        attention_probs_dropout_prob=config.attention_dropout,
+        num_labels=len(LABELS),
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the result as JSON."""
+    print(json.dumps(run(quick="--quick" in arguments), indent=2))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
