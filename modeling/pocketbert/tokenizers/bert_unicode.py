@@ -73,10 +73,10 @@ _LOWER: tuple[tuple[int, int, int], ...] = (
 _NOT_DECOMPOSED: _Ranges = ((0x11938, 0x11938),)
 
 # Nothing outside these needs a look at its properties: ideographs, and code points that map to themselves.
-_IRREGULAR: _Ranges = (
+IRREGULAR: _Ranges = (
     (0, 0x33FF), (0x4DC0, 0x4DFF), (0xA000, 0xD7FF), (0xE000, 0x1FFFF), (0x2F800, 0x2FA1F), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-_PRIVATE_PLANES: _Ranges = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
+PRIVATE_USE: _Ranges = ((0xE000, 0xF8FF), (0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
 
 
 def _members(ranges: _Ranges) -> frozenset[int]:
@@ -118,14 +118,14 @@ def normalization(lowercase: bool) -> Normalization:
     combining = np.zeros(CODE_POINTS, np.uint8)
     for first, last in _IDEOGRAPHS:
         kind[first : last + 1] = ISOLATED
-    for first, last in _PRIVATE_PLANES:
+    for first, last in PRIVATE_USE:
         count[first : last + 1] = 0
 
     ideographs_decomposed = _members(((0xF900, 0xFAFF), (0x2F800, 0x2FA1F)))
     extra_code: list[int] = []
     extra_kind: list[int] = []
     extra_combining: list[int] = []
-    for code in (code for first, last in _IRREGULAR for code in range(first, last + 1)):
+    for code in (code for first, last in IRREGULAR for code in range(first, last + 1)):
         result = _normalized(code, lowercase)
         if len(result) == 1 and result[0] == code:
             if code not in ideographs_decomposed:

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.packing import pack
 from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, read_vocabulary
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, WordSplitter
@@ -22,6 +23,7 @@ Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray |
 # Private use begins here. The clean-up drops private characters, so no text brings one to the vocabulary.
 _FIRST_PRIVATE_USE = 0xE000
 _MAX_BYTES_PER_CHARACTER = 4
+_PARTS = min(4, os.cpu_count() or 1)
 
 
 class TokensWithOffsets(NamedTuple):
@@ -93,11 +95,16 @@ class WordPieceTokenizer(tf.Module):
         self.mask_token_id = ids[MASK]
 
         special_tokens = SPECIAL_TOKENS if special_tokens_in_text == "token" else ()
+        absent = _absent_code_point(pieces)
         with tf.device("CPU:0"):
             self._special_ids = tf.constant([ids[token] for token in SPECIAL_TOKENS], tf.int32)
-            self._splitter = WordSplitter(lowercase, special_tokens, _absent_code_point(pieces))
+            self._splitter = WordSplitter(lowercase, special_tokens, absent)
             self._text_pieces = tf_text.FastWordpieceTokenizer(
                 pieces, max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
+            )
+            model = normalizer_model(lowercase, frozenset("".join(pieces)), absent)
+            self._normalizer = tf_text.FastBertNormalizer(
+                model_buffer=tf.constant(np.frombuffer(model.buffer, np.uint8))
             )
             self._word_pieces = tf_text.FastWordpieceTokenizer(
                 pieces,
@@ -106,11 +113,10 @@ class WordPieceTokenizer(tf.Module):
                 unknown_token=UNK,
                 no_pretokenization=True,
             )
-        printable = r"[\t\n\r -~]*"
-        if special_tokens:
-            # A "[" may begin a special token. Texts that have one are few.
-            printable = r"[\t\n\r -Z\\-~]*"
-        self._simple_text = printable
+        # A "[" may begin a special token; texts that have one are few.
+        others = [*model.left_out, *("[" if special_tokens else "")]
+        self._regular_text = _without(["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *others])
+        self._simple_text = r"[\t\n\r -Z\\-~]*" if special_tokens else r"[\t\n\r -~]*"
 
         strings = tf.TensorSpec([None], tf.string)
         number = tf.TensorSpec([], tf.int32)
@@ -173,8 +179,32 @@ class WordPieceTokenizer(tf.Module):
         return TokensWithOffsets(*self._tokenize_with_offsets(_as_strings(texts, "texts")))
 
     def _tokenize_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        ids, _, _ = self._tokens(texts)
-        return ids
+        """Fast on all texts at once, then the long way for those few that need it."""
+        with tf.device("CPU:0"):
+            size = tf.size(texts)
+            # Each part runs on a thread of its own: the operations inside use one.
+            parts = [texts[size * part // _PARTS : size * (part + 1) // _PARTS] for part in range(_PARTS)]
+            tokenized, regular = zip(*map(self._ids_of_regular, parts), strict=True)
+            ids = tf.concat(tokenized, 0)
+            is_regular = tf.concat(regular, 0)
+
+            def repaired() -> tuple[tf.Tensor, tf.Tensor]:
+                others = self._tokens_of_any(tf.boolean_mask(texts, ~is_regular))[0]
+                rank = size - 1 + tf.cumsum(tf.cast(~is_regular, tf.int32))
+                result = tf.gather(tf.concat([ids, others], 0), tf.where(is_regular, tf.range(size), rank))
+                return result.values, result.row_splits
+
+            values, splits = tf.cond(tf.reduce_all(is_regular), lambda: (ids.values, ids.row_splits), repaired)
+            return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+    def _ids_of_regular(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Ids, and for which texts they are right."""
+        ids, starts, ends = self._text_pieces.tokenize_with_offsets(self._normalizer.normalize(texts))
+        is_regular = tf.strings.regex_full_match(texts, self._regular_text)
+        # Here 100 bytes end a word, not characters.
+        long = tf.where(ends.values - starts.values > MAX_CHARACTERS_PER_WORD)
+        rows = tf.searchsorted(ids.row_splits, long[:, 0], side="right") - 1
+        return ids, tf.tensor_scatter_nd_update(is_regular, rows[:, tf.newaxis], tf.zeros_like(rows, tf.bool))
 
     def _tokenize_with_offsets_graph(
         self, texts: tf.Tensor
@@ -207,7 +237,7 @@ class WordPieceTokenizer(tf.Module):
         )
 
     def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Printable ASCII, where tensorflow-text's own splitting is exact, the short way; other texts the long one."""
+        """Offsets of printable ASCII, where characters are bytes, from tensorflow-text; others the long way."""
         with tf.device("CPU:0"):
             is_simple = tf.strings.regex_full_match(texts, self._simple_text)
 
@@ -256,6 +286,12 @@ class WordPieceTokenizer(tf.Module):
         return tuple(
             tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), rows_splits, validate=False) for each in values
         )
+
+
+def _without(classes: Sequence[str]) -> str:
+    """Regular expression of texts that are valid UTF-8 and have no character of `classes` (each one or a range)."""
+    escaped = ("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in classes)
+    return f"[^{''.join(escaped)}]*"
 
 
 def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:

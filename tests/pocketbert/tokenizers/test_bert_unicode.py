@@ -63,7 +63,7 @@ def test_order_of_marks() -> None:
         character = chr(code)
         # U+0345 has class 240, the highest: whatever has a class moves before it.
         moves = reference.normalize_str("\u0345" + character) == character + "\u0345"
-        assert (0 < tables.combining[code] < 240) == moves, f"U+{code:04X}"
+        assert (tables.combining[code] > 0) == moves or code == 0x345, f"U+{code:04X}"
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

@@ -1,0 +1,167 @@
+"""Our clean-up in the form that tensorflow-text's FastBertNormalizer reads: one operation does it, at its speed.
+
+That operation maps each code point to a string, and FastWordpieceTokenizer then splits the result by the categories
+of its own ICU. So the strings are chosen such that this splitting gives our words: a space on either side of what it
+would not isolate, and a character that no vocabulary has in place of what it would wrongly isolate. What cannot be
+said so is left out, listed, and has to go the long way (`pocketbert.tokenizers.words`).
+
+Two things are not in a map of single code points, and in the long way only: the order of marks and special tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import flatbuffers
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from pocketbert.tokenizers.bert_unicode import (
+    CODE_POINTS,
+    DROPPED,
+    IRREGULAR,
+    ISOLATED,
+    PRIVATE_USE,
+    SPACE,
+    WORD,
+    normalization,
+)
+
+# Darts-clone units, as in tensorflow-text's darts_clone_trie_wrapper.h: bits 10 to 30 are the distance to a node's
+# children (exclusive or of the positions), bit 8 says that one of them is a value, bits 0 to 7 are the node's label.
+_OFFSET_SHIFT = 10
+_HAS_VALUE = 0x100
+_VALUE = 0x80000000
+_ROOT_BASE = 256
+# UTF-8's continuation bytes are 64 labels, 0x80 and up.
+_BLOCK = 64
+
+# Values, as in fast_bert_normalizer.h: differs from the code point; place in the pool; length in six bits.
+_IS_DIFFERENT = 0x40000000
+_LENGTH_BITS = 6
+
+
+class NormalizerModel(NamedTuple):
+    """A model for FastBertNormalizer.
+
+    Attributes:
+      buffer: the flatbuffer.
+      left_out: characters of the vocabulary that it does not treat rightly. Texts that have one must go the long
+        way, as must those with private-use characters, the special tokens and what is not valid UTF-8.
+    """
+
+    buffer: bytes
+    left_out: str
+
+
+def normalizer_model(lowercase: bool, vocabulary_characters: frozenset[str], absent: int) -> NormalizerModel:
+    """Builds the model (0.3 s).
+
+    Args:
+      lowercase: see `normalization`.
+      vocabulary_characters: all that occur in pieces.
+      absent: a private-use code point that is not among them.
+    """
+    tables = normalization(lowercase)
+    kind_there = _kinds_in_tensorflow_text()
+    characters = {ord(each) for each in vocabulary_characters}
+    has_order = (tables.combining[:CODE_POINTS] > 0) & (tables.kind[:CODE_POINTS] != DROPPED)
+    left_out = characters.intersection(np.flatnonzero(has_order).tolist())
+    strings: dict[int, str] = {}
+    for code in _codes():
+        entries = slice(tables.start[code], tables.start[code] + tables.count[code])
+        text = ""
+        for result, kind in zip(tables.code[entries].tolist(), tables.kind[entries].tolist(), strict=True):
+            if kind == SPACE:
+                text += " "
+            elif kind == ISOLATED and kind_there[result] != ISOLATED:
+                text += f" {chr(result if result in characters and kind_there[result] == WORD else absent)} "
+            elif kind == WORD and kind_there[result] != WORD:
+                if result in characters:
+                    left_out.add(code)
+                text += chr(absent)
+            elif kind != DROPPED:
+                text += chr(result)
+        if text != chr(code):
+            strings[code] = text
+    return NormalizerModel(_flatbuffer(strings), "".join(map(chr, sorted(left_out))))
+
+
+@functools.cache
+def _codes() -> tuple[int, ...]:
+    """All code points that can need a string, but for private use, which would make the trie five times as large."""
+    return tuple(
+        code
+        for first, last in (*IRREGULAR, (0x2B820, 0x2B91F))
+        for code in range(first, last + 1)
+        if not any(low <= code <= high for low, high in PRIVATE_USE) and not 0xD800 <= code < 0xE000
+    )
+
+
+@functools.cache
+def _kinds_in_tensorflow_text() -> np.ndarray:
+    """`[code points]` int8: how FastWordpieceTokenizer splits at each of `_codes()`; others as in `normalization`."""
+    splitter = tf_text.FastWordpieceTokenizer(["[UNK]", "a", "##a"], token_out_type=tf.int32)
+    with tf.device("CPU:0"):
+        texts = tf.constant([f"a{chr(code)}a" for code in _codes()])
+        counts = splitter.tokenize(texts).row_lengths().numpy()
+    kinds = normalization(lowercase=False).kind[:CODE_POINTS].copy()
+    kinds[list(_codes())] = np.select([counts == 2, counts == 3], [SPACE, ISOLATED], WORD)
+    # "aaa" is three pieces for another reason.
+    kinds[ord("a")] = WORD
+    return kinds
+
+
+def _flatbuffer(strings: dict[int, str]) -> bytes:
+    pool = bytearray()
+    places: dict[str, int] = {}
+    values = {}
+    for code, text in strings.items():
+        encoded = text.encode("utf-8")
+        if text not in places:
+            places[text] = len(pool)
+            pool += encoded
+        values[code] = _IS_DIFFERENT | places[text] << _LENGTH_BITS | len(encoded)
+    zero = values.pop(0, 0)
+    builder = flatbuffers.Builder(1 << 20)
+    trie = builder.CreateNumpyVector(_trie(values))
+    texts = builder.CreateNumpyVector(np.frombuffer(bytes(pool), np.uint8))
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(1, trie, 0)
+    builder.PrependInt32Slot(2, zero, 0)
+    builder.PrependUOffsetTRelativeSlot(3, texts, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def _trie(values: dict[int, int]) -> np.ndarray:
+    """A double-array trie over the code points' UTF-8.
+
+    Children of the root have a block of 256 units; those of each other inner node one of 64, since they are
+    continuation bytes. Values come after all blocks. No two nodes have the same base, so no unit answers to a path
+    that is not its own.
+    """
+    units: dict[int, int] = {0: _ROOT_BASE << _OFFSET_SHIFT}
+    bases: dict[bytes, int] = {b"": _ROOT_BASE}
+    leaves = []
+    for code, value in values.items():
+        encoded = chr(code).encode("utf-8")
+        for length in range(1, len(encoded)):
+            prefix = encoded[:length]
+            if prefix not in bases:
+                place = bases[prefix[:-1]] ^ prefix[-1]
+                bases[prefix] = _ROOT_BASE + 256 + (len(bases) - 1) * _BLOCK
+                units[place] = (place ^ bases[prefix]) << _OFFSET_SHIFT | prefix[-1]
+        leaves.append((bases[encoded[:-1]] ^ encoded[-1], encoded[-1], value))
+    # A block lies two blocks from its base at most.
+    first_value = _ROOT_BASE + 256 + (len(bases) + 3) * _BLOCK
+    value_places = {value: first_value + index for index, value in enumerate(sorted(set(values.values())))}
+    for place, label, value in leaves:
+        units[place] = (place ^ value_places[value]) << _OFFSET_SHIFT | _HAS_VALUE | label
+    for value, place in value_places.items():
+        units[place] = _VALUE | value
+    trie = np.zeros(max(units) + 1, np.uint32)
+    trie[list(units)] = np.array(list(units.values()), np.uint64).astype(np.uint32)
+    return trie
