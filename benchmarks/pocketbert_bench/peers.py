@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from pocketbert import files, progress
 from pocketbert.configs import EncoderConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
+from pocketbert.model import Model
 from pocketbert_bench.configurations import Call, Configuration
 
 # Peers are held against the float model, whose answers int8 only comes near: four times the 15 % that
@@ -77,7 +77,7 @@ def plain_export(
 
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
     function = tf.function(answer).get_concrete_function(**specs)
-    calls = _calls(network, length, "serving_default")
+    calls = calls_with_answers(network, length, "serving_default")
     found = []
     for recipe in recipes:
         _check_recipe(recipe)
@@ -113,7 +113,23 @@ def checked_calls(model_directory: Path, length: int, *, signature: str) -> tupl
     """
     import pocketbert as pb
 
-    return _calls(pb.load(model_directory), length, signature)
+    return calls_with_answers(pb.load(model_directory), length, signature)
+
+
+def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
+    """Calls on random legal ids with what a float model answers to them.
+
+    Args:
+      network: the float model.
+      length: tokens.
+      signature: of the file that is to be called.
+    """
+    calls = []
+    for inputs in legal_inputs(network.config, length):
+        row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}
+        outputs = {name: np.asarray(value).tolist() for name, value in network(row, training=False).items()}
+        calls.append(Call(signature=signature, inputs=inputs, expected=outputs))
+    return tuple(calls)
 
 
 def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict[str, list[int]]]:
@@ -133,15 +149,6 @@ def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict
             }
         )
     return rows
-
-
-def _calls(network: Any, length: int, signature: str) -> tuple[Call, ...]:
-    calls = []
-    for inputs in legal_inputs(network.config, length):
-        row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}
-        outputs = {name: np.asarray(value).tolist() for name, value in network(row, training=False).items()}
-        calls.append(Call(signature=signature, inputs=inputs, expected=outputs))
-    return tuple(calls)
 
 
 def _check_recipe(recipe: str) -> None:

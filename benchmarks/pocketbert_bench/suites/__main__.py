@@ -1,0 +1,37 @@
+"""`python -m pocketbert_bench.suites [NAME…]`: what `make bench` runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from pocketbert.errors import UserError
+from pocketbert_bench.suites import runner
+
+_RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the named suites, or all; 1 if a target was missed."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_bool("quick", False, "shortened runs, good for a look", flag_values=flag_values)
+    flags.DEFINE_string("output", str(_RESULTS), "folder of the result files", flag_values=flag_values)
+    try:
+        names = flag_values(arguments)[1:]
+        written = runner.run_suites(names, Path(flag_values.output), quick=flag_values.quick)
+    except (UserError, flags.Error) as error:
+        print(error, file=sys.stderr)
+        return 2
+    missed = False
+    for name, path in written.items():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        print(f"{name}: {path}", *runner.summary(content), sep="\n  ")
+        missed |= any(ratio["met"] is False for ratio in content["ratios"])
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
