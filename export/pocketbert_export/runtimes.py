@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,9 +77,7 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
         )
         if finished.returncode != 0:
-            lines = [line for line in finished.stderr.splitlines() if line.strip()]
-            reason = lines[-1].strip() if lines else "it said nothing"
-            raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {reason}")
+            raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {_last_words(finished.stderr)}")
         answers: Answers = {}
         with np.load(outputs) as archive:
             version = str(archive["version"])
@@ -87,6 +86,20 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
                     signature, name = key.split("/", 1)
                     answers.setdefault(signature, {})[name] = archive[key]
     return RuntimeAnswers(version=version, answers=answers)
+
+
+def _last_words(stderr: str) -> str:
+    """The message of the exception that ended a process (it may have several lines), or its last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return " ".join(lines[errors[-1] if errors else -1 :]) or "it said nothing"
+
+
+def tflite_2_16_folder() -> Path:
+    """Where that environment is or will be: a new lock file or Python makes a new one."""
+    cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert")
+    fingerprint = hashlib.sha256(LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    return cache / "runtimes" / f"{TFLITE_2_16}-{fingerprint}"
 
 
 def environment_of_tflite_2_16() -> Path:
@@ -98,12 +111,10 @@ def environment_of_tflite_2_16() -> Path:
     Raises:
       UserError: pip could not make it.
     """
-    cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert") / "runtimes"
-    cache.mkdir(parents=True, exist_ok=True)
-    fingerprint = hashlib.sha256(LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    folder = cache / f"{TFLITE_2_16}-{fingerprint}"
+    folder = tflite_2_16_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
     python, complete = folder / "bin" / "python", folder / "complete"
-    with open(cache / f"{folder.name}.lock", "w") as guard:
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as guard:
         # Two gates at once must not install over one another.
         fcntl.flock(guard, fcntl.LOCK_EX)
         if complete.exists():

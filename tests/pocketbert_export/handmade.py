@@ -1,0 +1,84 @@
+"""A `.tflite` file of two lengths whose answers can be worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+LENGTHS = (5, 9)
+VOCAB_SIZE = 67
+# Wide enough for the converter to quantize the kernel: it leaves matrices below 1024 elements alone.
+WIDTH = 360
+INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+_generator = np.random.default_rng(11)
+WORD_TABLE = _generator.normal(size=[VOCAB_SIZE, WIDTH]).astype(np.float32)
+TYPE_TABLE = _generator.normal(size=[2, WIDTH]).astype(np.float32)
+KERNEL = _generator.normal(size=[WIDTH, 3]).astype(np.float32)
+
+
+class Bag(tf.Module):
+    """Logits of the sum over tokens of word and segment vectors, and what can be wrong with such a file.
+
+    Args:
+      leak: weight of padding.
+      foreign: `flex` or `custom`: an operator that is no TFLite builtin.
+      zero: all answers are 0.
+      length_bias: added to every logit, times the length.
+    """
+
+    def __init__(
+        self, leak: float = 0.0, foreign: str | None = None, zero: bool = False, length_bias: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.word, self.kind, self.kernel = (tf.Variable(value) for value in (WORD_TABLE, TYPE_TABLE, KERNEL))
+        self.leak, self.foreign, self.zero, self.length_bias = leak, foreign, zero, length_bias
+
+    def function(self, length: int) -> tf.types.experimental.ConcreteFunction:
+        def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            vectors = tf.gather(self.word, inputs["input_word_ids"]) + tf.gather(self.kind, inputs["input_type_ids"])
+            weights = tf.maximum(tf.cast(inputs["input_mask"], tf.float32), self.leak)[..., tf.newaxis]
+            logits = tf.reduce_sum(vectors * weights, axis=1) @ self.kernel + self.length_bias * length
+            if self.foreign == "custom":
+                logits = logits + tf.math.erfinv(logits * 1e-9)
+            if self.foreign == "flex":
+                logits = logits @ tf.linalg.inv(tf.eye(3) * (2.0 + tf.reduce_mean(logits) * 1e-9))
+            return {"logits": logits * 0.0 if self.zero else logits}
+
+        specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
+        return tf.function(answer).get_concrete_function(**specs)
+
+
+def write(path: Path, bag: Bag, int8: bool = False) -> Path:
+    """Converts `bag` with one signature a length."""
+    folder = path.with_suffix(".saved_model")
+    tf.saved_model.save(bag, str(folder), signatures={f"length_{length}": bag.function(length) for length in LENGTHS})
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        str(folder), signature_keys=[f"length_{length}" for length in LENGTHS]
+    )
+    if bag.foreign == "flex":
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    converter.allow_custom_ops = bag.foreign == "custom"
+    if int8:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    path.write_bytes(converter.convert())
+    return path
+
+
+def rows(length: int, count: int, seed: int = 5) -> dict[str, np.ndarray]:
+    """Random texts of 2 tokens up to `length`, `[count, length]`."""
+    generator = np.random.default_rng(seed)
+    tokens = generator.integers(2, length + 1, [count, 1])
+    mask = (np.arange(length) < tokens).astype(np.int32)
+    return {
+        "input_word_ids": (generator.integers(1, VOCAB_SIZE, [count, length]) * mask).astype(np.int32),
+        "input_mask": mask,
+        "input_type_ids": (generator.integers(0, 2, [count, length]) * mask).astype(np.int32),
+    }
+
+
+def truth(inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The logits, `[count, 3]`, in float64."""
+    vectors = WORD_TABLE.astype(np.float64)[inputs["input_word_ids"]] + TYPE_TABLE[inputs["input_type_ids"]]
+    return (vectors * inputs["input_mask"][..., np.newaxis]).sum(axis=1) @ KERNEL

@@ -1,0 +1,201 @@
+"""Each check of the gate: what passes, and what must make it fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import handmade
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert_export import checks
+from pocketbert_export.checks import BOUNDS
+from pocketbert_export.op_census import Census, take_census
+
+NAMES = {f"length_{length}": length for length in handmade.LENGTHS}
+LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.25, 1.0], [0.5, 0.0, -2.0], [1.0, 4.0, -1.0]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Census:
+    return take_census(handmade.write(tmp_path_factory.mktemp("good") / "good.tflite", handmade.Bag()))
+
+
+@pytest.fixture(scope="module")
+def int8(tmp_path_factory: pytest.TempPathFactory) -> Census:
+    return take_census(handmade.write(tmp_path_factory.mktemp("int8") / "int8.tflite", handmade.Bag(), int8=True))
+
+
+def weight_shapes() -> list[tuple[int, ...]]:
+    return [handmade.WORD_TABLE.shape, handmade.TYPE_TABLE.shape, handmade.KERNEL.shape]
+
+
+def test_census_counts_each_buffer_once(good: Census) -> None:
+    weights = 4 * (handmade.VOCAB_SIZE + 2 + 3) * handmade.WIDTH
+    assert good.weight_bytes_by_type["float32"] == weights
+    assert good.operators["FULLY_CONNECTED"] == len(handmade.LENGTHS)
+    assert good.signatures["length_9"].inputs["input_mask"].shape == (1, 9)
+    assert good.needed_versions == {}
+
+
+def test_census_says_what_int8_weights_need(int8: Census) -> None:
+    assert int8.int8_fully_connected == int8.channelwise_fully_connected == len(handmade.LENGTHS)
+    assert int8.needed_versions == {"FULLY_CONNECTED": 12}
+
+
+@pytest.mark.parametrize("kept", [0, 3, 7, 40, 5000])
+def test_census_refuses_a_file_cut_short(tmp_path: Path, kept: int) -> None:
+    whole = handmade.write(tmp_path / "whole.tflite", handmade.Bag()).read_bytes()
+    cut = tmp_path / "cut.tflite"
+    cut.write_bytes(whole[:kept])
+    with pytest.raises(UserError, match="TFLite model"):
+        take_census(cut)
+
+
+def test_operators(good: Census) -> None:
+    assert checks.check_operators(good).passed
+
+
+@pytest.mark.parametrize(("foreign", "name"), [("flex", "FlexMatrixInverse"), ("custom", "Erfinv")])
+def test_operators_fail_on_foreign_ones(tmp_path: Path, foreign: str, name: str) -> None:
+    census = take_census(handmade.write(tmp_path / "foreign.tflite", handmade.Bag(foreign=foreign)))
+    check = checks.check_operators(census)
+    assert not check.passed
+    assert name in check.reason
+
+
+def test_signatures(good: Census) -> None:
+    assert checks.check_signatures(good, NAMES, handmade.INPUT_NAMES).passed
+
+
+@pytest.mark.parametrize(
+    ("names", "inputs", "reason"),
+    [
+        ({**NAMES, "length_17": 17}, handmade.INPUT_NAMES, "length_17 is missing"),
+        ({"length_5": 5}, handmade.INPUT_NAMES, "length_9 is not in bundle.json"),
+        ({"length_5": 5, "length_9": 10}, handmade.INPUT_NAMES, "not int32"),
+        (NAMES, ("ids", "input_mask", "input_type_ids"), "takes input_mask"),
+    ],
+)
+def test_signatures_fail(good: Census, names: dict[str, int], inputs: tuple[str, ...], reason: str) -> None:
+    check = checks.check_signatures(good, names, inputs)
+    assert not check.passed
+    assert reason in check.reason
+
+
+def test_size(good: Census, int8: Census) -> None:
+    assert checks.check_size(good, weight_shapes(), 4).passed
+    assert checks.check_size(int8, weight_shapes(), 1).passed
+
+
+def test_size_fails_when_the_weights_are_wider_than_the_recipe_says(good: Census) -> None:
+    assert not checks.check_size(good, weight_shapes(), 1).passed
+    assert not checks.check_size(good, weight_shapes(), 2).passed
+
+
+def test_size_fails_when_a_table_is_stored_twice(good: Census) -> None:
+    assert not checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
+
+
+def test_alive() -> None:
+    assert checks.check_alive({"logits": LOGITS}).passed
+    assert not checks.check_alive({"logits": 0 * LOGITS}).passed
+    assert not checks.check_alive({"logits": np.where(LOGITS > 3, np.nan, LOGITS)}).passed
+    assert not checks.check_alive({"other": LOGITS, "logits": 0 * LOGITS}).passed
+
+
+def test_difference_is_relative_to_the_root_mean_square() -> None:
+    # The root mean square of these is 5, the difference 1 in one of four.
+    reference = np.array([[5.0, -5.0], [5.0, 5.0]], np.float32)
+    largest, rms = checks.check_difference(
+        {"logits": reference}, {"logits": reference + [[0, 0], [0, 1]]}, BOUNDS["dynamic_wi8"]
+    )
+    assert largest.measured == pytest.approx(0.2)
+    assert rms.measured == pytest.approx(0.1)
+    assert largest.passed
+    assert rms.passed
+
+
+@pytest.mark.parametrize("recipe", list(BOUNDS))
+def test_difference_fails_beyond_each_recipes_bound(recipe: str) -> None:
+    bounds = BOUNDS[recipe]
+    scale = float(np.sqrt(np.mean(np.square(LOGITS))))
+    for factor, passes in ((0.9, True), (1.1, False)):
+        shifted = LOGITS + factor * bounds.rms_difference * scale
+        _, rms = checks.check_difference({"logits": LOGITS}, {"logits": shifted}, bounds)
+        assert rms.passed is passes
+        one = LOGITS.copy()
+        one[2, 1] += factor * bounds.largest_difference * scale
+        largest, _ = checks.check_difference({"logits": LOGITS}, {"logits": one}, bounds)
+        assert largest.passed is passes
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"logits": LOGITS * np.nan}, {"logits": LOGITS[:, :2]}, {"scores": LOGITS}],
+    ids=["not a number", "other shape", "other name"],
+)
+def test_difference_fails_on_answers_that_cannot_be_compared(answers: dict[str, np.ndarray]) -> None:
+    found = checks.check_difference({"logits": LOGITS}, answers, BOUNDS["dynamic_wi8"])
+    assert [(check.passed, check.measured) for check in found] == [(False, None)] * 2
+
+
+def test_difference_takes_the_worst_output() -> None:
+    reference = {"start_logits": LOGITS, "end_logits": 2 * LOGITS}
+    answers = {"start_logits": LOGITS, "end_logits": -2 * LOGITS}
+    assert not checks.check_difference(reference, answers, BOUNDS["dynamic_wi8"])[0].passed
+
+
+def test_labels_count_near_ties_as_agreeing() -> None:
+    # The third row's lead is 0.5; twice the bound of 15 % of 1.87, the root mean square, is 0.56.
+    swapped = LOGITS.copy()
+    swapped[2] = LOGITS[2][[1, 0, 2]]
+    assert checks.check_labels(LOGITS, swapped, BOUNDS["dynamic_wi8"]).passed
+    assert not checks.check_labels(LOGITS, swapped, BOUNDS["float32"]).passed
+
+
+def test_labels_fail_when_a_clear_lead_is_lost() -> None:
+    swapped = LOGITS.copy()
+    swapped[3] = LOGITS[3][[1, 0, 2]]
+    check = checks.check_labels(LOGITS, swapped, BOUNDS["dynamic_wi8"])
+    assert not check.passed
+    assert check.measured == 0.75
+
+
+@pytest.mark.parametrize(
+    ("reference", "measured", "count", "passes"),
+    [
+        (0.850, 0.8451, 2000, True),
+        (0.850, 0.8449, 2000, False),
+        (0.850, 0.900, 2000, True),
+        # Two answers of 50 are 4 points.
+        (0.90, 0.86, 50, True),
+        (0.90, 0.84, 50, False),
+    ],
+)
+def test_metric_may_lose_half_a_point_or_two_answers(
+    reference: float, measured: float, count: int, passes: bool
+) -> None:
+    assert checks.check_metric("accuracy", reference, measured, count, BOUNDS["dynamic_wi8"]).passed is passes
+
+
+def test_padding_must_change_nothing_at_all() -> None:
+    assert checks.check_padding({"logits": LOGITS}, {"logits": LOGITS.copy()}).passed
+    assert not checks.check_padding({"logits": LOGITS}, {"logits": np.nextafter(LOGITS, np.float32(9))}).passed
+    assert not checks.check_padding({"logits": LOGITS}, {"logits": LOGITS * np.nan}).passed
+
+
+def test_lengths_must_agree() -> None:
+    bounds = BOUNDS["float32"]
+    same = {7: {"logits": LOGITS}, 5: {"logits": LOGITS}, 11: {"logits": LOGITS}}
+    assert checks.check_lengths(same, bounds).passed
+    assert not checks.check_lengths({**same, 11: {"logits": LOGITS * 1.01}}, bounds).passed
+
+
+def test_real_values_leave_out_padding() -> None:
+    mask = np.array([[1, 1, 0], [1, 0, 0]])
+    outputs = {"sequence_output": np.arange(12.0).reshape(2, 3, 2), "pooled_output": np.ones([2, 5])}
+    real = checks.real_values(outputs, mask)
+    assert real["sequence_output"].tolist() == [[0, 1], [2, 3], [6, 7]]
+    assert real["pooled_output"].shape == (2, 5)

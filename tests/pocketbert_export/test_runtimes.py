@@ -1,0 +1,90 @@
+"""Runtimes, judged on answers that are worked out by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import handmade
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert_export import runtimes
+from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16, RuntimeRefused, run
+
+# 9 tokens of WIDTH=360 products: about sqrt(9·360)·2^-24·60, 60 being a usual logit here.
+TOLERANCE = 5e-4
+
+
+@pytest.fixture(params=list(RUNTIMES))
+def runtime(request: pytest.FixtureRequest) -> str:
+    """Every runtime; the old one where its environment exists already, and with CI=true, where it is made."""
+    if request.param == TFLITE_2_16 and os.environ.get("CI", "").lower() != "true" and not _old_one_is_here():
+        pytest.skip("TFLite 2.16.1 has no environment here; pocketbert verify --runtime=tflite-2.16 makes one")
+    return request.param
+
+
+def _old_one_is_here() -> bool:
+    return (runtimes.tflite_2_16_folder() / "complete").exists()
+
+
+def batches() -> dict[str, dict[str, np.ndarray]]:
+    return {f"length_{length}": handmade.rows(length, count) for length, count in zip((5, 9), (4, 3), strict=True)}
+
+
+def test_answers(runtime: str, tmp_path: Path) -> None:
+    model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
+    ran = run(runtime, model, batches())
+    assert ran.version.startswith({LITERT: "2.", TFLITE_2_16: "2.16.1"}[runtime])
+    for signature, batch in batches().items():
+        np.testing.assert_allclose(ran.answers[signature]["logits"], handmade.truth(batch), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("foreign", ["flex", "custom"])
+def test_refuses_foreign_operators(foreign: str, tmp_path: Path) -> None:
+    model = handmade.write(tmp_path / "foreign.tflite", handmade.Bag(foreign=foreign))
+    with pytest.raises(RuntimeRefused, match="litert ended with code 1.*(MatrixInverse|Erfinv)"):
+        run(LITERT, model, batches())
+
+
+def test_old_runtime_refuses_channelwise_int8(runtime: str, tmp_path: Path) -> None:
+    model = handmade.write(tmp_path / "int8.tflite", handmade.Bag(), int8=True)
+    if runtime == LITERT:
+        answers = run(runtime, model, batches()).answers["length_9"]["logits"]
+        # int8 keeps about 1 % of logits near 60.
+        np.testing.assert_allclose(answers, handmade.truth(batches()["length_9"]), atol=6)
+    else:
+        with pytest.raises(RuntimeRefused, match="FULLY_CONNECTED.*version"):
+            run(runtime, model, batches())
+
+
+def test_a_damaged_file_ends_its_own_process_only(tmp_path: Path) -> None:
+    model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
+    model.write_bytes(model.read_bytes()[:600])
+    with pytest.raises(RuntimeRefused, match="litert ended with code"):
+        run(LITERT, model, batches())
+
+
+def test_unknown_signature_is_refused(tmp_path: Path) -> None:
+    model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
+    with pytest.raises(RuntimeRefused, match="length_6"):
+        run(LITERT, model, {"length_6": handmade.rows(6, 2)})
+
+
+def test_unknown_runtime() -> None:
+    with pytest.raises(UserError, match="litert, tflite-2.16; received 'tflite-1.0'"):
+        run("tflite-1.0", "model.tflite", {})
+
+
+def test_pip_that_fails_leaves_nothing_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "wrong.lock"
+    lock.write_text("numpy==1.26.4 --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
+    monkeypatch.setattr(runtimes, "LOCK_FILE", lock)
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    make: Callable[[], Path] = runtimes.environment_of_tflite_2_16
+    with pytest.raises(UserError, match="tflite-2.16 needs tensorflow-cpu 2.16.1.*pip said"):
+        make()
+    assert not (runtimes.tflite_2_16_folder() / "complete").exists()
