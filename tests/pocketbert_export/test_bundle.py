@@ -86,7 +86,7 @@ def test_it_predicts_as_the_model_does_whatever_the_length(bundle: Bundle, model
     received = bundle.predict(TEXTS)
     for text, logits in zip(TEXTS, received, strict=True):
         expected = model(model.tokenizer([text], max_length=LENGTHS[-1]))["logits"].numpy()[0]
-        # Float32 rounding: see test_convert.
+        # Float32 rounding: see test_export_convert.
         assert networks.relative(expected, logits) < 2e-4
 
 

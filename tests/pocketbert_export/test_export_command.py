@@ -27,7 +27,7 @@ def test_it_exports_and_prints_one_json_object(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "dev.csv"
-    table.write_text("review,mood\nthe film is good,good\na dull film,bad\nthe sun,fair\n", encoding="utf-8")
+    table.write_text("text,label\nthe film is good,good\na dull film,bad\nthe sun,fair\n", encoding="utf-8")
     arguments = [
         "export",
         f"--model={directory}",
@@ -35,10 +35,8 @@ def test_it_exports_and_prints_one_json_object(
         "--lengths=19,7",
         f"--output={tmp_path / 'bundle'}",
         f"--file={table}",
-        "--text_column=review",
-        "--label_column=mood",
-        "--nofuse_projections",
-        f"--saved_model={tmp_path / 'saved'}",
+        "--nofuse-projections",
+        f"--saved-model={tmp_path / 'saved'}",
     ]
     assert cli.main(arguments) == 0
     captured = capsys.readouterr()
@@ -101,5 +99,5 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", "--help"]) == 0
     text = capsys.readouterr().out
     assert "Example:\n  pocketbert export --model=" in text
-    for flag in ("recipe", "lengths", "runtime", "fold_no_norm", "fuse_projections", "first_token_only", "overwrite"):
+    for flag in ("recipe", "lengths", "runtime", "fold-no-norm", "fuse-projections", "first-token-only", "overwrite"):
         assert f"--{flag}: " in text

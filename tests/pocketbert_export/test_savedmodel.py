@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 from pocketbert_export.convert import write_saved_model
 from pocketbert_export.lowering import Lowerings, lower
 
-# As in test_convert.
+# As in test_export_convert.
 TOLERANCE = 2e-4
 
 

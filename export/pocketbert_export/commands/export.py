@@ -30,14 +30,14 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
     flags.DEFINE_list("lengths", ["32", "64", "128"], "numbers of tokens, one signature each", flag_values=flag_values)
     flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
-    flags.DEFINE_bool("fold_no_norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
-    flags.DEFINE_bool("fuse_projections", True, "lowering: maps of one input as one", flag_values=flag_values)
+    flags.DEFINE_bool("fold-no-norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
+    flags.DEFINE_bool("fuse-projections", True, "lowering: maps of one input as one", flag_values=flag_values)
     flags.DEFINE_bool(
-        "first_token_only", True, "lowering: last layer for the first token alone", flag_values=flag_values
+        "first-token-only", True, "lowering: last layer for the first token alone", flag_values=flag_values
     )
     flags.DEFINE_string("metric", None, "what labels are scored with (default: the task's)", flag_values=flag_values)
     flags.DEFINE_string(
-        "saved_model", None, "folder to write the model to as a SavedModel, too", flag_values=flag_values
+        "saved-model", None, "folder to write the model to as a SavedModel, too", flag_values=flag_values
     )
     flags.DEFINE_bool("overwrite", False, "replace what is there", flag_values=flag_values)
     example_flags.define(flag_values)
@@ -57,9 +57,10 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
     from pocketbert_export.verify import GateFailed
 
-    lowerings = Lowerings(**{name: getattr(flag_values, name) for name in LOWERINGS})
-    if flag_values.saved_model:
-        check_absent(flag_values.saved_model, overwrite=flag_values.overwrite)
+    lowerings = Lowerings(**{name: flag_values[name.replace("_", "-")].value for name in LOWERINGS})
+    saved_model = flag_values["saved-model"].value
+    if saved_model:
+        check_absent(saved_model, overwrite=flag_values.overwrite)
     tasks = read_directory(flag_values.model).tasks
     try:
         bundle = export_bundle(
@@ -76,9 +77,9 @@ def run(flag_values: flags.FlagValues) -> int:
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
         return 1
-    if flag_values.saved_model:
+    if saved_model:
         lowered = lower(load(flag_values.model), lowerings)
-        write_saved_model(lowered, flag_values.saved_model, lengths, overwrite=flag_values.overwrite)
+        write_saved_model(lowered, saved_model, lengths, overwrite=flag_values.overwrite)
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
     summary = {
         "bundle": str(bundle.directory),
