@@ -6,8 +6,10 @@ MkDocs runs this file as a hook, griffe as an extension. Nothing that it makes i
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import griffe
 from absl import flags
@@ -16,6 +18,7 @@ from mkdocs.structure.files import File, Files
 
 from pocketbert import cli
 from pocketbert_bench import results
+from pocketbert_export.bundle_schema import SCHEMA
 
 _SOURCE_ROOTS = ("modeling", "export", "benchmarks")
 _SECTION = re.compile(r"(?<!\n)\n(?=(Args|Attributes|Raises|Returns|Yields):\n)")
@@ -33,7 +36,11 @@ class SectionBreaks(griffe.Extension):
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """MkDocs' event: adds the generated pages."""
     root = Path(config.config_file_path).parent
-    pages = {"reference/commands.md": _commands(), "reference/results.md": results.page()}
+    pages = {
+        "reference/commands.md": _commands(),
+        "reference/results.md": results.page(),
+        "reference/bundle.md": _schema("bundle.json", SCHEMA),
+    }
     modules = _modules(root)
     pages["api/index.md"] = _index(modules)
     for module in modules:
@@ -75,3 +82,7 @@ def _commands() -> str:
         lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", "```text"]
         lines += [cli.command_help(name, module, values), "```", ""]
     return "\n".join(lines)
+
+
+def _schema(title: str, schema: dict[str, Any]) -> str:
+    return f"# {title}\n\nIts JSON Schema.\n\n```json\n{json.dumps(schema, indent=2)}\n```\n"
