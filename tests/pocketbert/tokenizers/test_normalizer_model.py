@@ -1,0 +1,71 @@
+"""The clean-up as a model for FastBertNormalizer, against the tables that it is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+import pocketbert as pb
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, PRIVATE_USE, SPACE, normalization
+from pocketbert.tokenizers.normalizer_model import normalizer_model
+
+ABSENT = 0xE000
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_code_point(lowercase: bool) -> None:
+    """Each becomes what the tables say, except where the splitting behind needs a stand-in."""
+    codes = [
+        code
+        for code in range(CODE_POINTS)
+        if not 0xD800 <= code < 0xE000 and not any(low <= code <= high for low, high in PRIVATE_USE)
+    ]
+    model = normalizer_model(lowercase, frozenset("abc"), ABSENT)
+    assert not model.left_out
+    operation = tf_text.FastBertNormalizer(model_buffer=tf.constant(np.frombuffer(model.buffer, np.uint8)))
+    results = operation.normalize(tf.constant([chr(code).encode() for code in codes])).numpy()
+    tables = normalization(lowercase)
+    stand_ins = 0
+    for code, result in zip(codes, results, strict=True):
+        entries = slice(tables.start[code], tables.start[code] + tables.count[code])
+        expected = "".join(
+            " " if kind == SPACE else chr(each)
+            for each, kind in zip(tables.code[entries], tables.kind[entries], strict=True)
+            if kind != DROPPED
+        )
+        if chr(ABSENT) in result.decode():
+            stand_ins += 1
+        else:
+            assert result.decode() == expected, f"U+{code:04X}"
+    # Punctuation younger than Unicode 8, and 256 ideographs; some 400.
+    assert 256 < stand_ins < 1000
+
+
+def tokenizer_of(folder: Path, pieces: list[str]) -> pb.WordPieceTokenizer:
+    path = folder / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *pieces]), encoding="utf-8")
+    return pb.WordPieceTokenizer(path)
+
+
+def test_characters_that_the_splitting_sees_differently(tmp_path: Path) -> None:
+    """U+061D is punctuation for tensorflow-text and a letter for us, U+166D the other way round."""
+    unknown = tokenizer_of(tmp_path, ["a", "b", "ab"])
+    texts = ["a\u061db", "a\u166db", "a\U0002b820b", "a\u4e00b"]
+    assert unknown.tokenize(texts).to_list() == [[1], [5, 1, 6], [1], [5, 1, 6]]
+    known = tokenizer_of(tmp_path, ["a", "b", "a\u061db", "\u166d", "a\U0002b820b", "\u4e00"])
+    assert known.tokenize(texts).to_list() == [[7], [5, 8, 6], [9], [5, 10, 6]]
+    for tokenizer in (known, unknown):
+        assert tokenizer.tokenize_with_offsets(texts).ids.to_list() == tokenizer.tokenize(texts).to_list()
+
+
+def test_words_of_many_bytes(tmp_path: Path) -> None:
+    """The fast way counts bytes; 100 characters of three or nine bytes are a word nevertheless."""
+    tokenizer = tokenizer_of(tmp_path, ["\u0e01", "##\u0e01", "\u1100", "##\u1161", "##\u1100"])
+    texts = ["\u0e01" * 34, "\u0e01" * 100, "\u0e01" * 101, "\uac00" * 50, "\uac00" * 51, "x\u0e01" * 40]
+    counts = [len(row) for row in tokenizer.tokenize(texts).to_list()]
+    assert counts == [34, 100, 1, 100, 1, 1]
