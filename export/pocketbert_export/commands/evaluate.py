@@ -6,7 +6,7 @@ the longest are cut, in a model directory at its positions.
 
 Example:
   pocketbert evaluate --model=runs/quickstart/dynamic_wi8 --task=sst2 --data=glue
-  pocketbert evaluate --model=models/reviews --file=dev.csv --text_column=review --label_column=stars
+  pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
 """
 
 from __future__ import annotations

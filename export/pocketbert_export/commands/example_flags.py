@@ -19,9 +19,9 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string("data", None, "folder with the GLUE task's files", flag_values=flag_values)
     flags.DEFINE_string("split", "dev", "which of the GLUE task's files", flag_values=flag_values)
     flags.DEFINE_string("file", None, "in place of --data: a .csv, .tsv or .jsonl file", flag_values=flag_values)
-    flags.DEFINE_string("text_column", "text", "column of --file with the text", flag_values=flag_values)
-    flags.DEFINE_string("pair_column", None, "column of --file with the second text", flag_values=flag_values)
-    flags.DEFINE_string("label_column", "label", "column of --file with the label", flag_values=flag_values)
+    flags.DEFINE_string("text-column", "text", "column of --file with the text", flag_values=flag_values)
+    flags.DEFINE_string("pair-column", None, "column of --file with the second text", flag_values=flag_values)
+    flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
 
 
 def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | None:
@@ -46,9 +46,9 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | N
         labelled = task is not None and task.kind in ("classification", "regression")
         examples, _ = read_table(
             flag_values.file,
-            text_column=flag_values.text_column,
-            pair_column=flag_values.pair_column,
-            label_column=flag_values.label_column if labelled else None,
+            text_column=flag_values["text-column"].value,
+            pair_column=flag_values["pair-column"].value,
+            label_column=flag_values["label-column"].value if labelled else None,
             labels=task.labels if task is not None and task.labels else None,
             kind="regression" if task is not None and task.kind == "regression" else "classification",
         )
