@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tiny_models import SENTIMENT, random_tensors, tiny_bert
+
+from pocketbert.checkpoints.directory import write_directory
 
 
 @pytest.fixture(scope="session")
@@ -17,4 +20,13 @@ def reference() -> Path:
 def vocabulary(tmp_path: Path) -> Path:
     path = tmp_path / "pieces.txt"
     path.write_text("".join(f"piece{index}\n" for index in range(31)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def written(tmp_path: Path, vocabulary: Path) -> Path:
+    """A classifier's directory, to be damaged."""
+    config = tiny_bert()
+    path = tmp_path / "model"
+    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, True)
     return path

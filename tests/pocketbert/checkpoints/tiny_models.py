@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.presets import PRESETS
 
+SENTIMENT = TaskConfig(kind="classification", name="sst2", labels=("bad", "so so", "good"), dropout=0.2)
 _TINY = {
     "vocab_size": 31,
     "hidden_size": 20,
@@ -40,3 +46,15 @@ def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> d
         path: generator.normal(size=spec.canonical_shape).astype(np.float32)
         for path, spec in tensor_specs(config, tasks).items()
     }
+
+
+def edit_config(path: Path, **changes: object) -> None:
+    content = json.loads((path / "config.json").read_text())
+    content.update(changes)
+    (path / "config.json").write_text(json.dumps(content))
+
+
+def edit_tensors(path: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
