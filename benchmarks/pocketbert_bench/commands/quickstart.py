@@ -7,7 +7,7 @@ two cores. Interrupted, the same command goes on where it was.
 
 Example:
   pocketbert quickstart --output runs/quickstart
-  pocketbert quickstart --quick --output runs/quick     (a part of the data, under two minutes)
+  pocketbert quickstart --quick --output runs/quick  # a part of the data, under two minutes
 """
 
 from __future__ import annotations
