@@ -43,7 +43,7 @@ test: $(INSTALLED) ## the default test suite, under 10 minutes on 2 cores
 lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(SOURCES)
+	$(BIN)/mypy $(SOURCES) tools
 	$(BIN)/lint-imports --no-cache --no-logo
 
 fmt: $(INSTALLED) ## put the code into the one format
