@@ -113,9 +113,9 @@ class WordPieceTokenizer(tf.Module):
                 unknown_token=UNK,
                 no_pretokenization=True,
             )
-        # A "[" may begin a special token; texts that have one are few.
-        others = [*model.left_out, *("[" if special_tokens else "")]
-        self._regular_text = _without(["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *others])
+        excluded = ["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *model.left_out]
+        self._regular_text = _regular_text(excluded, special_tokens)
+        # A "[" may begin a special token.
         self._simple_text = r"[\t\n\r -Z\\-~]*" if special_tokens else r"[\t\n\r -~]*"
 
         strings = tf.TensorSpec([None], tf.string)
@@ -288,10 +288,18 @@ class WordPieceTokenizer(tf.Module):
         )
 
 
-def _without(classes: Sequence[str]) -> str:
-    """Regular expression of texts that are valid UTF-8 and have no character of `classes` (each one or a range)."""
-    escaped = ("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in classes)
-    return f"[^{''.join(escaped)}]*"
+def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:
+    """Regular expression of texts that are valid UTF-8 and have nothing that could be a special token.
+
+    Args:
+      excluded: characters, or ranges of them ("a-z"), that the text does not have either.
+      special_tokens: all begin with "["; a text with "[" before the second character of one does not match.
+    """
+    without = "".join("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in excluded)
+    if not special_tokens:
+        return f"[^{without}]*"
+    seconds = "".join(sorted({token[1] for token in special_tokens}))
+    return rf"(?:[^{without}\[]|\[+[^{without}\[{seconds}])*\[*"
 
 
 def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
