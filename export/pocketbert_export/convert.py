@@ -14,6 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert import files
 from pocketbert.model import Model
+from pocketbert_export.one_scale import without_channel_scales
 from pocketbert_export.op_census import FILE_IDENTIFIER
 from pocketbert_export.recipes import Recipe, configure
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
@@ -48,7 +49,8 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
       model: the model, lowered or not.
       lengths: numbers of tokens.
       recipe: how numbers are stored.
-      channelwise: see `recipes.configure`.
+      channelwise: whether an int8 map may have a scale for each output, which runtimes before version 12 of
+        FULLY_CONNECTED cannot read; without, `one_scale` moves the scales out of the map.
     Returns:
       The file's content.
     Raises:
@@ -61,9 +63,9 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
         converter = tf.lite.TFLiteConverter.from_saved_model(
             str(path), signature_keys=[signature_name(length) for length in lengths]
         )
-        configure(converter, recipe, channelwise=channelwise)
+        configure(converter, recipe)
         content = converter.convert()
-    return share_quantization(content)
+    return share_quantization(content if channelwise else without_channel_scales(content))
 
 
 def share_quantization(content: bytes) -> bytes:

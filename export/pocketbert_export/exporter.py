@@ -100,7 +100,6 @@ def export_bundle(
     decided = decide(model, lowerings)
     say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     lowered = lower(model, lowerings)
-    # Older runtimes read one scale a map; see `recipes.configure`.
     content = to_tflite(lowered, lengths, chosen, channelwise=runtime != TFLITE_2_16)
     with files.new_directory(output, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)

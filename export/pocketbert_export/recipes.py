@@ -68,14 +68,12 @@ def get_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe, *, channelwise: bool) -> None:
+def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
     """Tells the converter how to store the numbers.
 
     Args:
       converter: changed in place.
       recipe: what to do.
-      channelwise: whether each output of an int8 linear map has a scale of its own; without, one map has one
-        scale, which is what TFLite before version 12 of FULLY_CONNECTED understands.
     """
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if recipe.weights == "float32":
@@ -83,5 +81,3 @@ def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe, *, channelwise
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if recipe.weights == "float16":
         converter.target_spec.supported_types = [tf.float16]
-    if not channelwise:
-        converter._experimental_disable_per_channel_quantization_for_dense_layers = True
