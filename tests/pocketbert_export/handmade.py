@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from pocketbert.files import sha256
 
 LENGTHS = (5, 9)
 VOCAB_SIZE = 67
@@ -82,3 +87,62 @@ def truth(inputs: dict[str, np.ndarray]) -> np.ndarray:
     """The logits, `[count, 3]`, in float64."""
     vectors = WORD_TABLE.astype(np.float64)[inputs["input_word_ids"]] + TYPE_TABLE[inputs["input_type_ids"]]
     return (vectors * inputs["input_mask"][..., np.newaxis]).sum(axis=1) @ KERNEL
+
+
+def vocabulary() -> list[str]:
+    """67 pieces: the special tokens and words `a1` to `a62`."""
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"a{number}" for number in range(1, VOCAB_SIZE - 4))]
+
+
+TEXTS = ("a1 a2", "a7", "a9 a60 a33 a20 a41", "a5 a1 a1", "a30 a31 a32 a33 a34 a35")
+
+
+def write_bundle(
+    folder: Path, bag: Bag, *, recipe: str = "float32", runtimes: tuple[str, ...] = ("litert",), int8: bool = False
+) -> Path:
+    """A bundle around `bag`'s file, whose golden examples have the answers that a sound file gives."""
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    folder.mkdir(parents=True)
+    write(folder / "model.tflite", bag, int8)
+    shutil.rmtree(folder / "model.saved_model")
+    (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    tokenizer = WordPieceTokenizer(folder / "vocab.txt")
+    goldens = []
+    for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):
+        inputs = {
+            name: np.asarray(array) for name, array in tokenizer([text], max_length=length, pad_to=length).items()
+        }
+        answer = {"logits": truth(inputs).tolist()}
+        goldens.append(
+            {"text": text, "pair": None, "length": length, "outputs": answer, "exported_outputs": answer}
+            | {"inputs": {name: array.tolist() for name, array in inputs.items()}}
+        )
+    description = {
+        "schema_version": 1,
+        "task": {"kind": "classification", "name": "", "labels": ["low", "middle", "high"]},
+        "signatures": [{"name": f"length_{length}", "length": length} for length in LENGTHS],
+        "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
+        "outputs": [{"name": "logits", "dtype": "float32"}],
+        "tokenizer": {"lowercase": True, "vocab_size": VOCAB_SIZE},
+        "recipe": recipe,
+        "runtimes": list(runtimes),
+        "lowerings": {"none": "off"},
+        "num_parameters": WORD_TABLE.size + TYPE_TABLE.size + KERNEL.size,
+        "source": {"model.safetensors": "0" * 64},
+        "tools": {"python": "3.11"},
+        "files": {},
+        "goldens": goldens,
+    }
+    return describe(folder, description)
+
+
+def describe(folder: Path, description: dict[str, Any]) -> Path:
+    """Writes `bundle.json` with the sums of the files as they are."""
+    description["files"] = {
+        path.name: {"sha256": sha256(path), "size_bytes": path.stat().st_size}
+        for path in folder.iterdir()
+        if path.name != "bundle.json"
+    }
+    (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    return folder
