@@ -1,0 +1,96 @@
+"""`pocketbert evaluate`: the task's metrics of a model directory or a bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networks
+import numpy as np
+import pytest
+
+from pocketbert import cli
+from pocketbert.configs import TaskConfig
+from pocketbert.model import Model
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export.exporter import export_bundle
+
+TEXTS = ["the film is good", "dull", "a cat walks", "very bad", "so bright a story", "rain", "sun"]
+LABELS = ("bad", "fair", "good")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
+    return networks.network(networks.bert_config(), tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def paths(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    model.save_pretrained(folder / "directory")
+    export_bundle(folder / "directory", "float32", (7, 19), folder / "bundle")
+    # Right but for two of seven, in a table whose columns have names of their own.
+    answers = model(dict(model.tokenizer(TEXTS)), training=False)["logits"].numpy().argmax(axis=1)
+    answers[[1, 4]] = (answers[[1, 4]] + 1) % 3
+    lines = [f"{text}\t{LABELS[answer]}" for text, answer in zip(TEXTS, answers, strict=True)]
+    table = folder / "dev.tsv"
+    table.write_text("\n".join(["review\tmood", *lines]) + "\n", encoding="utf-8")
+    return {"directory": folder / "directory", "bundle": folder / "bundle", "table": table}
+
+
+@pytest.mark.parametrize("form", ["directory", "bundle"])
+def test_a_table(form: str, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ["--text-column=review", "--label-column=mood"]
+    assert cli.main(["evaluate", f"--model={paths[form]}", f"--file={paths['table']}", *columns]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["metrics"] == {"accuracy": pytest.approx(5 / 7)}
+    assert result["examples"] == 7
+    assert result["source"] == str(paths["table"])
+    assert result["seconds"] >= 0
+
+
+def write_sst2(folder: Path, labels: list[int]) -> Path:
+    (folder / "SST-2").mkdir()
+    rows = [f"{text}\t{label}" for text, label in zip(TEXTS, labels, strict=True)]
+    (folder / "SST-2" / "dev.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("labels", [("negative", "positive"), ("positive", "negative"), ("LABEL_0", "LABEL_1")])
+def test_glue_labels_are_matched_by_name(
+    labels: tuple[str, str], model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = TaskConfig(kind="classification", name="sst2", labels=labels)
+    other = networks.network(networks.bert_config(), [task], model.tokenizer)
+    bias = other.weights_by_path()["heads.classification.output.bias"]
+    # Always the first logit.
+    bias.assign(np.array([90.0, -90.0], np.float32))
+    other.save_pretrained(tmp_path / "model")
+    data = write_sst2(tmp_path, [0, 0, 1, 0, 1, 0, 0])
+    assert cli.main(["evaluate", f"--model={tmp_path / 'model'}", f"--data={data}"]) == 0
+    accuracy = json.loads(capsys.readouterr().out)["metrics"]["accuracy"]
+    assert accuracy == pytest.approx(2 / 7 if labels[0] == "positive" else 5 / 7)
+
+
+def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_sst2(tmp_path, [0] * 7)
+    assert cli.main(["evaluate", f"--model={paths['directory']}", "--task=sst2", f"--data={data}"]) == 2
+    assert "labels must be the model's, bad, fair, good; received sst2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--file=x.csv"], "needs --model"),
+        (["--model={directory}"], "needs --data, a GLUE folder, or --file"),
+        (["--model={directory}", "--file={table}", "--data=x"], "not both"),
+        (["--model={directory}", "--file={table}"], "column 'text'"),
+        (["--model={directory}", "--data=x", "--task=sst3"], "no GLUE task 'sst3'"),
+    ],
+)
+def test_bad_input_is_refused(
+    arguments: list[str], message: str, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", *(argument.format(**paths) for argument in arguments)]) == 2
+    assert message in capsys.readouterr().err
