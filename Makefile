@@ -54,7 +54,7 @@ bench: $(INSTALLED) ## measure against the peers; writes benchmarks/results
 	$(BIN)/python -m pocketbert_bench.suites
 
 docs: $(INSTALLED) ## build the guide and the API pages into site/
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 # An update is only as good as an installation from nothing, so that is what ends it.
 lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fresh environment

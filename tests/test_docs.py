@@ -121,7 +121,7 @@ def test_links_lead_to_files_that_exist(page: Path) -> None:
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stderr[-4000:]
     # What is made from the code is there, with the code's own words.
