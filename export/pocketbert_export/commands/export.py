@@ -8,7 +8,7 @@ differ too much nothing is written and the exit code is 1.
 Prints one JSON object: the bundle's path, size, lengths, lowerings and the gate's figures.
 
 Example:
-  pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --task=sst2 --output=bundle
+  pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
 """
 
