@@ -20,7 +20,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.lowering import APPLIED, Lowerings
+from pocketbert_export.lowering import APPLIED
 from pocketbert_export.verify import GateFailed
 
 LENGTHS = (7, 19)
@@ -207,9 +207,3 @@ def test_an_encoder_without_vocabulary_or_with_a_masked_lm_head(tmp_path: Path) 
     )
     with pytest.raises(UserError, match="no masked-LM head"):
         export_bundle(tmp_path / "masked", "float32", (7,), tmp_path / "bundle")
-
-
-def test_lowerings_can_be_switched_off(directory: Path, tmp_path: Path) -> None:
-    plain = Lowerings(fold_no_norm=False, fuse_projections=False, first_token_only=False)
-    bundle = export_bundle(directory, "float32", (7,), tmp_path / "bundle", examples(), lowerings=plain)
-    assert set(bundle.lowerings.values()) == {"off"}
