@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import bench_subjects
+import pytest
+
+from pocketbert import cli
+from pocketbert_bench import host, results
+from pocketbert_bench.host import Schedule
+
+BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network and two bundles of it, one with a damaged copy."""
+    import shutil
+
+    from pocketbert_export.exporter import export_bundle
+
+    folder = tmp_path_factory.mktemp("bench")
+    network = bench_subjects.write_network(folder / "network")
+    export_bundle(network, "float32", (9, 17), folder / "whole")
+    shutil.copytree(folder / "whole", folder / "damaged")
+    (folder / "damaged" / "vocab.txt").write_text("other\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "FULL", BRIEF)
+
+
+def test_bench_prints_a_table_and_writes_what_report_reads(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "r.json"
+    arguments = ["bench", str(folder / "whole"), "--lengths=9,17", "--threads=1,2", f"--output={output}"]
+    assert cli.main(arguments) == 0
+    table = capsys.readouterr().out
+    assert table.split("\n")[0].split() == "export MB ms@9 ms@17 ms@9/2t ms@17/2t smaller faster".split()
+    assert [(each.length, each.threads) for each in results.read(output).measurements] == [
+        (9, 1),
+        (9, 2),
+        (17, 1),
+        (17, 2),
+    ]
+    assert cli.main(["report", str(output), f"--output={tmp_path / 'page'}", f"--bundles={folder / 'whole'}"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "page" / "report.html")
+    page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
+    assert "whole: " in page and "passed" in page
+    # A second time the result file is in the way, and nothing is measured.
+    assert cli.main(arguments) == 2
+    assert "must not exist yet" in capsys.readouterr().err
+
+
+def test_a_damaged_bundle_is_named_the_other_measured_and_the_code_is_1(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", str(folder / "damaged"), str(folder / "whole"), "--lengths=9", "--json"]) == 1
+    printed = capsys.readouterr()
+    content = json.loads(printed.out)
+    assert results.problems(content) == []
+    assert {each["label"]: each["status"] for each in content["measurements"]} == {"damaged": "failed", "whole": "ok"}
+    assert "vocab.txt must have" in content["measurements"][0]["error"]
+
+
+def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", str(folder / "whole"), "--lengths=17", "--peers", f"--model={folder / 'network'}", "--json"]
+    assert cli.main(arguments) == 0
+    measurements = json.loads(capsys.readouterr().out)["measurements"]
+    labels = [each["label"] for each in measurements]
+    assert {"whole", "plain converter float32", "plain converter dynamic_wi8"} <= set(labels)
+    assert {each["model"] for each in measurements} == {"network"}
+    assert all(each["peer"] == (each["label"] != "whole") and each["status"] == "ok" for each in measurements)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bench"], "at least one bundle"),
+        (["bench", "nowhere"], "received nowhere"),
+        (["bench", ".", "--threads=0"], "--threads takes different positive numbers"),
+        (["bench", ".", "--lengths=32,32"], "--lengths takes different positive numbers"),
+        (["bench", ".", "--peers"], "--peers needs --model"),
+        (["report", "--output=x"], "at least one result file"),
+        (["report", "nowhere.json"], "needs --output"),
+        (["report", "nowhere.json", "--output=x"], "nowhere.json"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_bundle_that_was_never_verified_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results.write(tmp_path / "r.json", bench_subjects.result(bench_subjects.measurement("float32", 9, 1.0)))
+    assert cli.main(["report", str(tmp_path / "r.json"), f"--output={tmp_path / 'p'}", f"--bundles={tmp_path}"]) == 2
+    assert "has a verification.json" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
