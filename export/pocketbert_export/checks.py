@@ -85,7 +85,7 @@ BOUNDS: dict[str, Bounds] = {
         label_agreement=0.97,
         metric_drop_points=0.5,
         metric_drop_answers=2,
-        length_difference=0.1,
+        length_difference=0.05,
         bytes_per_weight=1,
     ),
 }
