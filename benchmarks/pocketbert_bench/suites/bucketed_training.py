@@ -11,27 +11,23 @@ plan, and the ratio is the median of the rounds' ratios of examples a second.
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pocketbert import progress
-from pocketbert.errors import UserError
+from pocketbert_bench import results
+from pocketbert_bench.suites.shared_data import shared_data
 
 THREADS = 2
 BATCH_SIZE = 16
 FIXED_LENGTH = 128
 # About the same time on both sides, so that both meet the same machine.
 STEPS_A_ROUND = {"bucketed": 40, "fixed": 6}
-# The shared data lie beside the checkout.
-_SHARED = Path(__file__).resolve().parents[4] / "shared"
+TARGET = 3.0
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -41,15 +37,13 @@ def run(quick: bool) -> dict[str, Any]:
       quick: three rounds instead of eleven.
 
     Returns:
-      Medians in examples a second, the median ratio with the lowest and highest of the rounds, how many tokens each
-      plan computes for a real one, and every sample.
+      A result file's content: examples a second, bucketed against fixed, and how many tokens each plan computes for a
+      real one.
 
     Raises:
       UserError: the data are not there.
     """
-    vocabulary = _SHARED / "data/vocab/bert-base-uncased.vocab.txt"
-    if not vocabulary.is_file():
-        raise UserError(f"this suite reads {vocabulary}; received nothing there; put the shared data there")
+    vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
     import tensorflow as tf
 
@@ -61,7 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
 
     model = build("minilmv2_6l_384d", tasks=[glue_task("sst2").task], seed=0)
     model.compile(AdamW(learning_rate=3e-5, weight_decay=0.01, clip_norm=1.0, named_variables=model.named_variables()))
-    train = read_glue("sst2", _SHARED / "data/glue", "train")
+    train = read_glue("sst2", shared_data("glue"), "train")
     encoded = encode(train, WordPieceTokenizer(vocabulary), FIXED_LENGTH)
 
     def to_fixed_length(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> Any:
@@ -95,32 +89,26 @@ def run(quick: bool) -> dict[str, Any]:
     rates = {
         name: [BATCH_SIZE * STEPS_A_ROUND[name] / sample for sample in samples] for name, samples in seconds.items()
     }
-    ratios = [ours / fixed for ours, fixed in zip(rates["bucketed"], rates["fixed"], strict=True)]
     real = int(encoded.lengths.sum())
     computed = sum(encoded.batch(indices)[0]["input_mask"].size for indices in plans["bucketed"])
-    result = {
-        "suite": "bucketed_training",
-        "quick": quick,
-        "threads": THREADS,
-        "batch_size": BATCH_SIZE,
-        "network": "6x384 classifier",
-        "tokens_per_example": round(float(np.mean(encoded.lengths)), 2),
-        "bucketed_tokens_per_real_token": round(computed / real, 3),
-        "fixed_tokens_per_real_token": round(FIXED_LENGTH * len(train) / real, 3),
-        "widths": sorted(widths),
-        "bucketed_examples_per_s": round(statistics.median(rates["bucketed"]), 1),
-        "fixed_examples_per_s": round(statistics.median(rates["fixed"]), 1),
-        "ratio": round(statistics.median(ratios), 2),
-        "ratio_lowest": round(min(ratios), 2),
-        "ratio_highest": round(max(ratios), 2),
-        "steps_a_round": STEPS_A_ROUND,
-        "seconds": {name: [round(sample, 4) for sample in samples] for name, samples in seconds.items()},
-    }
-    progress.say(
-        f"bucketed {result['bucketed_examples_per_s']} examples/s, fixed {FIXED_LENGTH} "
-        f"{result['fixed_examples_per_s']}, ratio {result['ratio']}"
+    ratio = results.ratio(
+        name="bucketed training",
+        description=f"training on SST-2's real lengths: buckets of 8 against a fixed {FIXED_LENGTH}, 6x384 classifier, "
+        f"batch {BATCH_SIZE}, {THREADS} threads",
+        ours="bucketed",
+        peer=f"fixed {FIXED_LENGTH}",
+        unit="examples/s",
+        ours_samples=rates["bucketed"],
+        peer_samples=rates["fixed"],
+        better="higher",
+        target=TARGET,
     )
-    return result
+    notes = [
+        f"tokens in a sentence, mean: {np.mean(encoded.lengths):.2f}",
+        f"tokens computed for a real one: {computed / real:.2f} bucketed, {FIXED_LENGTH * len(train) / real:.2f} fixed",
+        f"widths of the buckets seen: {', '.join(map(str, sorted(widths)))}",
+    ]
+    return results.to_json(results.result_file("bucketed training", quick=quick, ratios=[ratio], notes=notes))
 
 
 def _rounds(
@@ -139,10 +127,7 @@ def _rounds(
     return seconds
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Prints the result as JSON."""
-    print(json.dumps(run(quick="--quick" in arguments), indent=2))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from pocketbert_bench.suites.runner import main
+
+    main(run)

@@ -12,24 +12,22 @@ Before anything is timed, the ids of all texts are compared.
 from __future__ import annotations
 
 import itertools
-import json
 import lzma
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from pocketbert import progress
 from pocketbert.errors import UserError
+from pocketbert_bench import results
+from pocketbert_bench.suites.shared_data import shared_data
 
 THREADS = 2
 BATCH_SIZE = 1024
 MAX_LENGTH = 128
-# The shared data lie beside the checkout.
-_SHARED = Path(__file__).resolve().parents[4] / "shared"
+# Of the ids alone; full inputs are measured too.
+TARGETS = {("SST-2", "ids"): 10.0, ("Wikipedia paragraphs", "ids"): 4.0}
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -39,16 +37,16 @@ def run(quick: bool) -> dict[str, Any]:
       quick: a tenth of the texts and three rounds instead of nine.
 
     Returns:
-      For each workload (`sst2`, `wikipedia_paragraphs`) and result (`ids`, `inputs`): medians in texts a second, the
-      median ratio with the lowest and highest of the rounds, and every sample in seconds.
+      A result file's content: texts a second of both, on SST-2 and Wikipedia paragraphs, for the ids alone and for full
+      model inputs.
 
     Raises:
       UserError: the data or transformers are not there.
     """
-    vocabulary = _file("data/vocab/bert-base-uncased.vocab.txt")
+    vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     texts = {
-        "sst2": _sst2(4_096 if quick else 40_960),
-        "wikipedia_paragraphs": _paragraphs(512 if quick else 5_120),
+        "SST-2": _sst2(4_096 if quick else 40_960),
+        "Wikipedia paragraphs": _paragraphs(512 if quick else 5_120),
     }
     # Both libraries read these when they are first used.
     os.environ["RAYON_NUM_THREADS"] = str(THREADS)
@@ -73,22 +71,21 @@ def run(quick: bool) -> dict[str, Any]:
         "ids": (ours.tokenize, lambda batch: peer(batch, **ids_only)["input_ids"]),
         "inputs": (lambda batch: ours(batch, max_length=MAX_LENGTH), lambda batch: peer(batch, **padded)),
     }
-    workloads = {}
+    ratios, notes = [], []
     for name, all_texts in texts.items():
         batches = [all_texts[start : start + BATCH_SIZE] for start in range(0, len(all_texts), BATCH_SIZE)]
         for batch in batches:
             if ours.tokenize(batch).to_list() != peer(batch, **ids_only)["input_ids"]:
                 raise AssertionError(f"{name}: the two tokenizers differ; a comparison of speed would mean nothing")
-        workloads[name] = {
-            "texts": len(all_texts),
-            "characters_per_text": round(statistics.mean(map(len, all_texts)), 1),
-            "ascii_share": round(sum(map(str.isascii, all_texts)) / len(all_texts), 4),
-            "results": {
-                result: _compare(pair, batches, len(all_texts), rounds=3 if quick else 9, label=f"{name} {result}")
-                for result, pair in calls.items()
-            },
-        }
-    return {"suite": "tokenizer", "quick": quick, "threads": THREADS, "batch_size": BATCH_SIZE, "workloads": workloads}
+        for result, pair in calls.items():
+            ratios.append(_compare(pair, batches, len(all_texts), 3 if quick else 9, name, result))
+        characters = statistics.mean(map(len, all_texts))
+        ascii_share = sum(map(str.isascii, all_texts)) / len(all_texts)
+        notes.append(
+            f"{name}: {len(all_texts)} texts of {characters:.0f} characters on average, {100 * ascii_share:.1f} % of "
+            f"them ASCII, in batches of {BATCH_SIZE} on {THREADS} threads; both give the same ids for every text"
+        )
+    return results.to_json(results.result_file("tokenizer", quick=quick, ratios=ratios, notes=notes))
 
 
 def _compare(
@@ -96,9 +93,10 @@ def _compare(
     batches: Sequence[list[str]],
     texts: int,
     rounds: int,
-    label: str,
-) -> dict[str, Any]:
-    samples: tuple[list[float], list[float]] = ([], [])
+    workload: str,
+    result: str,
+) -> results.Ratio:
+    rates: tuple[list[float], list[float]] = ([], [])
     for turn in range(-1, rounds):
         for side in (0, 1) if turn % 2 else (1, 0):
             start = time.perf_counter()
@@ -107,27 +105,22 @@ def _compare(
             elapsed = time.perf_counter() - start
             # The first turn warms up.
             if turn >= 0:
-                samples[side].append(elapsed)
-    ours, peer = samples
-    ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
-    result = {
-        "pocketbert_texts_per_s": round(texts / statistics.median(ours)),
-        "transformers_texts_per_s": round(texts / statistics.median(peer)),
-        "ratio": round(statistics.median(ratios), 2),
-        "ratio_lowest": round(min(ratios), 2),
-        "ratio_highest": round(max(ratios), 2),
-        "pocketbert_s": [round(sample, 5) for sample in ours],
-        "transformers_s": [round(sample, 5) for sample in peer],
-    }
-    progress.say(
-        f"{label}: {result['pocketbert_texts_per_s']} texts/s, transformers {result['transformers_texts_per_s']}, "
-        f"ratio {result['ratio']}"
+                rates[side].append(texts / elapsed)
+    return results.ratio(
+        name=f"tokenizer {result}, {workload}",
+        description=f"texts a second, {'ids without special tokens' if result == 'ids' else 'padded model inputs'}",
+        ours="pocketbert",
+        peer="transformers BertTokenizerFast",
+        unit="texts/s",
+        ours_samples=rates[0],
+        peer_samples=rates[1],
+        better="higher",
+        target=TARGETS.get((workload, result)),
     )
-    return result
 
 
 def _sst2(count: int) -> list[str]:
-    lines = _file("data/glue/SST-2/train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    lines = shared_data("glue/SST-2/train.tsv").read_text(encoding="utf-8").splitlines()[1:]
     return [line.split("\t")[0] for line in lines[:count]]
 
 
@@ -135,7 +128,7 @@ def _paragraphs(count: int) -> list[str]:
     """Paragraphs of at least 200 characters, as they come."""
 
     def lines() -> Iterator[str]:
-        with lzma.open(_file("data/text/enwiki2015-train.txt.xz"), "rt", encoding="utf-8") as stream:
+        with lzma.open(shared_data("text/enwiki2015-train.txt.xz"), "rt", encoding="utf-8") as stream:
             for line in stream:
                 if len(line) >= 200:
                     yield line.strip()
@@ -143,17 +136,7 @@ def _paragraphs(count: int) -> list[str]:
     return list(itertools.islice(lines(), count))
 
 
-def _file(name: str) -> Path:
-    path = _SHARED / name
-    if not path.is_file():
-        raise UserError(f"this suite reads {name} of the shared data; received nothing at {path}; put the data there")
-    return path
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Prints the result as JSON."""
-    print(json.dumps(run(quick="--quick" in arguments), indent=2))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from pocketbert_bench.suites.runner import main
+
+    main(run)

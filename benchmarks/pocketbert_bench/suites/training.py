@@ -12,18 +12,15 @@ over the rounds of the peer's seconds to ours.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pocketbert import progress
-from pocketbert_bench.statistics import paired_ratio
+from pocketbert_bench import results
 
 THREADS = 2
 BATCH_SIZE = 16
@@ -31,6 +28,9 @@ LENGTH = 128
 STEPS_A_ROUND = 3
 PRESET = "minilmv2_6l_384d"
 LABELS = ("negative", "positive")
+
+# Peer → how many times as fast ours has to be.
+TARGETS = {"transformers TF": 1.0, "PyTorch eager": 2.0}
 
 Step = Callable[[], float]
 
@@ -42,17 +42,17 @@ def run(quick: bool) -> dict[str, Any]:
       quick: three rounds instead of fifteen.
 
     Returns:
-      For each side the median milliseconds a step and examples a second, for each peer how many times as fast ours
-      is with its 95 % bootstrap interval, and every sample. A peer that is not installed is named under `absent`.
+      A result file's content: examples a second of ours and of each peer. A peer that is not installed is named in the
+      notes.
     """
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
     random = np.random.default_rng(0)
     ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
     labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
-    makers = {"pocketbert": _pocketbert, "transformers_tf": _transformers_tf}
-    absent = [] if importlib.util.find_spec("torch") else ["pytorch"]
+    makers = {"pocketbert": _pocketbert, "transformers TF": _transformers_tf}
+    absent = [] if importlib.util.find_spec("torch") else ["PyTorch eager"]
     if not absent:
-        makers["pytorch"] = _pytorch
+        makers["PyTorch eager"] = _pytorch
     steps = {}
     for name, make in makers.items():
         progress.say(f"preparing {name}")
@@ -60,30 +60,24 @@ def run(quick: bool) -> dict[str, Any]:
         for _ in range(3):
             steps[name]()
     seconds = _rounds(steps, rounds=3 if quick else 15)
-    result: dict[str, Any] = {
-        "suite": "training",
-        "quick": quick,
-        "threads": THREADS,
-        "network": "6x384 classifier",
-        "batch_size": BATCH_SIZE,
-        "length": LENGTH,
-        "absent": absent,
-        "sides": {
-            name: {
-                "step_ms": round(1e3 * statistics.median(samples), 1),
-                "examples_per_s": round(BATCH_SIZE / statistics.median(samples), 2),
-                "seconds_per_step": [round(sample, 5) for sample in samples],
-            }
-            for name, samples in seconds.items()
-        },
-        "times_as_fast": {},
-    }
-    for name in seconds:
-        if name != "pocketbert":
-            ratio, interval, _ = paired_ratio(seconds[name], seconds["pocketbert"])
-            result["times_as_fast"][name] = {"median": round(ratio, 3), "interval": [round(x, 3) for x in interval]}
-            progress.say(f"ours is {ratio:.2f} times as fast as {name} ({interval[0]:.2f} to {interval[1]:.2f})")
-    return result
+    rates = {name: [BATCH_SIZE / sample for sample in samples] for name, samples in seconds.items()}
+    ratios = [
+        results.ratio(
+            name=f"training step, {peer}",
+            description=f"forward, backward, update: 6x384 classifier, batch {BATCH_SIZE} x {LENGTH}, {THREADS} threads",
+            ours="pocketbert",
+            peer=peer,
+            unit="examples/s",
+            ours_samples=rates["pocketbert"],
+            peer_samples=samples,
+            better="higher",
+            target=TARGETS[peer],
+        )
+        for peer, samples in rates.items()
+        if peer != "pocketbert"
+    ]
+    notes = [f"{peer} is not installed, so it was not measured" for peer in absent]
+    return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
 
 
 def _rounds(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
@@ -185,10 +179,7 @@ def _transformers_config() -> Any:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Prints the result as JSON."""
-    print(json.dumps(run(quick="--quick" in arguments), indent=2))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from pocketbert_bench.suites.runner import main
+
+    main(run)
