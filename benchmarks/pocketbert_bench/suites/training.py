@@ -64,7 +64,7 @@ def run(quick: bool) -> dict[str, Any]:
     ratios = [
         results.ratio(
             name=f"training step, {peer}",
-            description=f"forward, backward, update: 6x384 classifier, batch {BATCH_SIZE} x {LENGTH}, {THREADS} threads",
+            description=f"a step with its update, 6x384 classifier, batch {BATCH_SIZE} x {LENGTH}, {THREADS} threads",
             ours="pocketbert",
             peer=peer,
             unit="examples/s",
