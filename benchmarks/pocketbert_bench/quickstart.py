@@ -80,15 +80,13 @@ def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
     step("time the bundles beside the plain converter's export of the same weights")
     measured_path = output / "results.json"
     if not measured_path.exists():
-        threads = (1,) if quick else (1, 2)
         plain = peers.plain_export(
-            model_directory, output / "peers", model=NETWORK, length=PEER_LENGTH, recipes=RECIPES, threads=threads
+            model_directory, output / "peers", model=NETWORK, length=PEER_LENGTH, recipes=RECIPES
         )
         measured = host.bench_bundles(
             list(bundles.values()),
             lengths=LENGTHS,
-            threads=threads,
-            quick=True,
+            quick=quick,
             peers=plain,
             names={path: NETWORK for path in bundles.values()},
             title="quickstart --quick" if quick else "quickstart",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,12 +16,19 @@ _RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the named suites, or all; 1 if a target was missed."""
+    """Runs the named suites, or all; 1 if a target was missed, 2 for bad input."""
     flag_values = flags.FlagValues()
     flags.DEFINE_bool("quick", False, "shortened runs, good for a look", flag_values=flag_values)
-    flags.DEFINE_string("output", str(_RESULTS), "folder of the result files", flag_values=flag_values)
+    flags.DEFINE_string(
+        "output", str(_RESULTS), "folder of the result files, as --output=FOLDER", flag_values=flag_values
+    )
     try:
-        names = flag_values(arguments)[1:]
+        names = flag_values(arguments)[1:] or list(runner.suites())
+        if len(names) > 1:
+            # Libraries take their number of threads when they load, so each suite has a process of its own.
+            given = [argument for argument in arguments[1:] if argument.startswith("-")]
+            commands = [[sys.executable, "-m", "pocketbert_bench.suites", name, *given] for name in names]
+            return max(subprocess.run(command, check=False).returncode for command in commands)
         written = runner.run_suites(names, Path(flag_values.output), quick=flag_values.quick)
     except (UserError, flags.Error) as error:
         print(error, file=sys.stderr)
