@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.files import sha256
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTHS = (5, 9)
 VOCAB_SIZE = 67
@@ -94,6 +97,15 @@ def vocabulary() -> list[str]:
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"a{number}" for number in range(1, VOCAB_SIZE - 4))]
 
 
+@functools.cache
+def tokenizer() -> WordPieceTokenizer:
+    """One for all handmade bundles."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "vocab.txt")
+        path.write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+        return WordPieceTokenizer(path)
+
+
 TEXTS = ("a1 a2", "a7", "a9 a60 a33 a20 a41", "a5 a1 a1", "a30 a31 a32 a33 a34 a35")
 
 
@@ -101,18 +113,14 @@ def write_bundle(
     folder: Path, bag: Bag, *, recipe: str = "float32", runtimes: tuple[str, ...] = ("litert",), int8: bool = False
 ) -> Path:
     """A bundle around `bag`'s file, whose golden examples have the answers that a sound file gives."""
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
     folder.mkdir(parents=True)
     write(folder / "model.tflite", bag, int8)
     shutil.rmtree(folder / "model.saved_model")
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
-    tokenizer = WordPieceTokenizer(folder / "vocab.txt")
     goldens = []
     for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):
-        inputs = {
-            name: np.asarray(array) for name, array in tokenizer([text], max_length=length, pad_to=length).items()
-        }
+        encoded = tokenizer()([text], max_length=length, pad_to=length)
+        inputs = {name: np.asarray(array) for name, array in encoded.items()}
         answer = {"logits": truth(inputs).tolist()}
         goldens.append(
             {"text": text, "pair": None, "length": length, "outputs": answer, "exported_outputs": answer}

@@ -12,31 +12,22 @@ import pytest
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.model import Model
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export.exporter import export_bundle
 
 TEXTS = ["the film is good", "dull", "a cat walks", "very bad", "so bright a story", "rain", "sun"]
 LABELS = ("bad", "fair", "good")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
-    return networks.network(networks.bert_config(), tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def paths(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("models")
-    model.save_pretrained(folder / "directory")
-    export_bundle(folder / "directory", "float32", (7, 19), folder / "bundle")
+def paths(
+    small_model: Model, small_directory: Path, small_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     # Right but for two of seven, in a table whose columns have names of their own.
-    answers = model(dict(model.tokenizer(TEXTS)), training=False)["logits"].numpy().argmax(axis=1)
+    answers = small_model(dict(small_model.tokenizer(TEXTS)), training=False)["logits"].numpy().argmax(axis=1)
     answers[[1, 4]] = (answers[[1, 4]] + 1) % 3
     lines = [f"{text}\t{LABELS[answer]}" for text, answer in zip(TEXTS, answers, strict=True)]
-    table = folder / "dev.tsv"
+    table = tmp_path_factory.mktemp("table") / "dev.tsv"
     table.write_text("\n".join(["review\tmood", *lines]) + "\n", encoding="utf-8")
-    return {"directory": folder / "directory", "bundle": folder / "bundle", "table": table}
+    return {"directory": small_directory, "bundle": small_bundle, "table": table}
 
 
 @pytest.mark.parametrize("form", ["directory", "bundle"])
@@ -59,10 +50,10 @@ def write_sst2(folder: Path, labels: list[int]) -> Path:
 
 @pytest.mark.parametrize("labels", [("negative", "positive"), ("positive", "negative"), ("LABEL_0", "LABEL_1")])
 def test_glue_labels_are_matched_by_name(
-    labels: tuple[str, str], model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    labels: tuple[str, str], small_model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = TaskConfig(kind="classification", name="sst2", labels=labels)
-    other = networks.network(networks.bert_config(), [task], model.tokenizer)
+    other = networks.network(networks.bert_config(), [task], small_model.tokenizer)
     bias = other.weights_by_path()["heads.classification.output.bias"]
     # Always the first logit.
     bias.assign(np.array([90.0, -90.0], np.float32))

@@ -17,23 +17,13 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.commands import predict
-from pocketbert_export.exporter import export_bundle
 
 Reader = Callable[[str], list[dict[str, object]]]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
-    return networks.network(networks.bert_config(), tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def paths(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("models")
-    model.save_pretrained(folder / "directory")
-    export_bundle(folder / "directory", "float32", (7, 19), folder / "bundle")
-    return {"directory": folder / "directory", "bundle": folder / "bundle"}
+@pytest.fixture
+def paths(small_directory: Path, small_bundle: Path) -> dict[str, Path]:
+    return {"directory": small_directory, "bundle": small_bundle}
 
 
 def expected(model: Model, text: str, pair: str | None = None) -> np.ndarray:
@@ -45,7 +35,7 @@ def expected(model: Model, text: str, pair: str | None = None) -> np.ndarray:
 @pytest.mark.parametrize("form", ["directory", "bundle"])
 def test_lines(
     form: str,
-    model: Model,
+    small_model: Model,
     paths: dict[str, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -59,7 +49,7 @@ def test_lines(
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer["text"] for answer in answers] == texts
     for answer in answers:
-        probabilities = expected(model, answer["text"])
+        probabilities = expected(small_model, answer["text"])
         assert answer["label"] == ("bad", "fair", "good")[int(probabilities.argmax())]
         assert list(answer["probabilities"]) == ["bad", "fair", "good"]
         # Printed with six digits; the runtimes agree to 1e-5.
@@ -67,7 +57,7 @@ def test_lines(
 
 
 def test_json_lines_from_standard_input_mix_pairs_and_texts(
-    model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
         {"text": "the film"},
@@ -83,7 +73,7 @@ def test_json_lines_from_standard_input_mix_pairs_and_texts(
         pair = row.get("pair")
         assert pair is None or isinstance(pair, str)
         np.testing.assert_allclose(
-            list(answer["probabilities"].values()), expected(model, str(row["text"]), pair), atol=2e-5
+            list(answer["probabilities"].values()), expected(small_model, str(row["text"]), pair), atol=2e-5
         )
 
 

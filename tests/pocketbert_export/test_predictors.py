@@ -11,12 +11,9 @@ import pytest
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import predictors
-from pocketbert_export.exporter import export_bundle
 from pocketbert_export.predictors import BundlePredictor, ModelPredictor, open_predictor
 
-LENGTHS = (7, 19)
 # Of 3, 12, 4, 8, 5 and, cut, 19 of 30 tokens with the special ones: the two lengths alternate.
 TEXTS = [
     "dull",
@@ -28,26 +25,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
-    return networks.network(networks.bert_config(), tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def directory(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "directory"
-    model.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def bundle(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundle") / "float32"
-    export_bundle(directory, "float32", LENGTHS, path)
-    return path
-
-
 def one_by_one(model: Model, max_length: int, pairs: list[str] | None = None) -> np.ndarray:
     """Each text alone, without padding."""
     rows = []
@@ -57,26 +34,29 @@ def one_by_one(model: Model, max_length: int, pairs: list[str] | None = None) ->
     return np.stack(rows)
 
 
-def test_model_directory(model: Model, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_directory(small_model: Model, small_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Chunks and calls smaller than the texts' number: every boundary is crossed.
     monkeypatch.setattr(predictors, "TEXTS_A_CHUNK", 4)
     monkeypatch.setattr(predictors, "ROWS_A_CALL", 2)
-    predictor = open_predictor(directory)
+    predictor = open_predictor(small_directory)
     assert isinstance(predictor, ModelPredictor)
-    assert predictor.task == model.task
+    assert predictor.task == small_model.task
     # Sums in another order: 2^-24 times a few hundred additions of values near 1.
-    np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(model, 23), atol=3e-5)
+    np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(small_model, 23), atol=3e-5)
 
 
-def test_pairs(model: Model, directory: Path) -> None:
+def test_pairs(small_model: Model) -> None:
     pairs = ["the cat", "sun", "a bright film", "well , well", "good", "bad"]
-    answers = open_predictor(directory).logits(TEXTS, pairs)
-    np.testing.assert_allclose(answers, one_by_one(model, 23, pairs), atol=3e-5)
-    assert np.abs(answers - open_predictor(directory).logits(TEXTS)).max() > 1e-3
+    predictor = ModelPredictor(small_model)
+    answers = predictor.logits(TEXTS, pairs)
+    np.testing.assert_allclose(answers, one_by_one(small_model, 23, pairs), atol=3e-5)
+    assert np.abs(answers - predictor.logits(TEXTS)).max() > 1e-3
 
 
-def test_bundle_takes_the_shortest_length(model: Model, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    predictor = open_predictor(bundle)
+def test_bundle_takes_the_shortest_length(
+    small_model: Model, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = open_predictor(small_bundle)
     assert isinstance(predictor, BundlePredictor)
     used: list[tuple[int, int]] = []
     answer = BundlePredictor._answer
@@ -86,21 +66,19 @@ def test_bundle_takes_the_shortest_length(model: Model, bundle: Path, monkeypatc
         return answer(self, inputs, length)
 
     monkeypatch.setattr(BundlePredictor, "_answer", spy)
-    np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(model, 19), atol=1e-4)
+    np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(small_model, 19), atol=1e-4)
     assert used == [(7, 3), (19, 3)]
 
 
-def test_no_texts(directory: Path, bundle: Path) -> None:
-    for path in (directory, bundle):
+def test_no_texts(small_directory: Path, small_bundle: Path) -> None:
+    for path in (small_directory, small_bundle):
         assert open_predictor(path).logits([]).shape == (0, 3)
 
 
-def test_regression(tmp_path: Path) -> None:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+def test_regression(small_model: Model) -> None:
     task = TaskConfig(kind="regression", name="grade")
-    model = networks.network(networks.bert_config(), [task], tokenizer)
-    model.save_pretrained(tmp_path / "model")
-    answers = open_predictor(tmp_path / "model").logits(TEXTS)
+    model = networks.network(networks.bert_config(), [task], small_model.tokenizer)
+    answers = ModelPredictor(model).logits(TEXTS)
     assert answers.shape == (len(TEXTS),)
     np.testing.assert_allclose(answers, one_by_one(model, 23), atol=3e-5)
     assert predictors.predictions_of(task, answers) is answers
@@ -112,13 +90,13 @@ def test_probabilities_of_large_logits() -> None:
     np.testing.assert_allclose(predictors.probabilities_of(logits), [[0.25, 0.75]] * 2, rtol=1e-9)
 
 
-def test_what_cannot_predict_is_refused(tmp_path: Path, model: Model) -> None:
+def test_what_cannot_predict_is_refused(tmp_path: Path, small_model: Model) -> None:
     with pytest.raises(UserError, match="bundle.json.*or config.json"):
         open_predictor(tmp_path)
-    bare = networks.network(networks.bert_config(), [], model.tokenizer)
+    bare = networks.network(networks.bert_config(), [], small_model.tokenizer)
     with pytest.raises(UserError, match="kind classification or regression to predict; it has none"):
         ModelPredictor(bare)
-    span = networks.network(networks.bert_config(), [TaskConfig(kind="span")], model.tokenizer)
+    span = networks.network(networks.bert_config(), [TaskConfig(kind="span")], small_model.tokenizer)
     with pytest.raises(UserError, match="it has span"):
         ModelPredictor(span)
     wordless = networks.network(networks.bert_config())

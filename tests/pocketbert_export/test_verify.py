@@ -19,11 +19,23 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import runtimes
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.bundle import Bundle
 from pocketbert_export.placement import fit_length, place
 from pocketbert_export.probes import Probes, cut, with_noise
 from pocketbert_export.runtimes import LITERT, TFLITE_2_16
 from pocketbert_export.verify import GateFailed, Verification, verify_bundle
+
+
+@pytest.fixture(autouse=True)
+def one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handmade bundles have one vocabulary: tracing a tokenizer for each would take most of the time."""
+    own = Bundle.tokenizer
+
+    def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
+        handmade_one = (bundle.directory / "vocab.txt").read_text(encoding="utf-8").split() == handmade.vocabulary()
+        return handmade.tokenizer() if handmade_one else own(bundle)
+
+    monkeypatch.setattr(Bundle, "tokenizer", tokenizer)
 
 
 def failed(verification: Verification) -> set[str]:
@@ -170,7 +182,6 @@ def test_a_runtime_that_answers_zeros_fails(tmp_path: Path, monkeypatch: pytest.
     assert "alive" in failed(verification)
 
 
-LENGTHS = (7, 19)
 TEXTS = ["the film is good .", "a cat walks", "the story begins well , but ends very badly", "dull", "rain or sun"]
 
 
@@ -184,19 +195,14 @@ def examples(labels: list[int] | None = None) -> Examples:
     )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
-    return networks.network(networks.bert_config(), tokenizer=tokenizer)
+@pytest.fixture
+def model(small_model: Model) -> Model:
+    return small_model
 
 
-@pytest.fixture(scope="module")
-def exported(model: Model, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A model directory and a float32 bundle of it."""
-    folder = tmp_path_factory.mktemp("exported")
-    model.save_pretrained(folder / "model")
-    export_bundle(folder / "model", "float32", LENGTHS, folder / "bundle", examples())
-    return folder / "model", folder / "bundle"
+@pytest.fixture
+def exported(small_directory: Path, small_bundle: Path) -> tuple[Path, Path]:
+    return small_directory, small_bundle
 
 
 def own_labels(model: Model) -> list[int]:
@@ -244,9 +250,11 @@ def test_a_float_file_is_too_large_for_int8(model: Model, exported: tuple[Path, 
     assert size.bound < size.measured + 512 * sum(verification.operators.values()) + 16_384
 
 
-def test_the_command_prints_and_ends_with_0(exported: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_ends_with_0(
+    exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory, bundle = exported
-    table = bundle.parent / "dev.jsonl"
+    table = tmp_path / "dev.jsonl"
     table.write_text('{"text": "a dull film", "label": "bad"}\n{"text": "the cat", "label": 2}\n', encoding="utf-8")
     assert cli.main(["verify", str(bundle)]) == 0
     assert json.loads(capsys.readouterr().out)["examples"]["source"] == "the bundle's golden examples"
