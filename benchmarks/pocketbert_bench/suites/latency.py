@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.presets import preset
 from pocketbert_bench import host, machine, peers, results
@@ -57,8 +59,8 @@ def run(quick: bool) -> dict[str, Any]:
     )
 
 
-def our_export(name: str, folder: Path) -> Configuration:
-    """The preset's classifier with every lowering, at `LENGTH` alone."""
+def our_export(name: str, folder: Path, without: str = "") -> Configuration:
+    """The preset's classifier at `LENGTH` alone, with every lowering but `without`."""
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
     from pocketbert_export.lowering import Lowerings, lower
@@ -66,10 +68,23 @@ def our_export(name: str, folder: Path) -> Configuration:
     from pocketbert_export.signatures import signature_name
 
     model = pb.build(name, [TASK], seed=0)
-    path = folder / "ours.tflite"
-    path.write_bytes(to_tflite(lower(model, Lowerings()), [LENGTH], get_recipe(RECIPE)))
+    move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
+    path = folder / f"ours{'-without-' + without if without else ''}.tflite"
+    lowerings = replace(Lowerings(), **{without: False}) if without else Lowerings()
+    path.write_bytes(to_tflite(lower(model, lowerings), [LENGTH], get_recipe(RECIPE)))
     calls = peers.calls_with_answers(model, LENGTH, signature_name(LENGTH))
-    return _configuration("PocketBERT", name, path, calls)
+    return _configuration(f"PocketBERT{' without ' + without if without else ''}", name, path, calls)
+
+
+def move_norms(weights: Mapping[str, Any]) -> None:
+    """Gives the norms' weights values as after training: the converter would drop a product with 1 and a sum with 0.
+
+    Args:
+      weights: name → variable, of norms only.
+    """
+    generator = np.random.default_rng(0)
+    for variable in weights.values():
+        variable.assign(variable + generator.normal(0.0, 0.05, variable.shape).astype(np.float32))
 
 
 def transformers_export(name: str, folder: Path) -> Configuration:
@@ -77,6 +92,7 @@ def transformers_export(name: str, folder: Path) -> Configuration:
     import tensorflow as tf
 
     model = transformers_classifier(preset(name).config, len(TASK.labels))
+    move_norms({weight.name: weight for weight in model.trainable_weights if "LayerNorm" in weight.name})
 
     def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": model(inputs, training=False).logits}
