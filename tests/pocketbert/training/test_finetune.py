@@ -282,15 +282,19 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
 
 def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
     from pocketbert.training.optimizers import AdamW
+    from pocketbert.training.schedules import LinearSchedule
 
     model = pb.load(model_directory, task=tiny_finetuning.TASK, seed=1)
     train = tiny_finetuning.examples(150, seed=0)
     assert model.tokenizer is not None
     inputs = {name: value.numpy() for name, value in model.tokenizer(train.texts, max_length=23).items()}
-    optimizer = AdamW(1e-2, clip_norm=1.0, named_variables=model.named_variables())
+    schedule = LinearSchedule(1e-2, total_steps=60, warmup_steps=12)
+    optimizer = AdamW(schedule, clip_norm=1.0, named_variables=model.named_variables())
     model.compile(optimizer=optimizer, metrics=["accuracy"])
-    history = model.fit(inputs, train.labels, batch_size=16, epochs=3, verbose=0).history
-    assert history["loss"][-1] < 0.7 * history["loss"][0]
+    # Keras shuffles without a seed; the batches stay in order so that the test gives the same answer every time.
+    history = model.fit(inputs, train.labels, batch_size=16, epochs=6, shuffle=False, verbose=0).history
+    # Guessing gives ln 2 = 0.69.
+    assert history["loss"][-1] < 0.3
 
 
 def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
