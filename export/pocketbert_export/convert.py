@@ -71,7 +71,7 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
 def share_quantization(content: bytes) -> bytes:
     """Stores equal scales once instead of once a signature.
 
-    The converter shares the weights between signatures, not the scales: for MobileBERT 1.2 MB more a length.
+    The converter shares the weights between signatures, not the scales, which MobileBERT has many of.
     In the file format a table may be referred to any number of times, so nothing changes for a runtime.
 
     Args:

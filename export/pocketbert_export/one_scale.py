@@ -1,10 +1,9 @@
 """Int8 linear maps for runtimes that know one scale a map, at no loss.
 
 TFLite before version 12 of FULLY_CONNECTED, the last Android archive on Maven Central included, reads one scale for
-all outputs of a map with float inputs. Quantized so, outputs with small weights lose their digits: a 6x384
-sentiment classifier answered 90.9 % of SST-2's dev sentences right instead of 91.9 % (float32: 92.1 %). Here each
-output keeps its own scale, in a product behind the map, at no cost in time that could be measured. With scales s,
-s' = max s and bias b,
+all outputs of a map with float inputs. Quantized so, outputs with small weights lose their digits, and the
+network accuracy. Here each output keeps its own scale, in a product behind the map. With scales s, s' = max s and
+bias b,
 
   s ∘ (q·x) + b = (s / s') ∘ (s' (q·x) + b ∘ s' / s),
 

@@ -4,9 +4,8 @@ A recipe's name says what happens to weights and activations: `float32` and `flo
 all weights; `dynamic_wi8` has int8 weights (`wi8`) and activations that are quantized while the file runs
 (`dynamic`). The arithmetic of linear maps is int8 then; everything else stays float32.
 
-`dynamic_wi8` is TensorFlow's converter's work. Measured on a 6x384 network at 128 tokens, 1 thread,
-ai-edge-quantizer's file is as fast (8.46 ms each) and as large (23.8 MB each, once its GATHER is made static
-int8 by calibration; 59 MB without), but keeps the float file's operator versions, on which an old runtime
+`dynamic_wi8` is TensorFlow's converter's work. ai-edge-quantizer's file is neither faster nor smaller (larger, until
+its GATHER is made static int8 by calibration), and keeps the float file's operator versions, on which an old runtime
 answers nonsense instead of refusing.
 """
 

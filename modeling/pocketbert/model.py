@@ -120,7 +120,13 @@ class Model(tf_keras.Model):
         return {name: logits if name == "logits" else features[name] for name in request}
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; without a `loss`, the tasks' own losses are taken."""
+        """Keras' `compile`; without a `loss`, the tasks' own losses are taken.
+
+        An optimizer with a `bind` method (`pocketbert.training.optimizers`) is told the weights' names.
+        """
+        optimizer = arguments[0] if arguments else options.get("optimizer")
+        if optimizer is not None and hasattr(optimizer, "bind"):
+            optimizer.bind(self.named_variables())
         if not arguments[1:] and options.get("loss") is None and self.heads:
             options["loss"] = {
                 name: loss for head in self.heads.values() for name, loss in head.losses_by_output().items()

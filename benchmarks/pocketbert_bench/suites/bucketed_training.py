@@ -54,7 +54,7 @@ def run(quick: bool) -> dict[str, Any]:
     from pocketbert.training.optimizers import AdamW
 
     model = build("minilmv2_6l_384d", tasks=[glue_task("sst2").task], seed=0)
-    model.compile(AdamW(learning_rate=3e-5, weight_decay=0.01, clip_norm=1.0, named_variables=model.named_variables()))
+    model.compile(AdamW(learning_rate=3e-5, weight_decay=0.01, clip_norm=1.0))
     train = read_glue("sst2", shared_data("glue"), "train")
     encoded = encode(train, WordPieceTokenizer(vocabulary), FIXED_LENGTH)
 

@@ -101,7 +101,7 @@ def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
 
     model = build(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
     schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
-    model.compile(AdamW(schedule, clip_norm=1.0, named_variables=model.named_variables()))
+    model.compile(AdamW(schedule, clip_norm=1.0))
     inputs = {
         "input_word_ids": tf.constant(ids),
         "input_mask": tf.ones_like(ids),

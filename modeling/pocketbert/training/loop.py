@@ -174,10 +174,9 @@ class _Run:
             _schedule(options, self.total_steps),
             weight_decay=options.weight_decay,
             clip_norm=options.clip_norm,
-            named_variables=model.named_variables(),
         )
-        self.optimizer.build(model.trainable_variables)
         model.compile(optimizer=self.optimizer)
+        self.optimizer.build(model.trainable_variables)
         self.variables = training_variables(model, self.optimizer)
         self.position = read_checkpoint(folder / CHECKPOINT_FILE, self.variables) or Position()
         if self.position.step:

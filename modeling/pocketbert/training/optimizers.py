@@ -273,7 +273,7 @@ class AdamW(NamedOptimizer):
         beta_1_power, beta_2_power = self._beta_powers()
         if self._decays(name):
             variable.assign_sub(variable * (rate * self.decay_rate))
-        # The fused kernel reads and writes each array once: a 22.7 M step in 45 ms where Keras' AdamW takes 114.
+        # The fused kernel reads and writes each array once; written out, the step takes about twice as long.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=m.handle,
