@@ -6,7 +6,7 @@ import os
 
 # Read by TensorFlow, tf-models-official and tfmot when they are first imported.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tf_keras  # noqa: E402
 

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
 def run() -> None:
     """Entry point of the console script."""
     # TensorFlow's notes on the machine's instructions would drown ours; read when it is first imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
