@@ -1,0 +1,74 @@
+"""Writes README's figures from the committed result files: `python tools/readme_figures.py`.
+
+A test holds README to what this prints, so that no figure there is older than its file or without one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- FIGURES: begin. ", "<!-- FIGURES: end -->"
+NOTE = "Written by tools/readme_figures.py from benchmarks/results. -->\n"
+
+# Result file, ratio → what a reader is told.
+RATIOS = {
+    ("latency", "latency mobilebert"): "latency of MobileBERT, int8, 128 tokens, against transformers' TF class",
+    ("latency", "latency tinybert_4l_312d"): "the same of TinyBERT, 4 layers",
+    ("latency", "latency minilmv2_6l_384d"): "the same of the 6x384 network",
+    (
+        "lengths",
+        "three lengths against fixed 128",
+    ): "mean speed on SST-2's sentences, lengths 32/64/128 against fixed 128",
+    ("training", "training step, transformers TF"): "speed of a training step against transformers' TF class",
+    ("bucketed_training", "bucketed training"): "training examples a second, bucketed against fixed 128",
+    ("tokenizer", "tokenizer ids, SST-2"): "tokenizer speed on SST-2 against transformers' fast tokenizer",
+    ("tokenizer", "tokenizer ids, Wikipedia paragraphs"): "the same on Wikipedia paragraphs",
+}
+
+
+def figures() -> str:
+    """The text between README's marks."""
+    contents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")}
+    lines = ["## Figures", "", *_machine(contents["latency"]), "", "| what | ratio (95 % interval) | asked for |"]
+    lines.append("|---|---|---|")
+    for (suite, name), words in RATIOS.items():
+        ratio = next(each for each in contents[suite]["ratios"] if each["name"] == name)
+        low, high = ratio["interval"]
+        sign = "≤" if ratio["better"] == "lower" else "≥"
+        lines.append(f"| {words} | {ratio['value']:.2f} ({low:.2f} to {high:.2f}) | {sign} {ratio['target']:g} |")
+    lines += ["", "Accuracy of the 6x384 network, fine-tuned here:", "", "| what | accuracy |", "|---|---|"]
+    for each in contents["sst2"]["accuracies"]:
+        label = "float model" if each["label"] == "model" else f"`{each['label']}`"
+        lines.append(f"| SST-2 development set, {label} | {100 * each['value']:.2f} % |")
+    seeds = contents["quickstart_accuracy"]["accuracies"]
+    mean = sum(each["value"] for each in seeds) / len(seeds)
+    lines.append(f"| Rotten Tomatoes, held-out tenth, mean of {len(seeds)} seeds | {100 * mean:.2f} % |")
+    for each in seeds:
+        lines.append(f"| the same, {each['label']} | {100 * each['value']:.2f} % |")
+    return "\n".join(lines) + "\n"
+
+
+def _machine(content: dict[str, Any]) -> list[str]:
+    machine = content["machine"]
+    return [
+        f"Ratios of one run each on {machine['cores']} cores of an {machine['cpu']}. "
+        "Latency: below 1 is faster; speed: above 1 is.",
+        "`make bench` measures them again; samples, machine and versions are in `benchmarks/results`.",
+    ]
+
+
+def main() -> None:
+    """Puts the figures into README.md."""
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    path.write_text(f"{before}{BEGIN}{NOTE}{figures()}{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
