@@ -36,7 +36,7 @@ QUICK_TRAIN_EXAMPLES = 2400
 QUICK_DEV_EXAMPLES = 200
 # The gate compares two forms of one network, so sentences that it learned from serve too: with the held-out ones
 # alone, chance would be as large as the bound on the accuracy lost (`pocketbert_export.verify`).
-GATE_EXAMPLES = 3000
+GATE_EXAMPLES = 2000
 SHOWN_SENTENCES = 8
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -83,6 +84,7 @@ def run() -> None:
     """Entry point of the console script."""
     # TensorFlow's notes on the machine's instructions would drown ours; read when it is first imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
