@@ -30,12 +30,13 @@ class Lowerings:
 
     Attributes:
       fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
-      fuse_projections: linear maps of one input become one.
+      fuse_projections: linear maps of one input become one. None: in blocks with a bottleneck, which have many small
+        maps; in BERT's blocks it cost time where it was measured (`pocketbert_bench.suites.lowerings`).
       first_token_only: the last layer is computed for the first token alone, where the task reads no other.
     """
 
     fold_no_norm: bool = True
-    fuse_projections: bool = True
+    fuse_projections: bool | None = None
     first_token_only: bool = True
 
 
@@ -46,10 +47,10 @@ def decide(model: Model, lowerings: Lowerings) -> dict[str, str]:
     """Says of every lowering `APPLIED`, `OFF`, or why it does not suit the model."""
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
-        "fuse_projections": "",
+        "fuse_projections": _why_not_fuse(model, lowerings),
         "first_token_only": _why_not_first_token(model),
     }
-    return {name: (unsuited[name] or APPLIED) if getattr(lowerings, name) else OFF for name in LOWERINGS}
+    return {name: OFF if getattr(lowerings, name) is False else unsuited[name] or APPLIED for name in LOWERINGS}
 
 
 def lower(model: Model, lowerings: Lowerings) -> Model:
@@ -99,6 +100,12 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     for layer in range(config.num_layers):
         _fold_block(config, wide, f"encoder.layers.{layer}.", outer[layer], outer[layer + 1])
     return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
+
+
+def _why_not_fuse(model: Model, lowerings: Lowerings) -> str:
+    if lowerings.fuse_projections or model.config.bottleneck is not None:
+        return ""
+    return "does not pay in blocks without a bottleneck; applied only when asked for"
 
 
 def _why_not_first_token(model: Model) -> str:

@@ -69,7 +69,8 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert bundle.recipe == "float32"
     assert bundle.runtimes == ("litert",)
     assert bundle.output_names == ("logits",)
-    assert bundle.lowerings["first_token_only"] == bundle.lowerings["fuse_projections"] == APPLIED
+    assert bundle.lowerings["first_token_only"] == APPLIED
+    assert bundle.lowerings["fuse_projections"].startswith("does not pay")
     assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
     assert sorted(path.name for path in bundle.directory.iterdir()) == [
         "bundle.json",

@@ -13,6 +13,7 @@ from pocketbert.model import Model
 from pocketbert_export.lowering import APPLIED, LOWERINGS, OFF, Lowerings, decide, fold_no_norm, lower
 
 NONE = Lowerings(**dict.fromkeys(LOWERINGS, False))
+ALL = Lowerings(**dict.fromkeys(LOWERINGS, True))
 # Float32 rounding, 6e-8 a step, in sums of at most 56 products over some twenty steps; wrong maths is off by parts
 # of 1.
 TOLERANCE = 2e-5
@@ -35,8 +36,18 @@ def difference(model: Model, lowered: Model) -> float:
 def test_answers_stay(source: QueryKeySource | None, lowering: str) -> None:
     config = networks.mobilebert_config(source) if source else networks.bert_config()
     model = networks.network(config)
-    lowered = lower(model, Lowerings() if lowering == "all" else only(lowering))
+    lowered = lower(model, ALL if lowering == "all" else only(lowering))
     assert difference(model, lowered) < TOLERANCE
+
+
+def test_projections_are_fused_by_default_where_blocks_have_a_bottleneck() -> None:
+    bert, mobilebert = networks.network(networks.bert_config()), networks.network(networks.mobilebert_config("shared"))
+    asked, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
+    assert decide(bert, Lowerings())["fuse_projections"].startswith("does not pay")
+    assert decide(mobilebert, Lowerings())["fuse_projections"] == APPLIED
+    for model in (bert, mobilebert):
+        assert decide(model, asked)["fuse_projections"] == APPLIED
+        assert decide(model, refused)["fuse_projections"] == OFF
 
 
 @pytest.mark.parametrize("source", SOURCES)

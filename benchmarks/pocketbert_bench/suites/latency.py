@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from pocketbert.presets import preset
 from pocketbert_bench import host, machine, peers, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
+
+if TYPE_CHECKING:
+    from pocketbert_export.lowering import Lowerings
 
 LENGTH = 128
 RECIPE = "dynamic_wi8"
@@ -59,8 +62,8 @@ def run(quick: bool) -> dict[str, Any]:
     )
 
 
-def our_export(name: str, folder: Path, without: str = "") -> Configuration:
-    """The preset's classifier at `LENGTH` alone, with every lowering but `without`."""
+def our_export(name: str, folder: Path, lowerings: Lowerings | None = None, label: str = "PocketBERT") -> Configuration:
+    """The preset's classifier at `LENGTH` alone, with some lowerings or the export's own choice."""
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
     from pocketbert_export.lowering import Lowerings, lower
@@ -69,11 +72,10 @@ def our_export(name: str, folder: Path, without: str = "") -> Configuration:
 
     model = pb.build(name, [TASK], seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
-    path = folder / f"ours{'-without-' + without if without else ''}.tflite"
-    lowerings = replace(Lowerings(), **{without: False}) if without else Lowerings()
-    path.write_bytes(to_tflite(lower(model, lowerings), [LENGTH], get_recipe(RECIPE)))
+    path = folder / f"{label}.tflite"
+    path.write_bytes(to_tflite(lower(model, lowerings or Lowerings()), [LENGTH], get_recipe(RECIPE)))
     calls = peers.calls_with_answers(model, LENGTH, signature_name(LENGTH))
-    return _configuration(f"PocketBERT{' without ' + without if without else ''}", name, path, calls)
+    return _configuration(label, name, path, calls)
 
 
 def move_norms(weights: Mapping[str, Any]) -> None:

@@ -31,7 +31,12 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_list("lengths", ["32", "64", "128"], "numbers of tokens, one signature each", flag_values=flag_values)
     flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
     flags.DEFINE_bool("fold-no-norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
-    flags.DEFINE_bool("fuse-projections", True, "lowering: maps of one input as one", flag_values=flag_values)
+    flags.DEFINE_bool(
+        "fuse-projections",
+        None,
+        "lowering: maps of one input as one; by default where blocks have a bottleneck",
+        flag_values=flag_values,
+    )
     flags.DEFINE_bool(
         "first-token-only", True, "lowering: last layer for the first token alone", flag_values=flag_values
     )
