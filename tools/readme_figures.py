@@ -24,6 +24,7 @@ RATIOS = {
         "three lengths against fixed 128",
     ): "mean speed on SST-2's sentences, lengths 32/64/128 against fixed 128",
     ("training", "training step, transformers TF"): "speed of a training step against transformers' TF class",
+    ("training", "training step, PyTorch eager"): "the same against PyTorch, step by step",
     ("bucketed_training", "bucketed training"): "training examples a second, bucketed against fixed 128",
     ("tokenizer", "tokenizer ids, SST-2"): "tokenizer speed on SST-2 against transformers' fast tokenizer",
     ("tokenizer", "tokenizer ids, Wikipedia paragraphs"): "the same on Wikipedia paragraphs",
