@@ -1,8 +1,8 @@
 """The one mean of all losses, whose divisor a whole training step can share.
 
-A batch may be split: over replicas (`tf.distribute`) and, on each of them, over micro-batches. A mean of the parts' means
-is not the mean of the batch, since the parts have different numbers of tokens. So every part divides by the *batch's*
-total weight, and the parts' results, and their gradients, are summed:
+A batch may be split: over replicas (`tf.distribute`) and, on each of them, over micro-batches. A mean of the parts'
+means is not the mean of the batch, since the parts have different numbers of tokens. So every part divides by the
+*batch's* total weight, and the parts' results, and their gradients, are summed:
 
     sum over parts of [sum(values * weights) / total]  =  the mean of the whole batch
 
