@@ -81,7 +81,8 @@ class StoreIdentity:
       method: the method's name.
       stage: the stage's name.
       features: what the stage asks of the teacher, name → layers.
-      options: the method's options that decide the targets beyond these.
+      options: what else decides the targets, the method's options first of all, by name. A store has those that its
+        targets were seen to read; what is asked for may have more, which are not compared.
     """
 
     teacher: str | None
@@ -104,8 +105,8 @@ class StoreIdentity:
                 found.append(f"another {name} ({mine[name]} in the store, {asked[name]} here)")
         if mine["features"] != asked["features"]:
             found.append(f"other features of the teacher ({mine['features']} in the store, {asked['features']} here)")
-        for name in sorted({*mine["options"], *asked["options"]}):
-            values = mine["options"].get(name), asked["options"].get(name)
+        for name in sorted(mine["options"]):
+            values = mine["options"][name], asked["options"].get(name)
             if values[0] != values[1]:
                 found.append(f"another value of {name} ({values[0]!r} in the store, {values[1]!r} here)")
         return found
@@ -135,6 +136,7 @@ class Manifest:
     Attributes:
       identity: what it was made from.
       teacher_config: the teacher's `EncoderConfig` as JSON values, for readers that do not have the teacher.
+      teacher_task: its head's `TaskConfig` likewise; None for a bare encoder.
       targets: in the order of the record.
       lengths: the file of the examples' lengths.
       shards: all that the store will have; those written have a digest.
@@ -142,6 +144,7 @@ class Manifest:
 
     identity: StoreIdentity
     teacher_config: Mapping[str, Any]
+    teacher_task: Mapping[str, Any] | None
     targets: tuple[TargetSpec, ...]
     lengths: StoredFile
     shards: tuple[Shard, ...]
@@ -213,8 +216,8 @@ def read_manifest(folder: Path) -> Manifest:
             )
     except FileNotFoundError:
         raise UserError(
-            f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {folder}, which has none; make it with "
-            "pocketbert teacher-dump"
+            f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {folder}, which has none; make it "
+            "with pocketbert teacher-dump"
         ) from None
     except UserError:
         raise
@@ -238,6 +241,7 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(
         identity=StoreIdentity(**identity),
         teacher_config=content["teacher_config"],
+        teacher_task=content["teacher_task"],
         targets=targets,
         lengths=StoredFile(**content["lengths"]),
         shards=tuple(Shard(**entry) for entry in content["shards"]),

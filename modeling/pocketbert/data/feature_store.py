@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.feature_layout import (
     DTYPES,
@@ -54,7 +54,7 @@ class FeatureStore:
         self.identity = manifest.identity
         self.targets = manifest.targets
         self.lengths = lengths
-        self._teacher_config = manifest.teacher_config
+        self._manifest = manifest
         self._firsts = np.array([shard.first for shard in manifest.shards], np.int64)
         sizes = record_bytes(self.targets, lengths)
         starts = np.cumsum(sizes) - sizes
@@ -108,10 +108,16 @@ class FeatureStore:
     @property
     def teacher_config(self) -> EncoderConfig:
         """The teacher's architecture, for what has to be known of it without its folder."""
-        values = dict(self._teacher_config)
+        values = dict(self._manifest.teacher_config)
         if values["bottleneck"] is not None:
             values["bottleneck"] = BottleneckConfig(**values["bottleneck"])
         return EncoderConfig(**values)
+
+    @property
+    def teacher_task(self) -> TaskConfig | None:
+        """What the teacher's head was trained for; None for a bare encoder."""
+        values = self._manifest.teacher_task
+        return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
 
     def example(self, index: int) -> dict[str, np.ndarray]:
         """The targets of one example as they are stored: read-only views of the mapped file, without padding."""
