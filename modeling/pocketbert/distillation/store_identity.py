@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any, Protocol
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.feature_layout import StoreIdentity, dataset_digest
-from pocketbert.distillation.method import Method, Stage
+from pocketbert.distillation.method import Method
+from pocketbert.distillation.stage import Stage
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 
@@ -117,5 +117,4 @@ def _values(stage: Stage) -> dict[str, Any]:
     options = described.get("options") or {}
     values = {f"stage.{name}": value for name, value in described.items() if name not in _OWN_FIELDS}
     values |= {f"options.{name}": value for name, value in options.items()}
-    # As a manifest gives them back.
-    return json.loads(json.dumps(values, default=str))
+    return values

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.feature_layout import DTYPES, TargetSpec
-from pocketbert.data.feature_writer import open_writer
-from pocketbert.distillation.method import Method, Stage
+from pocketbert.data.feature_writer import SHARD_BYTES, open_writer
+from pocketbert.distillation.method import Method
+from pocketbert.distillation.stage import Stage
 from pocketbert.distillation.store_identity import store_identity, watched
 from pocketbert.errors import UserError
 from pocketbert.model import Model
@@ -36,6 +37,7 @@ def dump_targets(
     *,
     dtype: str = "float16",
     overwrite: bool = False,
+    shard_bytes: int = SHARD_BYTES,
 ) -> Path:
     """Writes what `method.targets` gives for every example, or what is still missing of it.
 
@@ -51,6 +53,7 @@ def dump_targets(
       output: the folder of stores; this one's is called like the stage.
       dtype: of the stored numbers.
       overwrite: throw away a finished store of the stage, or one made from something else.
+      shard_bytes: about the size of a file; what a kill costs is the work of one.
 
     Returns:
       The stage's folder.
@@ -65,9 +68,8 @@ def dump_targets(
         raise UserError(f"the stored type must be one of {', '.join(DTYPES)}; received {dtype}")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
     identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=teacher.tokenizer)
-    identity = dataclasses.replace(
-        identity, options={name: identity.options[name] for name in sorted(read & identity.options.keys())}
-    )
+    decisive = {name: value for name, value in identity.options.items() if name in read}
+    identity = dataclasses.replace(identity, options=decisive)
     with open_writer(
         Path(output) / stage.name,
         identity=identity,
@@ -76,6 +78,7 @@ def dump_targets(
         targets=targets,
         lengths=encoded.lengths,
         overwrite=overwrite,
+        shard_bytes=shard_bytes,
     ) as writer:
         pending = writer.pending
         plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
@@ -134,9 +137,7 @@ def target_specs(
     if problems or not found:
         reason = "; ".join(problems) or "there are none"
         raise UserError(f"the targets of {method.name}'s stage {stage.name} cannot be stored: {reason}")
-    return tuple(found), {
-        name for name in read if name not in ("stage.name", "stage.teacher_features", "stage.options")
-    }
+    return tuple(found), read
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
