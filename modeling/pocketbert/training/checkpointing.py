@@ -66,6 +66,7 @@ class Position:
       finished: no step of this stage follows.
       stage: stages that are over, where a run has stages; epochs, best and losses are then of the stage at hand.
       first_step: steps taken before this stage.
+      past: the summaries of the stages that are over.
     """
 
     epoch: int = 0
@@ -80,6 +81,11 @@ class Position:
     finished: bool = False
     stage: int = 0
     first_step: int = 0
+    past: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """What a result says of the stage at hand."""
+        return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
 
     def next_stage(self) -> Position:
         """Where the run stands as the following stage begins."""
@@ -89,6 +95,7 @@ class Position:
             seconds=self.seconds,
             stage=self.stage + 1,
             first_step=self.step,
+            past=[*self.past, self.summary()],
         )
 
 

@@ -173,7 +173,8 @@ class _Run:
     def plan(self, epoch: int) -> list[np.ndarray]:
         return plan_batches(self.train.lengths, batch_size=self.options.batch_size, seed=self.options.seed, epoch=epoch)
 
-    def steps(self, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
+    def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
+        del epoch
         batches = dataset(self.train, plan, start=start)
         if not hasattr(self, "_step"):
             self._step = tf.function(

@@ -44,7 +44,7 @@ class Stretch(Protocol):
     epochs: int
     total_steps: int
     loss_names: Sequence[str]
-    variables: Mapping[str, tf.Variable]
+    variables: dict[str, tf.Variable]
     main_metric: str | None
     evaluation_steps: int | None
     patience: int | None
@@ -52,7 +52,7 @@ class Stretch(Protocol):
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The examples of each of the epoch's steps; the same at every call."""
 
-    def steps(self, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
+    def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
 
     def learning_rate(self) -> float:
@@ -120,7 +120,7 @@ class Driver:
                         break
 
     def _steps(self, plan: list[np.ndarray]) -> Iterator[tf.Tensor]:
-        yield from self.stretch.steps(plan, self.position.step_in_epoch)
+        yield from self.stretch.steps(self.position.epoch, plan, self.position.step_in_epoch)
 
     def _write_checkpoint(self) -> None:
         position = self.position
