@@ -1,10 +1,10 @@
 """What a stored teacher's folder holds, and where each number lies in it. Nothing here imports TensorFlow.
 
-A store is a folder a stage: `manifest.json`, `lengths.npy` (int32 `[N]`, tokens of each example) and shards. A shard is
-the records of consecutive examples, end to end; a record is the example's targets, end to end, each in row-major order
-and cut to the example's own length, so that one example is one contiguous read. Nothing is padded and nothing aligned:
-every offset follows from the lengths. The manifest names the targets, what the store was made from, and the size and
-SHA-256 of every file.
+A store is a folder a stage: `manifest.json`, `lengths.npy` (int32 `[N]`, tokens of each example), the teacher's
+`vocab.txt` and shards. A shard is the records of consecutive examples, end to end; a record is the example's targets,
+end to end, each in row-major order and cut to the example's own length, so that one example is one contiguous read.
+Nothing is padded and nothing aligned: every offset follows from the lengths. The manifest names the targets, what the
+store was made from, and the size and SHA-256 of every file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ FORMAT = "pocketbert feature store"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
+VOCABULARY_NAME = "vocab.txt"
 TOKENS = "tokens"
 # Both are little-endian in the file.
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
@@ -137,17 +138,26 @@ class Manifest:
       identity: what it was made from.
       teacher_config: the teacher's `EncoderConfig` as JSON values, for readers that do not have the teacher.
       teacher_task: its head's `TaskConfig` likewise; None for a bare encoder.
+      lowercase: whether its tokenizer lower-cases.
       targets: in the order of the record.
       lengths: the file of the examples' lengths.
+      vocabulary: the file of the teacher's vocabulary.
       shards: all that the store will have; those written have a digest.
     """
 
     identity: StoreIdentity
     teacher_config: Mapping[str, Any]
     teacher_task: Mapping[str, Any] | None
+    lowercase: bool
     targets: tuple[TargetSpec, ...]
     lengths: StoredFile
+    vocabulary: StoredFile
     shards: tuple[Shard, ...]
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """All but the manifest itself."""
+        return (self.lengths, self.vocabulary, *self.shards)
 
     @property
     def finished(self) -> bool:
@@ -159,7 +169,7 @@ class Manifest:
         """Of all files of the finished store, this one too; digests are all of one length."""
         done = tuple(dataclasses.replace(shard, sha256="0" * 64) for shard in self.shards)
         manifest = len(_text(dataclasses.replace(self, shards=done)).encode())
-        return manifest + self.lengths.size_bytes + sum(shard.size_bytes for shard in self.shards)
+        return manifest + sum(file.size_bytes for file in self.files)
 
     def write(self, folder: Path) -> None:
         """Writes it aside and renames it."""
@@ -243,7 +253,9 @@ def read_manifest(folder: Path) -> Manifest:
         teacher_config=content["teacher_config"],
         teacher_task=content["teacher_task"],
         targets=targets,
+        lowercase=content["lowercase"],
         lengths=StoredFile(**content["lengths"]),
+        vocabulary=StoredFile(**content["vocabulary"]),
         shards=tuple(Shard(**entry) for entry in content["shards"]),
     )
 

@@ -89,7 +89,7 @@ class FeatureStore:
                 f"{folder}: the store must be finished; received {written} of {len(manifest.shards)} shards; run the "
                 "same teacher-dump command again, which goes on where it stopped"
             )
-        files = [manifest.lengths, *manifest.shards]
+        files = manifest.files
         raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))
         if verify:
             with bar(sum(file.size_bytes for file in files), "checking the store", "B") as progress:
@@ -118,6 +118,11 @@ class FeatureStore:
         """What the teacher's head was trained for; None for a bare encoder."""
         values = self._manifest.teacher_task
         return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
+
+    @property
+    def vocabulary(self) -> tuple[Path, bool]:
+        """The teacher's vocab.txt, in the store, and whether its tokenizer lower-cases."""
+        return self.path / self._manifest.vocabulary.name, self._manifest.lowercase
 
     def example(self, index: int) -> dict[str, np.ndarray]:
         """The targets of one example as they are stored: read-only views of the mapped file, without padding."""

@@ -23,6 +23,7 @@ from pocketbert.data.feature_layout import (
     DTYPES,
     LENGTHS_NAME,
     MANIFEST_NAME,
+    VOCABULARY_NAME,
     Manifest,
     Shard,
     StoredFile,
@@ -42,7 +43,7 @@ SHARD_BYTES = 128 * 2**20
 LOCK_NAME = ".lock"
 _UNITS = ("an example", "a token", "a pair of tokens")
 # What a killed attempt may leave.
-_ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", ".shard-*.partial")
+_ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
 
 
 class StoreWriter:
@@ -162,6 +163,8 @@ def open_writer(
     identity: StoreIdentity,
     teacher_config: EncoderConfig,
     teacher_task: TaskConfig | None,
+    vocabulary: str | os.PathLike[str],
+    lowercase: bool,
     targets: Sequence[TargetSpec],
     lengths: np.ndarray,
     overwrite: bool = False,
@@ -176,6 +179,8 @@ def open_writer(
       identity: what the store is made from.
       teacher_config: the teacher's architecture.
       teacher_task: what its head was trained for, if it has one.
+      vocabulary: its vocab.txt; the store gets a copy.
+      lowercase: whether its tokenizer lower-cases.
       targets: in the order of the record.
       lengths: tokens of each example.
       overwrite: throw away a finished store in `path`, or one made from something else.
@@ -187,13 +192,19 @@ def open_writer(
     """
     folder = Path(path)
     lengths = np.asarray(lengths, np.int32)
-    content = _npy(lengths)
+    small = {LENGTHS_NAME: _npy(lengths), VOCABULARY_NAME: Path(vocabulary).read_bytes()}
+    described = {
+        name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        for name, content in small.items()
+    }
     manifest = Manifest(
         identity=identity,
         teacher_config=dataclasses.asdict(teacher_config),
         teacher_task=None if teacher_task is None else dataclasses.asdict(teacher_task),
         targets=tuple(targets),
-        lengths=StoredFile(name=LENGTHS_NAME, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()),
+        lowercase=lowercase,
+        lengths=described[LENGTHS_NAME],
+        vocabulary=described[VOCABULARY_NAME],
         shards=plan_shards(targets, lengths, shard_bytes),
     )
     if not manifest.shards:
@@ -209,7 +220,8 @@ def open_writer(
             for file in folder.glob(pattern):
                 file.unlink()
         manifest.write(folder)
-        write_bytes(folder / LENGTHS_NAME, content)
+        for name, content in small.items():
+            write_bytes(folder / name, content)
         yield StoreWriter(folder, manifest, lengths)
 
 
@@ -268,7 +280,7 @@ def _check_room(folder: Path, manifest: Manifest) -> None:
     missing = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
     free = shutil.disk_usage(folder).free
     say(
-        f"{folder}: {manifest.size_bytes:,} bytes in {len(manifest.shards) + 2} files, {missing:,} of them to write; "
+        f"{folder}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {missing:,} of them to write; "
         f"{free:,} bytes are free"
     )
     if missing > free:

@@ -66,8 +66,11 @@ def dump_targets(
         raise UserError(f"stage {stage.name} reads nothing of the teacher; there is nothing to store")
     if dtype not in DTYPES:
         raise UserError(f"the stored type must be one of {', '.join(DTYPES)}; received {dtype}")
+    tokenizer = teacher.tokenizer
+    if tokenizer is None:
+        raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
-    identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=teacher.tokenizer)
+    identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
     identity = dataclasses.replace(identity, options=decisive)
     with open_writer(
@@ -75,6 +78,8 @@ def dump_targets(
         identity=identity,
         teacher_config=teacher.config,
         teacher_task=teacher.task,
+        vocabulary=tokenizer.vocab_path,
+        lowercase=tokenizer.lowercase,
         targets=targets,
         lengths=encoded.lengths,
         overwrite=overwrite,

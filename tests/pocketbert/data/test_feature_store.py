@@ -23,6 +23,8 @@ from pocketbert.data.feature_writer import StoreWriter, open_writer, sizes_text
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
 
+# Any file will do.
+VOCABULARY = Path(__file__).resolve()
 CONFIG = preset("mobilebert").config
 # 6 features, 3 heads and 2 classes for 29 examples of 3 to 17 tokens.
 TARGETS = (
@@ -67,6 +69,8 @@ def writer(path: Path, **changes: Any) -> Any:
         "identity": IDENTITY,
         "teacher_config": CONFIG,
         "teacher_task": None,
+        "vocabulary": VOCABULARY,
+        "lowercase": False,
         "targets": TARGETS,
         "lengths": LENGTHS,
         "shard_bytes": SHARD_BYTES,
@@ -127,6 +131,8 @@ def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
     store = FeatureStore.open(copied)
     assert store.teacher_config == CONFIG and CONFIG.bottleneck is not None
     assert store.teacher_task is None and store.identity == IDENTITY
+    vocabulary, lowercase = store.vocabulary
+    assert vocabulary.read_bytes() == VOCABULARY.read_bytes() and lowercase is False
     task = TaskConfig(kind="classification", name="mood", labels=("low", "high"))
     with writer(copied, teacher_task=task, overwrite=True) as again:
         fill(again)
@@ -199,7 +205,7 @@ def test_hidden_states_cost_their_numbers_and_hardly_more(tmp_path: Path) -> Non
             content.filled[:] = True
             store.write(content)
     total = sum(path.stat().st_size for path in (tmp_path / "s").iterdir())
-    assert total <= 1.03 * 4 * 768 * 2 * lengths.sum()
+    assert total - VOCABULARY.stat().st_size <= 1.03 * 4 * 768 * 2 * lengths.sum()
 
 
 def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,11 +280,11 @@ def test_damage_is_refused_by_name(copied: Path) -> None:
     refused("shard-00001.bin is missing.*shard-00003.bin is missing", verify=False)
 
 
-@pytest.mark.parametrize("name", ["lengths.npy", "manifest.json"])
+@pytest.mark.parametrize("name", ["lengths.npy", "manifest.json", "vocab.txt"])
 def test_a_flipped_byte_in_the_other_files_is_found(copied: Path, name: str) -> None:
     content = (copied / name).read_bytes()
     tried = 0
-    for place in range(0, len(content), 97):
+    for place in range(0, len(content), 1 + len(content) // 50):
         # White space between the parts of a JSON text is no part of what it says.
         if name == "manifest.json" and content[place : place + 1].isspace():
             continue
@@ -401,10 +407,10 @@ def attempt(folder: Path, event: str, number: int) -> int:
 
 
 def test_killed_at_any_rename_it_ends_with_the_same_bytes(tmp_path: Path, finished: Path) -> None:
-    # An attempt renames the manifest, the lengths, then two files a shard; each attempt gets a little further.
+    # An attempt renames the manifest, the two small files, then two files a shard; each gets a little further.
     folder = tmp_path / "first"
     for event in ("aside", "placed"):
-        for number in (1, 2, 3, 4, 5, 6):
+        for number in (1, 2, 3, 4, 5, 6, 7):
             assert attempt(folder, event, number) == -signal.SIGKILL
     with writer(folder) as store:
         done = len(store.manifest.shards) - len(store.pending)
