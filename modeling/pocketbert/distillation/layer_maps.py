@@ -6,9 +6,16 @@ embedding output, is always matched with 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pocketbert.errors import UserError, raise_if_any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from pocketbert.distillation.method import Features
+    from pocketbert.distillation.stage import Stage
 
 LayerMap = tuple[int, ...]
 
@@ -100,6 +107,32 @@ def named(mapping: str, student_layers: int, teacher_layers: int) -> LayerMap:
             f"3,6,9,12; received {mapping!r}"
         ) from None
     return explicit(layers, student_layers, teacher_layers)
+
+
+def layer_targets(stage: Stage, teacher: Features, names: Iterable[str]) -> dict[str, tf.Tensor]:
+    """The teacher's features as targets, one for each name and layer: `hidden_states_3`, `attention_logits_3`.
+
+    A layer that is asked for twice is there once.
+    """
+    return {
+        f"{name}_{layer}": tensor
+        for name in names
+        if name in stage.teacher_features
+        for layer, tensor in zip(stage.teacher_features[name], teacher[name], strict=True)
+    }
+
+
+def layer_pairs(
+    name: str, stage: Stage, student: Features, targets: Mapping[str, tf.Tensor]
+) -> Iterator[tuple[int, tf.Tensor, tf.Tensor]]:
+    """The student's layer, its feature and its target, for each layer of a feature that the stage asks for.
+
+    The stage asks teacher and student for as many layers, in the order in which they are matched.
+    """
+    if name in stage.student_features:
+        layers = stage.student_features[name], stage.teacher_features[name]
+        for own, teachers, learned in zip(*layers, student[name], strict=True):
+            yield own, learned, targets[f"{name}_{teachers}"]
 
 
 def _check(student_layers: int, teacher_layers: int) -> None:

@@ -80,7 +80,7 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
     problems = []
     for name, hint in typing.get_type_hints(type(options)).items():
         value = getattr(options, name)
-        parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
         literals = [part for part in parts if typing.get_origin(part) is Literal]
         if value is None and types.NoneType in parts:
             continue

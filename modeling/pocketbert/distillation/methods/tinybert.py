@@ -247,11 +247,7 @@ class TinyBERT:
 
         In the prediction stage `logits`, [B, C] or [B].
         """
-        targets = {
-            f"{name}_{layer}": tensor
-            for name in ("hidden_states", "attention_logits")
-            for layer, tensor in zip(stage.teacher_features.get(name, ()), teacher.get(name, ()), strict=True)
-        }
+        targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
             targets["logits"] = teacher["logits"][0]
         return targets
@@ -270,11 +266,11 @@ class TinyBERT:
 
         mask = batch["input_mask"]
         losses: dict[str, list[tf.Tensor]] = {term: [] for term in stage.weights}
-        for layer, learned, target in _pairs("hidden_states", stage, student, targets):
+        for layer, learned, target in layer_maps.layer_pairs("hidden_states", stage, student, targets):
             term = "hidden" if layer else "embedding"
             projection = adapters[_projection(term, stage.options)]
             losses[term].append(tinybert_hidden(target, projection(learned), mask))
-        for _, learned, target in _pairs("attention_logits", stage, student, targets):
+        for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(tinybert_attention(target, learned, mask))
         if "prediction" in losses:
             losses["prediction"].append(_prediction_loss(targets["logits"], student["logits"][0], stage.options))
@@ -387,21 +383,6 @@ def _layer_features(setting: Setting, options: TinyBERTOptions) -> dict[str, Any
 
 def _projection(term: str, options: TinyBERTOptions) -> str:
     return "shared_projection" if options.shared_projection else f"{term}_projection"
-
-
-def _pairs(
-    name: str, stage: Stage, student: StudentFeatures, targets: Mapping[str, tf.Tensor]
-) -> list[tuple[int, tf.Tensor, tf.Tensor]]:
-    """The student's layer, its feature, and the teacher's feature, for each mapped layer."""
-    return [
-        (own, learned, targets[f"{name}_{teachers}"])
-        for own, teachers, learned in zip(
-            stage.student_features.get(name, ()),
-            stage.teacher_features.get(name, ()),
-            student.get(name, ()),
-            strict=True,
-        )
-    ]
 
 
 def _prediction_loss(teacher: tf.Tensor, student: tf.Tensor, options: TinyBERTOptions) -> tf.Tensor:
