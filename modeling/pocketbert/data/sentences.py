@@ -1,13 +1,13 @@
 """Sentences of a paragraph, by rules that need no model.
 
-A sentence ends behind `.`, `!`, `?`, `…` or their like, with the quotes and brackets that close there, if a space follows
-and then something that can begin a sentence: anything but a lower-case letter. A full stop does not end one behind
-an initial (J. Smith), a title (Dr. Smith), a number's or a month's abbreviation in front of a digit (No. 5), or the
-number of a list (1. First); behind an abbreviation that may stand last (U.S., Inc., etc.) it does only in front of a word
-that often begins sentences. CJK full stops need no space.
+A sentence ends behind `.`, `!`, `?`, `…` or their like, with the quotes and brackets that close there, if a space
+follows and then something that can begin a sentence: anything but a lower-case letter. A full stop does not end one
+behind an initial (J. Smith), a title (Dr. Smith), a number's or a month's abbreviation in front of a digit (No. 5), or
+the number of a list (1. First); behind an abbreviation that may stand last (U.S., Inc., etc.) it does only in front of
+a word that often begins sentences. CJK full stops need no space.
 
 The word lists are English; elsewhere the other rules hold. tensorflow-text's StateBasedSentenceBreaker, the one
-splitter among this project's packages, cuts behind every abbreviation of more than one letter.
+splitter among this project's packages, cuts behind every `Dr.`, initial and `No.`.
 """
 
 from __future__ import annotations

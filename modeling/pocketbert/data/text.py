@@ -119,9 +119,7 @@ def _documents(root: Path, files: list[Path], format: TextFormat | None, counts:
             paragraphs = [line.strip() for line in lines]
             filled = [line for line in paragraphs if line]
             kept = tuple(
-                line
-                for line in filled
-                if _LETTER_OR_DIGIT.search(line) and not (is_wiki and _WIKI_MARKUP.match(line))
+                line for line in filled if _LETTER_OR_DIGIT.search(line) and not (is_wiki and _WIKI_MARKUP.match(line))
             )
             counts.dropped_paragraphs += len(filled) - len(kept)
             if not kept:
@@ -186,7 +184,9 @@ def _lines(path: Path) -> _Lines:
                 yield number, _decoded(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line, path, number)
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: the file cannot be read ({reason}); check the path, or make the file again") from error
+        raise UserError(
+            f"{path}: the file cannot be read ({reason}); check the path, or make the file again"
+        ) from error
 
 
 def _decoded(line: bytes, path: Path, number: int) -> str:
@@ -210,7 +210,7 @@ def _wikiextractor(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
                 problems.add(number, f"a <doc> must come after </doc>; the one of line {begun} is still open")
             title, begun, body = html.unescape(match["title"]), number, []
         elif re.match(r"<doc[\s>]", line):
-            problems.add(number, f"<doc …> must have its title on one line, as title=\"…\"; received {line[:80]!r}")
+            problems.add(number, f'<doc …> must have its title on one line, as title="…"; received {line[:80]!r}')
             title, begun, body = "", number, []
         elif line.rstrip() == "</doc>":
             if title is None:

@@ -105,8 +105,14 @@ def test_it_is_a_stream(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ('<doc title="a">\nx\n', "line 2: the <doc> of line 1 must end with </doc>; the file ends before it"),
-        ('<doc title="a">\nx\n<doc title="b">\ny\n</doc>\n', "line 3: a <doc> must come after </doc>; the one of line 1"),
-        ('<doc title="a">\n</doc>\nx\n</doc>\n', "line 3: text must stand between .* 'x'; line 4: </doc> must come after"),
+        (
+            '<doc title="a">\nx\n<doc title="b">\ny\n</doc>\n',
+            "line 3: a <doc> must come after </doc>; the one of line 1",
+        ),
+        (
+            '<doc title="a">\n</doc>\nx\n</doc>\n',
+            "line 3: text must stand between .* 'x'; line 4: </doc> must come after",
+        ),
         ('<doc id="1">\nx\n</doc>\n<doc title="a\nb">\nx\n</doc>', "line 4: <doc …> must have its title on one line"),
         ('{"text": "x"}\n{"text": 1}\n', "line 2: .* a string in 'text'; received int in it"),
         ('{"text": "x"}\n{"body": "x"}\n', "line 2: .* a string in 'text'; received 'body'"),
