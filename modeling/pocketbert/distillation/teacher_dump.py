@@ -15,16 +15,66 @@ from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.feature_layout import DTYPES, TargetSpec
 from pocketbert.data.feature_writer import SHARD_BYTES, open_writer
 from pocketbert.distillation.method import Method
+from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
+from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.store_identity import store_identity, watched
-from pocketbert.errors import UserError
-from pocketbert.model import Model
-from pocketbert.progress import bar
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.model import Model, load
+from pocketbert.progress import bar, say
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 # The teacher's batches: as many examples as have about so many tokens together, whatever their length.
 TOKENS_A_BATCH = 4096
 # Sizes of batches that targets are tried on: all different, so that what changes with what is seen.
 _TRIALS = ((2, 5), (3, 7))
+
+
+def dump_stages(
+    preparation: Preparation, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
+) -> list[Path]:
+    """Writes the targets of every stage of a distillation that reads something of the teacher.
+
+    Args:
+      preparation: of the distillation, with the teacher's folder.
+      output: the folder of stores, one a stage; what `distill` takes as its store.
+      dtype: of the stored numbers.
+      overwrite: throw away finished stores, or stores made from something else.
+
+    Returns:
+      The stages' folders.
+
+    Raises:
+      UserError: as `dump_targets`; no stage reads anything of the teacher, or one masks its text anew in each epoch.
+    """
+    assert preparation.teacher_directory is not None
+    stages = [stage for stage in preparation.stages if stage.teacher_features]
+    problems = [
+        f"stage {stage.name} masks its text anew in each epoch, which no stored targets can follow; leave masking out, "
+        "or distil with a live teacher"
+        for stage in stages
+        if stage.masked_text
+    ]
+    if not stages:
+        problems.append("no stage reads anything of the teacher; there is nothing to store")
+    raise_if_any(problems, preparation.method.name)
+    say(f"loading the teacher, {preparation.teacher_directory}")
+    teacher = load(preparation.teacher_directory)
+    vocabulary = preparation.vocabulary
+    examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase))
+    return [
+        dump_targets(
+            teacher,
+            preparation.teacher_directory,
+            preparation.method,
+            stage,
+            examples.encoded(stage.data, stage.max_length),
+            output,
+            dtype=dtype,
+            overwrite=overwrite,
+        )
+        for stage in stages
+    ]
 
 
 def dump_targets(
