@@ -169,8 +169,8 @@ class TinyBERT:
       intermediate stage, then 10 % warm-up and a straight line down, with BERT's decay of 0.01.
     - BERT's warm-up of 10,000 steps is cut to a tenth of a shorter general distillation.
     - Without task distillation (table 2): the student is fine-tuned on the labels of the augmented data, with the
-      prediction stage's hyper-parameters. Table 7's plainer figures of a student with neither augmentation nor task
-      distillation show that the augmented data stayed.
+      prediction stage's hyper-parameters. The paper does not say on which data; table 7 has lower figures for a student
+      with neither task distillation nor augmentation, so in table 2 the augmented data must have stayed.
 
     Departures: the projections W_h and W_e have a bias, as in the authors' code. They are there even where the widths
     are equal, which is the paper's formula and the code's practice: the student's features need not be the teacher's.
