@@ -8,20 +8,18 @@ means is not the mean of the batch, since the parts have different numbers of to
 
 Replicas share by themselves: outside of the two contexts below, `masked_mean` sums its total over them. Micro-batches
 are computed one after the other, so the totals must be known before the first of them. They depend on masks and labels
-alone, not on any network. The step therefore runs its loss twice over every micro-batch:
+alone, not on any network. The step therefore first runs its loss over the whole batch only to record them:
 
-    recordings = []
-    for micro_batch in micro_batches:
-        with means.recording() as totals:
-            loss(features(micro_batch, training=False), micro_batch)
-        recordings.append(totals)
-    totals = means.shared_totals(recordings)
+    with means.recording() as recorded:
+        loss(features(batch, training=False), batch)
+    totals = means.shared_totals([recorded])
     for micro_batch in micro_batches:
         with means.sharing(totals):
             terms = loss(features(micro_batch, training=True), micro_batch)
 
-Inside a `tf.function` the first run costs nothing: TensorFlow computes only the totals of it. `training=False` keeps
-dropout's generators, which would be run, out of it.
+Inside a `tf.function` that run costs next to nothing: TensorFlow computes only what the totals need. What is stateful is
+computed all the same, such as dropout's generators, hence `training=False`. Where no part of the program ever holds the
+whole batch, each micro-batch is recorded and `shared_totals` gets all the lists.
 """
 
 from __future__ import annotations
@@ -91,11 +89,13 @@ def recording() -> Iterator[list[tf.Tensor]]:
 
 
 def shared_totals(recordings: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """Sums what `recording` gave over micro-batches and replicas.
+    """Sums what `recording` gave over replicas, and over micro-batches if it was one of them at a time.
+
+    To be called in the replica's function itself: `tf.distribute` reduces neither inside a `tf.while_loop` nor inside
+    a `tf.cond`. For the same reason `masked_mean` needs `sharing` there, if there are several replicas.
 
     Args:
-      recordings: one list a micro-batch, all of one length. In the replica's function itself: `tf.distribute` reduces
-        neither inside a `tf.while_loop` nor inside a `tf.cond`.
+      recordings: the whole batch's list, or one list a micro-batch, all of one length.
 
     Returns:
       One float32 scalar for each `masked_mean` of the loss.
