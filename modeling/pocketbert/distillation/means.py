@@ -17,9 +17,9 @@ alone, not on any network. The step therefore first runs its loss over the whole
         with means.sharing(totals):
             terms = loss(features(micro_batch, training=True), micro_batch)
 
-Inside a `tf.function` that run costs next to nothing: TensorFlow computes only what the totals need. What is stateful is
-computed all the same, such as dropout's generators, hence `training=False`. Where no part of the program ever holds the
-whole batch, each micro-batch is recorded and `shared_totals` gets all the lists.
+Inside a `tf.function` that run costs next to nothing: TensorFlow computes only what the totals need. What is stateful
+is computed all the same, such as dropout's generators, hence `training=False`. Where no part of the program ever holds
+the whole batch, each micro-batch is recorded and `shared_totals` gets all the lists.
 """
 
 from __future__ import annotations
