@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from pocketbert import files, progress
 from pocketbert.configs import EncoderConfig
-from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_bench.configurations import Call, Configuration
@@ -69,37 +69,36 @@ def plain_export(
     import tensorflow as tf
 
     import pocketbert as pb
+    from pocketbert_export.convert import write_saved_model
 
-    network = pb.load(model_directory)
-
-    def answer(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return dict(network(tensors, training=False))
-
-    specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
-    function = tf.function(answer).get_concrete_function(**specs)
-    calls = calls_with_answers(network, length, "serving_default")
-    found = []
     for recipe in recipes:
         _check_recipe(recipe)
-        path = output / f"plain_{recipe}_{length}.tflite"
-        converter = tf.lite.TFLiteConverter.from_concrete_functions([function], network)
-        if recipe == "dynamic_wi8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        files.write_bytes(path, converter.convert())
-        found += [
-            Configuration(
-                label=f"plain converter {recipe}",
-                model=model,
-                recipe=recipe,
-                model_path=path,
-                length=length,
-                threads=number,
-                calls=calls,
-                peer=True,
-                relative_tolerance=TOLERANCE[recipe],
-            )
-            for number in threads
-        ]
+    network = pb.load(model_directory)
+    calls = calls_with_answers(network, length, "serving_default")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        saved_model = str(Path(folder, "saved_model"))
+        write_saved_model(network, saved_model, [length])
+        for recipe in recipes:
+            path = output / f"plain_{recipe}_{length}.tflite"
+            converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
+            if recipe == "dynamic_wi8":
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            files.write_bytes(path, converter.convert())
+            found += [
+                Configuration(
+                    label=f"plain converter {recipe}",
+                    model=model,
+                    recipe=recipe,
+                    model_path=path,
+                    length=length,
+                    threads=number,
+                    calls=calls,
+                    peer=True,
+                    relative_tolerance=TOLERANCE[recipe],
+                )
+                for number in threads
+            ]
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
@@ -209,8 +210,11 @@ def _reference_outputs(model: Model, examples: Sequence[Placed]) -> list[dict[st
         for placed in examples
         for first in range(0, len(placed.indices), _ROWS_A_CALL)
     ]
+    # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
+    answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
     outputs = [
-        {name: output.numpy() for name, output in model(batch, training=False).items()}
+        {name: output.numpy() for name, output in answer(batch).items()}
         for batch in track(batches, "float model's answers", "batch")
     ]
     return [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]

@@ -162,12 +162,41 @@ def test_in_tf_function_and_tf_data(tokenizer: pb.WordPieceTokenizer) -> None:
         assert got.to_list() == expected.to_list()
 
 
-def test_one_trace_for_all_lengths(tokenizer: pb.WordPieceTokenizer) -> None:
+def test_one_trace_for_all_lengths_and_for_all_tokenizers_of_a_vocabulary(tokenizer: pb.WordPieceTokenizer) -> None:
     for length in (4, 8, 16):
         tokenizer(["the"], max_length=length)
         tokenizer(["the", "cat"], ["é", "on"], max_length=length, pad_to=length)
-    assert tokenizer._encode.experimental_get_tracing_count() == 1
-    assert tokenizer._encode_pairs.experimental_get_tracing_count() == 1
+    other = pb.WordPieceTokenizer(tokenizer.vocab_path, lowercase=tokenizer.lowercase)
+    other(["the"], max_length=5)
+    for graph in (tokenizer._graph, other._graph):
+        assert graph.encode.experimental_get_tracing_count() == 1
+        assert graph.encode_pairs.experimental_get_tracing_count() == 1
+
+
+def test_tokenizers_share_a_graph_only_where_they_agree(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
+    changed = tmp_path / "vocab.txt"
+    changed.write_text(tokenizer.vocab_path.read_text("utf-8") + "zebra\n", "utf-8")
+    text = ["The zebra [SEP]"]
+    expected = tokenizer.tokenize(text).to_list()
+    for other in (
+        pb.WordPieceTokenizer(changed, lowercase=tokenizer.lowercase),
+        pb.WordPieceTokenizer(tokenizer.vocab_path, lowercase=not tokenizer.lowercase),
+        pb.WordPieceTokenizer(tokenizer.vocab_path, tokenizer.lowercase, special_tokens_in_text="text"),
+    ):
+        assert other.tokenize(text).to_list() != expected
+    assert tokenizer.tokenize(text).to_list() == expected
+
+
+def test_a_tokenizer_made_inside_a_graph_outlives_it(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
+    fresh = tmp_path / "vocab.txt"
+    fresh.write_text(tokenizer.vocab_path.read_text("utf-8") + "graphborn\n", "utf-8")
+
+    @tf.function
+    def inside() -> tf.Tensor:
+        return pb.WordPieceTokenizer(fresh).tokenize(["graphborn"]).values
+
+    (identifier,) = inside().numpy()
+    assert pb.WordPieceTokenizer(fresh).tokenize(["graphborn"]).to_list() == [[identifier]]
 
 
 def test_saved_model(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""WordPiece as TensorFlow functions: traced once a process for a vocabulary, whoever asks."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from pocketbert.tokenizers.normalizer_model import normalizer_model
+from pocketbert.tokenizers.packing import pack
+from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
+from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, WordSplitter
+
+# Private use begins here. The clean-up drops private characters, so no text brings one to the vocabulary.
+_FIRST_PRIVATE_USE = 0xE000
+_MAX_BYTES_PER_CHARACTER = 4
+_PARTS = min(4, os.cpu_count() or 1)
+# A process that serves several languages has a handful of vocabularies.
+_MOST_KEPT = 8
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def wordpiece_graph(pieces: tuple[str, ...], lowercase: bool, special_tokens: bool) -> WordPieceGraph:
+    """The functions for a vocabulary; the same object for the same arguments, so that nothing is traced twice.
+
+    Args:
+      pieces: the vocabulary, in the order of the ids.
+      lowercase: whether texts are lower-cased and lose their accents.
+      special_tokens: whether a literal `[SEP]` or the like in a text is that special token.
+    """
+    # Whoever asks first may be in the middle of a graph of his own.
+    with tf.init_scope():
+        return WordPieceGraph(pieces, lowercase, special_tokens)
+
+
+class WordPieceGraph(tf.Module):
+    """Tokenizes tensors of strings `[batch]`; see `wordpiece_graph` for the arguments.
+
+    Attributes:
+      tokenize: texts → ids, ragged int32 `[batch, pieces]`.
+      tokenize_with_offsets: texts → ids, starts and ends, each such a ragged tensor.
+      encode: texts, max_length, pad_to (0: the longest row) → a model's inputs, int32 `[batch, length]`.
+      encode_pairs: texts, pairs, max_length, pad_to → the same.
+    """
+
+    def __init__(self, pieces: Sequence[str], lowercase: bool, special_tokens: bool) -> None:
+        super().__init__(name="word_piece_graph")
+        self._lowercase = lowercase
+        ids = {piece: position for position, piece in enumerate(pieces)}
+        self._unk_id, self._cls_id, self._sep_id, self._pad_id = (ids[token] for token in (UNK, CLS, SEP, PAD))
+        found_in_text = SPECIAL_TOKENS if special_tokens else ()
+        absent = _absent_code_point(pieces)
+        with tf.device("CPU:0"):
+            self._special_ids = tf.constant([ids[token] for token in SPECIAL_TOKENS], tf.int32)
+            self._splitter = WordSplitter(lowercase, found_in_text, absent)
+            self._text_pieces = tf_text.FastWordpieceTokenizer(
+                list(pieces), max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
+            )
+            model = normalizer_model(lowercase, frozenset("".join(pieces)), absent)
+            self._normalizer = tf_text.FastBertNormalizer(
+                model_buffer=tf.constant(np.frombuffer(model.buffer, np.uint8))
+            )
+            self._word_pieces = tf_text.FastWordpieceTokenizer(
+                list(pieces),
+                max_bytes_per_word=MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER,
+                token_out_type=tf.int32,
+                unknown_token=UNK,
+                no_pretokenization=True,
+            )
+        excluded = ["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *model.left_out]
+        self._regular_text = _regular_text(excluded, found_in_text)
+        # A "[" may begin a special token.
+        self._simple_text = r"[\t\n\r -Z\\-~]*" if special_tokens else r"[\t\n\r -~]*"
+
+        strings = tf.TensorSpec([None], tf.string)
+        number = tf.TensorSpec([], tf.int32)
+        self.tokenize = tf.function(self._tokenize_graph, input_signature=[strings], autograph=False)
+        self.tokenize_with_offsets = tf.function(
+            self._tokenize_with_offsets_graph, input_signature=[strings], autograph=False
+        )
+        self.encode = tf.function(self._encode_graph, input_signature=[strings, number, number], autograph=False)
+        self.encode_pairs = tf.function(
+            self._encode_pairs_graph, input_signature=[strings, strings, number, number], autograph=False
+        )
+
+    def _tokenize_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Fast on all texts at once, then the long way for those few that need it."""
+        with tf.device("CPU:0"):
+            size = tf.size(texts)
+            # Each part runs on a thread of its own: the operations inside use one.
+            parts = [texts[size * part // _PARTS : size * (part + 1) // _PARTS] for part in range(_PARTS)]
+            tokenized, regular = zip(*map(self._ids_of_regular, parts), strict=True)
+            ids = tf.concat(tokenized, 0)
+            is_regular = tf.concat(regular, 0)
+
+            def repaired() -> tuple[tf.Tensor, tf.Tensor]:
+                others = self._tokens_of_any(tf.boolean_mask(texts, ~is_regular))[0]
+                rank = size - 1 + tf.cumsum(tf.cast(~is_regular, tf.int32))
+                result = tf.gather(tf.concat([ids, others], 0), tf.where(is_regular, tf.range(size), rank))
+                return result.values, result.row_splits
+
+            values, splits = tf.cond(tf.reduce_all(is_regular), lambda: (ids.values, ids.row_splits), repaired)
+            return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+    def _ids_of_regular(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Ids, and for which texts they are right."""
+        ids, starts, ends = self._text_pieces.tokenize_with_offsets(self._normalizer.normalize(texts))
+        is_regular = tf.strings.regex_full_match(texts, self._regular_text)
+        # Here 100 bytes end a word, not characters.
+        long = tf.where(ends.values - starts.values > MAX_CHARACTERS_PER_WORD)
+        rows = tf.searchsorted(ids.row_splits, long[:, 0], side="right") - 1
+        return ids, tf.tensor_scatter_nd_update(is_regular, rows[:, tf.newaxis], tf.zeros_like(rows, tf.bool))
+
+    def _tokenize_with_offsets_graph(
+        self, texts: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        return self._tokens(texts)
+
+    def _encode_graph(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.device("CPU:0"):
+            return self._pack(self._tokenize_graph(texts), None, max_length, pad_to)
+
+    def _encode_pairs_graph(
+        self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        with tf.device("CPU:0"):
+            tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "every text has its pair")
+            both = self._tokenize_graph(tf.concat([texts, pairs], 0))
+            return self._pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
+
+    def _pack(
+        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        return pack(
+            first,
+            second,
+            max_length,
+            pad_to,
+            cls_id=self._cls_id,
+            sep_id=self._sep_id,
+            pad_id=self._pad_id,
+        )
+
+    def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Offsets of printable ASCII, where characters are bytes, from tensorflow-text; others the long way."""
+        with tf.device("CPU:0"):
+            is_simple = tf.strings.regex_full_match(texts, self._simple_text)
+
+            def all_simple() -> tuple[tf.Tensor, ...]:
+                return _components(self._tokens_of_simple(texts))
+
+            def mixed() -> tuple[tf.Tensor, ...]:
+                simple, other = tf.where(is_simple)[:, 0], tf.where(~is_simple)[:, 0]
+                order = tf.argsort(tf.concat([simple, other], 0))
+                parts = zip(
+                    self._tokens_of_simple(tf.gather(texts, simple)),
+                    self._tokens_of_any(tf.gather(texts, other)),
+                    strict=True,
+                )
+                return _components(tuple(tf.gather(tf.concat(part, 0), order) for part in parts))
+
+            splits, *values = tf.cond(tf.reduce_all(is_simple), all_simple, mixed)
+            ids, starts, ends = (tf.RaggedTensor.from_row_splits(each, splits, validate=False) for each in values)
+            return ids, starts, ends
+
+    def _tokens_of_simple(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+        if self._lowercase:
+            texts = tf.strings.lower(texts)
+        ids, starts, ends = self._text_pieces.tokenize_with_offsets(texts)
+        return ids, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+
+    def _tokens_of_any(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+        words = self._splitter(texts)
+        pieces, starts, ends = self._word_pieces.tokenize_with_offsets(words.strings)
+        word = pieces.value_rowids()
+        special = tf.gather(words.special, word)
+        is_unknown = pieces.values == self._unk_id
+        byte_start = tf.gather(words.byte_starts, word)
+        last_byte = tf.maximum(byte_start + tf.cast(ends.values, tf.int64) - 1, 0)
+        rows = tf.gather(words.rows, word)
+        values = (
+            tf.where(special >= 0, tf.gather(self._special_ids, tf.maximum(special, 0)), pieces.values),
+            tf.where(
+                is_unknown,
+                tf.gather(words.begin, word),
+                tf.gather(words.byte_begin, byte_start + tf.cast(starts.values, tf.int64)),
+            ),
+            tf.where(is_unknown, tf.gather(words.end, word), tf.gather(words.byte_end, last_byte)),
+        )
+        rows_splits = tf.RaggedTensor.from_value_rowids(rows, rows, tf.size(texts, tf.int64), validate=False).row_splits
+        return tuple(
+            tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), rows_splits, validate=False) for each in values
+        )
+
+
+def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:
+    """Regular expression of texts that are valid UTF-8 and have nothing that could be a special token.
+
+    Args:
+      excluded: characters, or ranges of them ("a-z"), that the text does not have either.
+      special_tokens: all begin with "["; a text with "[" before the second character of one does not match.
+    """
+    without = "".join("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in excluded)
+    if not special_tokens:
+        return f"[^{without}]*"
+    seconds = "".join(sorted({token[1] for token in special_tokens}))
+    return rf"(?:[^{without}\[]|\[+[^{without}\[{seconds}])*\[*"
+
+
+def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
+    """Row splits and values: `tf.cond` wants plain tensors of equal kind from both sides."""
+    return tokens[0].row_splits, *(each.values for each in tokens)
+
+
+def _absent_code_point(pieces: Sequence[str]) -> int:
+    """The first of a run of private-use characters, one and one for each special token, that no piece contains."""
+    used = {ord(character) for piece in pieces for character in piece if ord(character) >= _FIRST_PRIVATE_USE}
+    absent = _FIRST_PRIVATE_USE
+    while any(code in used for code in range(absent, absent + len(SPECIAL_TOKENS) + 1)):
+        absent += 1
+    return absent
