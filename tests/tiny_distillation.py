@@ -13,8 +13,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.distillation.preparation import TaskData
 
 # Heads are matched one by one; every other size differs.
-TEACHER = tiny.BERT.replace(num_layers=4)
-STUDENT = tiny.BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, intermediate_size=33)
+TEACHER = tiny.BERT.replace(num_layers=2)
+STUDENT = tiny.BERT.replace(num_layers=1, hidden_size=20, embedding_size=20, head_size=4, intermediate_size=33)
 TASK = tiny_finetuning.TASK
 MAX_LENGTH = 23
 

@@ -28,31 +28,21 @@ from typing import Any
 
 from absl import flags
 
-from pocketbert.commands import method_flags, run_flags, task_flags
+from pocketbert.commands import distillation_flags, method_flags, run_flags, task_flags
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.run_options import RunOptions
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import raise_if_any
 
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags, but not those of a method."""
-
-    def text(name: str, description: str) -> None:
-        flags.DEFINE_string(name, None, description, flag_values=flag_values)
-
-    method_flags.define_method(flag_values)
-    text("teacher", "the teacher's model directory, fine-tuned on the task")
-    text("student", "a preset or a config.json for fresh weights, or a model directory to start from")
-    flags.DEFINE_list(
-        "teacher-layers",
-        [],
-        "start from these layers of the teacher, for example 1,3,5; without --student they are the student",
+    distillation_flags.define(flag_values)
+    flags.DEFINE_string(
+        "store",
+        None,
+        "the teacher's targets as teacher-dump wrote them; the teacher is then not loaded",
         flag_values=flag_values,
     )
-    text("store", "the teacher's targets as teacher-dump wrote them; the teacher is then not loaded")
-    task_flags.define(flag_values)
-    text("augmented-file", "the training examples with augmented ones, from pocketbert augment")
-    text("text", "plain text for general distillation: a file, or a folder such as WikiExtractor's")
     run_flags.define(flag_values)
     method_flags.define_options(flag_values, RunOptions, skip=["seed"])
 
@@ -69,7 +59,7 @@ def run(flag_values: flags.FlagValues) -> int | None:
     seeds = run_flags.seeds(flag_values)
     options = method_flags.read_options(flag_values, method.options)
     run_options = method_flags.read_options(flag_values, RunOptions, seed=seeds[0])
-    layers = _layers(flag_values["teacher-layers"].value)
+    layers = distillation_flags.teacher_layers(flag_values)
 
     from pocketbert.distillation.run import distill, distill_seeds
     from pocketbert.training.callbacks import TrainingFailed
@@ -81,7 +71,7 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "teacher_layers": layers,
         "teacher_directory": flag_values.teacher,
         "store": flag_values.store,
-        "task_data": _task_data(flag_values),
+        "task_data": distillation_flags.task_data(flag_values),
         "text": flag_values.text,
         "run": run_options,
         "output": flag_values.output,
@@ -106,37 +96,7 @@ def _check(flag_values: flags.FlagValues) -> None:
         problems.append("--output is required; received none")
     if not flag_values.teacher and not flag_values.store:
         problems.append("--teacher is required, or --store with its targets; received neither")
-    if not flag_values.student and not flag_values["teacher-layers"].value:
-        problems.append("--student is required, or --teacher-layers; received neither")
-    if task_flags.given(flag_values):
-        problems += task_flags.problems(flag_values)
-    elif not flag_values.text:
-        problems.append(
-            "the data are --task and --data, --train-file and --dev-file, or --text for general distillation; received "
-            "none of them"
-        )
-    elif flag_values["augmented-file"].value:
-        problems.append("--augmented-file belongs to a task; received it with --text alone")
+    problems += distillation_flags.problems(flag_values)
     if not task_flags.given(flag_values) and len(flag_values.seeds) > 1:
         problems.append("several --seeds are compared by a task's metric; received them with --text alone")
     raise_if_any(problems, "distill")
-
-
-def _layers(texts: list[str]) -> tuple[int, ...]:
-    try:
-        return tuple(int(text) for text in texts)
-    except ValueError:
-        raise UserError(
-            f"--teacher-layers must be whole numbers with commas between them; received {','.join(texts)}"
-        ) from None
-
-
-def _task_data(flag_values: flags.FlagValues) -> Any:
-    if not task_flags.given(flag_values):
-        return None
-    from pocketbert.distillation.preparation import TaskData
-
-    task = task_flags.read(flag_values)
-    path = flag_values["augmented-file"].value
-    augmented = task_flags.read_augmented(flag_values, path, task) if path else None
-    return TaskData(**task._asdict(), augmented=augmented)

@@ -68,6 +68,8 @@ class Distiller(tf_keras.Model):
         self.student = student
         self.adapters = dict(adapters or {})
         self._method, self._stage = method, stage
+        # A step's losses are summed over the replicas already; Keras would do it again.
+        self.distribute_reduction_method = "first"
         # In a function, since Keras makes a part of this model of every model that is an attribute.
         self._read_teacher = None if teacher is None else _reader(teacher, stage)
 
@@ -84,11 +86,13 @@ class Distiller(tf_keras.Model):
         return dropout_generators(self)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; an optimizer with a `bind` method is told the weights' names."""
+        """Keras' `compile`; an optimizer with a `bind` method is told the weights' names, and its slots are made."""
         optimizer = arguments[0] if arguments else options.get("optimizer")
         if optimizer is not None and hasattr(optimizer, "bind"):
             optimizer.bind(self.named_variables())
         super().compile(*arguments, **options)
+        # Made inside of the step, they would have it traced a second time.
+        self.optimizer.build(list(self.trained_variables().values()))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """The student's outputs."""

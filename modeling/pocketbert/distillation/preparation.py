@@ -192,15 +192,17 @@ def prepare(
 def _describe_teacher(
     directory: Path | None, store: Path | None
 ) -> tuple[EncoderConfig, TaskConfig | None, Vocabulary | None]:
-    if directory is not None:
+    if store is None:
+        assert directory is not None
         found = read_directory(directory)
         return found.config, found.tasks[0] if found.tasks else None, vocabulary_of(directory)
-    assert store is not None
+    # Not even the teacher's weights are read.
     stages = sorted(path.parent for path in store.glob(f"*/{MANIFEST_NAME}"))
     if not stages:
         raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert teacher-dump; there is none")
     stored = FeatureStore.open(stages[0], verify=False)
-    return stored.teacher_config, stored.teacher_task, None
+    path, lowercase = stored.vocabulary
+    return stored.teacher_config, stored.teacher_task, Vocabulary(path=path, lowercase=lowercase)
 
 
 def _same_labels(theirs: TaskConfig | None, ours: TaskConfig | None) -> TaskConfig | None:

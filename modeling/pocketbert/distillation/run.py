@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.packing import pack
-from pocketbert.data.text import read_documents
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters, make_student
 from pocketbert.distillation.method import Method, Stage
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.preparation import Preparation, TaskData, prepare
 from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import StageData, StageRun, load_kept
 from pocketbert.distillation.store_identity import store_identity
 from pocketbert.files import write_json
@@ -139,10 +137,10 @@ class _Run:
 
     def __init__(self, preparation: Preparation, folder: Path) -> None:
         self.preparation, self.folder = preparation, folder
-        self._encodings: dict[tuple[str, int], EncodedExamples] = {}
         self._evaluators: dict[int, Evaluator] = {}
         vocabulary = preparation.vocabulary
         self.tokenizer = WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase)
+        self.examples = StageExamples(preparation, self.tokenizer)
         self.position = read_position(folder / CHECKPOINT_FILE) or Position()
         # All of them, and the stores with them: what does not fit is refused before anything is written.
         self.data = [self._stage_data(stage) for stage in preparation.stages]
@@ -224,7 +222,7 @@ class _Run:
 
     def _stage_data(self, stage: Stage) -> StageData:
         preparation = self.preparation
-        encoded = self._encoded(stage.data, stage.max_length)
+        encoded = self.examples.encoded(stage.data, stage.max_length)
         store = None
         if preparation.store is not None and stage.teacher_features:
             identity = store_identity(
@@ -237,26 +235,6 @@ class _Run:
             store = FeatureStore.open(preparation.store / stage.name, identity)
         return StageData(stage, encoded, self.tokenizer, preparation.run.seed, store)
 
-    def _encoded(self, data: str, max_length: int) -> EncodedExamples:
-        """The examples of `text`, `task`, `augmented` or `dev`, encoded once a length."""
-        if (data, max_length) not in self._encodings:
-            self._encodings[data, max_length] = self._encode(data, max_length)
-        return self._encodings[data, max_length]
-
-    def _encode(self, data: str, max_length: int) -> EncodedExamples:
-        preparation, task_data = self.preparation, self.preparation.task_data
-        if data == "text":
-            assert preparation.text is not None
-            say(f"packing {preparation.text} into pieces of {max_length} tokens")
-            return pack(read_documents(preparation.text), self.tokenizer, max_length, seed=preparation.run.seed)
-        assert task_data is not None
-        if data == "augmented" and task_data.augmented is None:
-            return self._encoded("task", max_length)
-        examples = {"task": task_data.train, "augmented": task_data.augmented, "dev": task_data.dev}[data]
-        assert examples is not None
-        say(f"tokenizing {len(examples)} examples ({data})")
-        return encode(examples, self.tokenizer, max_length)
-
     def _evaluator(self, max_length: int) -> Evaluator:
         """Scores the student; made once a length, since making it is tracing the student."""
         if max_length not in self._evaluators:
@@ -266,7 +244,7 @@ class _Run:
     def _evaluator_of(self, model: Model, max_length: int) -> Evaluator:
         assert self.preparation.task_data is not None
         metrics = self.preparation.task_data.metrics
-        return Evaluator(model, self._encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
+        return Evaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
 
     @property
     def _needs_teacher(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
@@ -22,8 +20,8 @@ class StageExamples:
 
     def __init__(self, preparation: Preparation, tokenizer: WordPieceTokenizer) -> None:
         self._preparation, self._tokenizer = preparation, tokenizer
+        self._encoded: dict[tuple[str, int], EncodedExamples] = {}
 
-    @functools.cache  # noqa: B019
     def encoded(self, data: str, max_length: int) -> EncodedExamples:
         """Examples as tokens.
 
@@ -31,6 +29,11 @@ class StageExamples:
           data: `text`, `task`, `augmented` (the task's own where there are none) or `dev`.
           max_length: tokens; longer texts are cut, and plain text is packed into pieces of this length.
         """
+        if (data, max_length) not in self._encoded:
+            self._encoded[data, max_length] = self._encode(data, max_length)
+        return self._encoded[data, max_length]
+
+    def _encode(self, data: str, max_length: int) -> EncodedExamples:
         preparation, task_data = self._preparation, self._preparation.task_data
         if data == "text":
             assert preparation.text is not None

@@ -128,7 +128,6 @@ class StageRun:
         first = int(state["iterations"]) - (position.step - position.first_step) if state else 0
         optimizer = make_optimizer(self._stage, self.total_steps, first)
         self._distiller.compile(optimizer=optimizer)
-        optimizer.build(list(self._distiller.trained_variables().values()))
         self.variables = training_variables(self._distiller, optimizer)
         if not begins:
             return read_checkpoint(checkpoint, self.variables) or position

@@ -7,6 +7,7 @@ that TensorFlow is imported once; none of its operations runs before the fork.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -69,7 +70,8 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    import pocketbert.training.loop  # noqa: F401  (imported before the forks)
+    # Before the forks, once for all.
+    importlib.import_module(f"pocketbert.{'training.loop' if sys.argv[2] == 'finetune' else 'distillation.run'}")
 
     moments = [moment for moment in sys.argv[1].split(",") if moment]
     for chosen in moments:
