@@ -212,7 +212,7 @@ def test_one_error_lists_every_mismatch() -> None:
         teacher_features={"hidden_states": (4,), "logits": ()},
     )
     with pytest.raises(UserError) as refusal:
-        check_setting(OneStage(wrong, stage(), mismatches=("one of its own",)), setting, Options())
+        check_setting(OneStage(wrong, wrong, mismatches=("one of its own",)), setting, Options())
     message = str(refusal.value)
     for part in (
         "the teacher's has 97 pieces, the student's 89",
@@ -229,7 +229,14 @@ def test_one_error_lists_every_mismatch() -> None:
     ):
         assert part in message
     # Said once, though two stages have it.
-    assert message.count("padding id") == 1 and message.count("\n") == 0
+    assert message.count("the student has 17") == 1 and message.count("\n") == 0
+
+
+def test_single_texts_need_one_segment() -> None:
+    setting = Setting(teacher=BERT, student=BERT.replace(type_vocab_size=1), task=TASK, teacher_task=TASK)
+    check_setting(OneStage(stage()), setting, Options())
+    with pytest.raises(UserError, match="pairs need the teacher's 2 segments"):
+        check_setting(OneStage(stage()), dataclasses.replace(setting, pairs=True), Options())
 
 
 def test_a_teacher_that_nobody_reads_need_not_fit() -> None:

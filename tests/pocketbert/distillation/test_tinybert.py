@@ -413,6 +413,14 @@ def test_without_prediction_the_loss_is_the_labels_cross_entropy(models: dict[st
     assert made.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and made.targets == {}
 
 
+def test_labels_that_are_not_there_are_missed(models: dict[str, pb.Model]) -> None:
+    tiny = Setting(teacher=TEACHER, student=STUDENT, task=COLORS, teacher_task=COLORS)
+    stage = METHOD.stages(tiny, TinyBERTOptions(without=("prediction",)))[1]
+    student = models["student classification"].features(batch(STUDENT), stage.student_features)
+    with pytest.raises(UserError, match="stage prediction learns from labels; its examples have none"):
+        METHOD.loss(stage, {}, student, {}, batch(STUDENT))
+
+
 def test_regression_follows_the_teachers_score_or_the_label(models: dict[str, pb.Model]) -> None:
     followed = run(models, "prediction", SCORE)
     (teacher,), (student,) = followed.teacher["logits"], followed.student["logits"]

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from pocketbert.model import Model
 
-# Tables 2 and 3; each name is what is left out.
-PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
-OBJECTIVES = ("embedding", "prediction", "transformer", "attention", "hidden")
+# The procedures of table 2 and the objectives of table 3; each name is what is left out.
+_PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
+ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
 # Section 4.2 and its footnote 4; every other task has 20.
 _PAPER_EPOCHS = {"cola": 50, "mnli": 10, "qqp": 10, "qnli": 10}
@@ -126,19 +126,15 @@ class TinyBERTOptions:
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("weight_decay", "clip_norm"))
-        unknown = [name for name in self.without if name not in PROCEDURES + OBJECTIVES]
+        unknown = [name for name in self.without if name not in ABLATIONS]
         if unknown:
-            problems.append(
-                f"without takes the ablations {', '.join(PROCEDURES + OBJECTIVES)}; received {', '.join(unknown)}"
-            )
+            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
         raise_if_any(problems, "tinybert options")
 
     def resolved(self) -> TinyBERTOptions:
         """The same with the preset's value wherever an option that a preset decides was not given."""
-        preset = _PRESETS[self.preset]
-        return dataclasses.replace(
-            self, **{name: value for name, value in preset.items() if getattr(self, name) is None}
-        )
+        missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
 
     @property
     def layer_terms(self) -> tuple[str, ...]:
@@ -260,7 +256,11 @@ class TinyBERT:
         adapters: Adapters,
         batch: Batch,
     ) -> Mapping[str, tf.Tensor]:
-        """The terms of `stage.weights`; see the class."""
+        """The terms of `stage.weights`; see the class.
+
+        Raises:
+          UserError: a stage that learns from labels has none.
+        """
         from pocketbert.distillation.label_losses import label_loss
         from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
 
@@ -275,6 +275,8 @@ class TinyBERT:
         if "prediction" in losses:
             losses["prediction"].append(_prediction_loss(targets["logits"], student["logits"][0], stage.options))
         if "labels" in losses:
+            if "labels" not in batch:
+                raise UserError(f"stage {stage.name} learns from labels; its examples have none; give labelled ones")
             losses["labels"].append(label_loss(batch["labels"], student["logits"][0]))
         return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
 
