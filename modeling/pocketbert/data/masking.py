@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.vocabulary import read_vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -84,9 +84,10 @@ class MaskingVocabulary:
     @classmethod
     def of(cls, tokenizer: WordPieceTokenizer) -> MaskingVocabulary:
         """The facts of a tokenizer's vocabulary."""
-        pieces = read_vocabulary(tokenizer.vocab_path)
+        # The tokenizer has checked the file: a piece a line, whichever way lines end.
+        pieces = Path(tokenizer.vocab_path).read_text("utf-8").split("\n")[: tokenizer.vocab_size]
         return cls(
-            size=len(pieces),
+            size=tokenizer.vocab_size,
             mask_token_id=tokenizer.mask_token_id,
             special_ids=(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id),
             continues=np.array([piece.startswith("##") for piece in pieces]),

@@ -221,7 +221,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b c ##d".split() + [f"e{number}" for number in range(30)]
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    # Windows' line ends: a piece still is a line.
+    path.write_bytes(("\r\n".join(pieces) + "\r\n").encode())
     return pb.WordPieceTokenizer(path)
 
 
