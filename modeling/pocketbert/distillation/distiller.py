@@ -250,7 +250,8 @@ class _Later(tf_keras.optimizers.schedules.LearningRateSchedule):
         self._schedule, self._first_step = schedule, first_step
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        return self._schedule(tf.convert_to_tensor(step) - self._first_step)
+        # Keras asks for the rate of step 0 as it makes the optimizer.
+        return self._schedule(tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0))
 
 
 def _reader(teacher: Teacher, stage: Stage) -> Any:
