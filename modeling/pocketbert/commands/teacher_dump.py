@@ -33,7 +33,10 @@ def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags, but not those of a method."""
     distillation_flags.define(flag_values)
     flags.DEFINE_integer(
-        "seed", 0, "of the order in which plain text is packed; distill --seeds must be the same", flag_values=flag_values
+        "seed",
+        0,
+        "of the order in which plain text is packed; distill --seeds must be the same",
+        flag_values=flag_values,
     )
     flags.DEFINE_enum("dtype", _DTYPES[0], list(_DTYPES), "what numbers are stored as", flag_values=flag_values)
     flags.DEFINE_string("output", None, "the folder of stores", flag_values=flag_values)
@@ -77,7 +80,5 @@ def run(flag_values: flags.FlagValues) -> None:
 
 
 def _check(flag_values: flags.FlagValues) -> None:
-    problems = [
-        f"--{name} is required; received none" for name in ("teacher", "output") if not flag_values[name].value
-    ]
+    problems = [f"--{name} is required; received none" for name in ("teacher", "output") if not flag_values[name].value]
     raise_if_any([*problems, *distillation_flags.problems(flag_values)], "teacher-dump")

@@ -150,7 +150,8 @@ class FeatureStore:
         batch = [np.zeros((len(indices), *target.shape_of(width)), DTYPES[target.dtype]) for target in self.targets]
         for row, index in enumerate(indices):
             for array, values in zip(batch, self.example(int(index)).values(), strict=True):
-                array[(row, *map(slice, values.shape))] = values
+                place: tuple[Any, ...] = (row, *map(slice, values.shape))
+                array[place] = values
         return batch
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:

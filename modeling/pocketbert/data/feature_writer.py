@@ -117,7 +117,8 @@ class ShardContent:
             length, place = int(self._lengths[example]), int(self._starts[example])
             for target in self._targets:
                 shape = target.shape_of(length)
-                own = values[target.name][(row, *map(slice, shape))]
+                cut: tuple[Any, ...] = (row, *map(slice, shape))
+                own = values[target.name][cut]
                 stored = np.ndarray(shape, DTYPES[target.dtype], self.memory, place)
                 check_range(target, own)
                 stored[...] = own

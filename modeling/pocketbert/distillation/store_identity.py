@@ -105,7 +105,7 @@ def _watched(value: Any, prefix: str, read: set[str]) -> Any:
         return object.__getattribute__(self, name)
 
     # A class of the same name: methods, properties and isinstance work as ever.
-    copy = object.__new__(type(type(value).__name__, (type(value),), {"__getattribute__": getter}))
+    copy: Any = object.__new__(type(type(value).__name__, (type(value),), {"__getattribute__": getter}))
     for name in fields:
         object.__setattr__(copy, name, getattr(value, name))
     read.clear()
