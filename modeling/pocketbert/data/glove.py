@@ -80,7 +80,7 @@ class WordVectors:
             cosines[:, ~self._has_direction] = -np.inf
             cosines[np.arange(len(rows)), rows] = -np.inf
             places = min(count + _SPARE_PLACES, len(self.words))
-            nearest = np.argpartition(-cosines, places - 1, axis=1)[:, :places]
+            nearest = np.argpartition(cosines, len(self.words) - places, axis=1)[:, -places:]
             for word, row, candidates in zip(chunk, rows, nearest, strict=True):
                 found[word] = self._ranked(int(row), candidates, count)
         return found

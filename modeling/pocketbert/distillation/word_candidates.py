@@ -73,6 +73,7 @@ class WordCandidates:
             tokens_a_batch=tokens_a_batch,
         )
         self._remembered: OrderedDict[str, Sentence] = OrderedDict()
+        self._near: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, texts: Sequence[str], on_texts: Callable[[int], None] = lambda count: None) -> list[Sentence]:
         """The texts with the words that can be replaced.
@@ -139,15 +140,15 @@ class WordCandidates:
         return ids, words
 
     def _neighbours(self, forms: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        if self._vectors is None or not forms:
+        """Candidates by form; those of all sentences so far, since the same words come again and again."""
+        if self._vectors is None:
             return {}
-        spelled = {form: form if form in self._vectors else form.lower() for form in forms}
-        near = self._vectors.neighbours(spelled.values(), self._options.num_candidates)
-        return {
-            form: tuple(word.title() for word in near[key]) if form.istitle() else near[key]
-            for form, key in spelled.items()
-            if key in near
-        }
+        spelled = {form: form if form in self._vectors else form.lower() for form in forms if form not in self._near}
+        found = self._vectors.neighbours(spelled.values(), self._options.num_candidates)
+        for form, key in spelled.items():
+            near = found.get(key, ())
+            self._near[form] = tuple(word.title() for word in near) if form.istitle() else near
+        return self._near
 
 
 def is_eligible(form: str, choice: WordChoice) -> bool:
