@@ -47,7 +47,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Times both ways.
 
     Args:
-      quick: two rounds instead of seven.
+      quick: two rounds instead of five.
 
     Returns:
       A result file's content: sentences a second of both ways in the three comparisons.
@@ -102,7 +102,7 @@ def run(quick: bool) -> dict[str, Any]:
     ratios = []
     for name, description, mine, peer_name, peer, target in comparisons:
         progress.say(name)
-        samples = _rounds(mine, peer, supply, rounds=2 if quick else 7)
+        samples = _rounds(mine, peer, supply, rounds=2 if quick else 5)
         ratios.append(
             results.ratio(
                 name=name,

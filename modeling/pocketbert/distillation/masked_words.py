@@ -35,8 +35,8 @@ class MaskedWords:
     """Candidates from a masked-LM model, with the network as the bottleneck.
 
     Each word position of each sentence is one row with that piece masked. The rows of all sentences are batched by
-    length, the vocabulary's logits are computed for the masked position alone, and the K best are found on the graph:
-    2·K numbers leave it for a row.
+    length, the last layer and the vocabulary's logits are computed for the masked position alone, and the K best are
+    found on the graph: K numbers leave it for a row.
 
     All batches of one length have the same number of rows (the last is filled up), so that a row's answer does not
     depend on its batch: not even in the last bits, on one machine.
@@ -162,17 +162,14 @@ def _is_word(piece: str) -> bool:
 
 def _top_function(model: Model, count: int, allowed: np.ndarray) -> Callable[..., tf.Tensor]:
     penalty = tf.constant(np.where(allowed, 0, -np.inf), tf.float32)
+    encoder, head = model.encoder, model.heads["masked_lm"]
     any_batch = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(input_signature=[any_batch, any_batch, any_batch, tf.TensorSpec([None, 1], tf.int32)], autograph=False)
     def top(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        inputs = {
-            "input_word_ids": ids,
-            "input_mask": mask,
-            "input_type_ids": segments,
-            "masked_lm_positions": positions,
-        }
-        logits = model(inputs, training=False)["prediction_logits"][:, 0] + penalty
-        return tf.math.top_k(logits, count).indices
+        inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": segments}
+        rows = encoder.at_positions(inputs, positions)
+        logits = head({"sequence_output": rows, "word_table": encoder.embeddings.word.table})[:, 0]
+        return tf.math.top_k(logits + penalty, count).indices
 
     return top

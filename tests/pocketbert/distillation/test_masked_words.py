@@ -106,6 +106,21 @@ def test_a_long_sentence_is_read_around_the_masked_place(model: Model, mode: str
         assert list(found[place]) == one_at_a_time(model, window, place - start, 3, mode, fill=True)
 
 
+@pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
+def test_the_last_layer_at_some_positions_is_a_part_of_the_whole(family: str) -> None:
+    from pocketbert.encoder import Encoder
+
+    config = tiny.FAMILIES[family]
+    encoder = Encoder(config, seed=4)
+    inputs = tiny.batch(config)
+    positions = tf.constant([[0, 6], [3, 1], [5, 5]])
+    expected = tf.gather(encoder(inputs)["sequence_output"], positions, batch_dims=1).numpy()
+    found = encoder.at_positions(inputs, positions).numpy()
+    assert found.shape == (3, 2, config.hidden_size)
+    # The same sums of some hundred float32 products, perhaps in another order: 100 * 2^-24 = 6e-6 of the largest value.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=6e-6 * max(1, np.abs(expected).max()))
+
+
 def test_models_that_cannot_fill_in_words_are_refused(model: Model) -> None:
     bare = pb.build(tiny_masked_lm.CONFIG, tokenizer=model.tokenizer)
     classifier = pb.build(
