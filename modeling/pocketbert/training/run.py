@@ -226,6 +226,9 @@ def run_once(
         if (folder / RESULT_FILE).exists():
             say(f"{folder}: this run is finished; its result follows")
         else:
+            # Keras numbers layers through the whole process, and the numbers are in the names of a graph's operations,
+            # on which the order of sums depends: a run's last bits would depend on what was made before it.
+            tf_keras.backend.reset_uids()
             write_json(folder / RESULT_FILE, train(folder))
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
         return folder, json.loads((folder / RESULT_FILE).read_text("utf-8"))
