@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 HERE = Path(__file__).parent
 
@@ -48,6 +49,7 @@ def distilled(workers: int, output: Path) -> tuple[list[dict[str, float]], dict[
     return json.loads(str(arrays.pop("losses"))), arrays
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_losses_and_weights_of_one(tmp_path: Path) -> None:
     losses, weights = distilled(1, tmp_path / "one.npz")
     other_losses, others = distilled(2, tmp_path / "two.npz")
