@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import shlex
+from collections.abc import Sequence
 
 from absl import flags
 
 from pocketbert import cli
 
 
-def flags_of(name: str) -> flags.FlagValues:
-    """The flags that command `name` defines."""
-    values = flags.FlagValues()
-    importlib.import_module(cli.COMMANDS[name][0]).define(values)
-    return values
+def flags_of(name: str, arguments: Sequence[str] = ()) -> flags.FlagValues:
+    """The flags that command `name` takes on a command line with these arguments."""
+    return cli.command_flags(name, arguments)[1]
 
 
 def joined_lines(text: str) -> list[str]:
@@ -35,6 +34,6 @@ def check_parses(command_line: str) -> None:
     assert name in cli.COMMANDS, f"{command_line}: no command {name!r}"
     if "--help" in arguments:
         return
-    positional = flags_of(name)([name, *arguments])[1:]
+    positional = flags_of(name, arguments)([name, *arguments])[1:]
     takes_positionals = hasattr(importlib.import_module(cli.COMMANDS[name][0]), "POSITIONAL")
     assert takes_positionals or not positional, f"{command_line}: {name} takes flags only; received {positional}"

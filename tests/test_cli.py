@@ -48,7 +48,7 @@ def test_help_answers_at_once() -> None:
 def test_help_lists_every_command_on_stdout(arguments: tuple[str, ...]) -> None:
     answer = pocketbert(*arguments)
     assert (answer.returncode, answer.stderr) == (0, "")
-    listed = re.findall(r"^  ([a-z]+)  +\w", answer.stdout, flags=re.MULTILINE)
+    listed = re.findall(r"^  ([a-z-]+)  +\w", answer.stdout, flags=re.MULTILINE)
     assert listed == list(cli.COMMANDS)
     assert len(listed) >= 11
 

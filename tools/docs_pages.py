@@ -5,18 +5,17 @@ MkDocs runs this file as a hook, griffe as an extension. Nothing that it makes i
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import griffe
-from absl import flags
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from pocketbert import cli
+from pocketbert.distillation import methods
 from pocketbert_bench import results
 from pocketbert_export.bundle_schema import SCHEMA
 
@@ -73,15 +72,23 @@ def _index(modules: list[str]) -> str:
 
 def _commands() -> str:
     lines = ["# Commands", "", "What `pocketbert COMMAND --help` prints.", ""]
-    for name, (module_name, summary) in cli.COMMANDS.items():
-        module = importlib.import_module(module_name)
-        values = flags.FlagValues()
-        module.define(values)
-        for flag_name in list(values):
-            values.register_flag_by_module(name, values[flag_name])
+    for name, (_, summary) in cli.COMMANDS.items():
+        module, values = cli.command_flags(name)
         lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", "```text"]
         lines += [cli.command_help(name, module, values), "```", ""]
+        if hasattr(module, "define_chosen"):
+            for method in methods.names():
+                lines += [f"### {name} --method={method}", "", "```text", *_method_flags(name, method), "```", ""]
     return "\n".join(lines)
+
+
+def _method_flags(name: str, method: str) -> list[str]:
+    module, general = cli.command_flags(name)
+    own = cli.command_flags(name, [f"--method={method}"])[1]
+    for flag in list(own):
+        if flag in general:
+            delattr(own, flag)
+    return cli.command_help(name, module, own).partition(f"Flags of pocketbert {name}:\n")[2].splitlines()
 
 
 def _schema(title: str, schema: dict[str, Any]) -> str:

@@ -13,13 +13,17 @@ from absl import flags
 
 from pocketbert.errors import UserError
 
-# Name → (module, summary). A module has a docstring with an `Example:`, `define(flags)` and `run(flags)`.
+# Name → (module, summary). A module has a docstring with an `Example:`, `define(flags)` and `run(flags)`. Flags that
+# depend on others come from `define_chosen(flags, arguments)`, which sees the command line.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("pocketbert_bench.commands.quickstart", "the whole path on a real network and real text"),
     "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
     "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
     "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),
     "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
+    "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
+    "teacher-dump": ("pocketbert.commands.teacher_dump", "store what a teacher knows of a data set, for distill"),
+    "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
     "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
     "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),
     "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
@@ -43,6 +47,18 @@ def usage() -> str:
         "Start with: pocketbert quickstart --output runs/quickstart",
     ]
     return "\n".join(lines)
+
+
+def command_flags(name: str, arguments: Sequence[str] = ()) -> tuple[ModuleType, flags.FlagValues]:
+    """A command's module, and the flags that it takes on a command line with these arguments, not yet parsed."""
+    module = importlib.import_module(COMMANDS[name][0])
+    flag_values = flags.FlagValues()
+    module.define(flag_values)
+    if hasattr(module, "define_chosen"):
+        module.define_chosen(flag_values, arguments)
+    for flag_name in list(flag_values):
+        flag_values.register_flag_by_module(name, flag_values[flag_name])
+    return module, flag_values
 
 
 def command_help(name: str, module: ModuleType, flag_values: flags.FlagValues) -> str:
@@ -96,11 +112,7 @@ def run() -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
-    module = importlib.import_module(COMMANDS[name][0])
-    flag_values = flags.FlagValues()
-    module.define(flag_values)
-    for flag_name in list(flag_values):
-        flag_values.register_flag_by_module(name, flag_values[flag_name])
+    module, flag_values = command_flags(name, arguments)
     if any(argument in ("-h", "--help", "-help") for argument in arguments):
         print(command_help(name, module, flag_values))
         return 0

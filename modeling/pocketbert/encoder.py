@@ -71,6 +71,20 @@ class Encoder(tf_keras.Model):
         sequence_output = self.features(inputs, {"hidden_states": (top,)}, training=training)["hidden_states"][0]
         return self.pooled(sequence_output)
 
+    @tf.autograph.experimental.do_not_convert
+    def at_positions(self, inputs: Inputs, positions: tf.Tensor) -> tf.Tensor:
+        """The last feature map at some positions; the last layer is computed for these alone, without dropout.
+
+        Args:
+          inputs: int32 [B, S] by name.
+          positions: int32 [B, P].
+        Returns:
+          [B, P, H], what `sequence_output` has there.
+        """
+        inputs = complete_inputs(inputs)
+        below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
+        return self.layers_[-1](below, mask_bias(inputs["input_mask"], below.dtype), positions=positions)[0]
+
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
         """The encoder's outputs from the last feature map [B, S, H]."""
         outputs = {"sequence_output": sequence_output}

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pocketbert.errors import UserError
 
@@ -21,14 +21,19 @@ def sha256(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes `content` beside `path`, then renames it into place."""
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Yields a stream to a file beside `path` that takes its name when the block ends without error.
+
+    Args:
+      path: the file to make or to replace; its parents are made too.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
@@ -36,6 +41,12 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes `content` beside `path`, then renames it into place."""
+    with new_file(path) as stream:
+        stream.write(content)
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:

@@ -17,15 +17,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags
 
-from pocketbert.errors import UserError, raise_if_any
-
-if TYPE_CHECKING:
-    from pocketbert.configs import TaskConfig
-    from pocketbert.data.examples import Examples
+from pocketbert.commands import run_flags, task_flags
+from pocketbert.errors import raise_if_any
 
 # Field of FinetuneOptions → help. The defaults are repeated from there, since TensorFlow must not load for --help;
 # a test compares them.
@@ -47,31 +44,14 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags."""
-
-    def text(name: str, default: str | None, description: str) -> None:
-        flags.DEFINE_string(name, default, description, flag_values=flag_values)
-
-    text("model", None, "the model directory to start from; a head in it is replaced by a fresh one")
-    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
-    text("data", None, "GLUE's folder, or the task's own in it")
-    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
-    text("dev-file", None, "such a file, to choose the best checkpoint by")
-    text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
-    text("pair-column", None, "column of the second sentence")
-    text("label-column", "label", "column of the label or score")
-    flags.DEFINE_list(
-        "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
+    flags.DEFINE_string(
+        "model",
+        None,
+        "the model directory to start from; a head in it is replaced by a fresh one",
+        flag_values=flag_values,
     )
-    flags.DEFINE_enum(
-        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
-    )
-    text("output", None, "the run's folder")
-    flags.DEFINE_boolean(
-        "overwrite", False, "throw away a finished run in --output, or one with other options", flag_values=flag_values
-    )
-    flags.DEFINE_list(
-        "seeds", ["0"], "of fresh weights, dropout and order; several make several runs", flag_values=flag_values
-    )
+    task_flags.define(flag_values)
+    run_flags.define(flag_values)
     define_of = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
     for name, (default, description) in _OPTIONS.items():
         kind = int if default is None else type(default)
@@ -81,7 +61,7 @@ def define(flag_values: flags.FlagValues) -> None:
 def run(flag_values: flags.FlagValues) -> int | None:
     """Trains, once a seed; prints the result as JSON."""
     _check(flag_values)
-    seeds = _seeds(flag_values.seeds)
+    seeds = run_flags.seeds(flag_values)
 
     from pocketbert.training.callbacks import TrainingFailed
     from pocketbert.training.loop import finetune, finetune_seeds
@@ -89,22 +69,17 @@ def run(flag_values: flags.FlagValues) -> int | None:
 
     values = {name: flag_values[name.replace("_", "-")].value for name in _OPTIONS}
     options = FinetuneOptions(**values | {"clip_norm": values["clip_norm"] or None}, seed=seeds[0])
-    task, train, dev, metrics, main_metric = _read(flag_values)
     arguments: dict[str, Any] = {
         "model_directory": flag_values.model,
-        "task": task,
-        "train": train,
-        "dev": dev,
+        **task_flags.read(flag_values)._asdict(),
         "output": flag_values.output,
         "options": options,
-        "metrics": metrics,
-        "main_metric": main_metric,
         "overwrite": flag_values.overwrite,
     }
     try:
         if len(seeds) > 1:
             result = finetune_seeds(seeds, **arguments)
-            _print_table(result)
+            run_flags.print_table(result)
         else:
             result = dataclasses.asdict(finetune(**arguments))
     except TrainingFailed as error:
@@ -115,55 +90,6 @@ def run(flag_values: flags.FlagValues) -> int | None:
 
 
 def _check(flag_values: flags.FlagValues) -> None:
-    given = {name for name in ("model", "output", "task", "data", "train-file", "dev-file") if flag_values[name].value}
-    problems = [f"--{name} is required; received none" for name in ("model", "output") if name not in given]
-    glue, own = given & {"task", "data"}, given & {"train-file", "dev-file"}
-    if len(glue) + len(own) != 2 or len(glue) == 1:
-        problems.append(
-            "the data are either --task and --data or --train-file and --dev-file; received "
-            + (" and ".join(f"--{name}" for name in sorted(glue | own)) or "none of them")
-        )
-    raise_if_any(problems, "finetune")
-
-
-def _seeds(texts: list[str]) -> list[int]:
-    try:
-        seeds = [int(text) for text in texts]
-    except ValueError:
-        raise UserError(f"--seeds must be whole numbers with commas between them; received {','.join(texts)}") from None
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise UserError(f"--seeds must be at least one number, all different; received {','.join(texts)}")
-    return seeds
-
-
-def _read(flag_values: flags.FlagValues) -> tuple[TaskConfig, Examples, Examples, tuple[str, ...], str]:
-    from pocketbert.configs import TaskConfig
-    from pocketbert.data.glue import glue_task, read_glue
-    from pocketbert.data.tables import read_table
-    from pocketbert.tasks.metrics import default_metrics
-
-    if flag_values.task:
-        glue = glue_task(flag_values.task)
-        train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
-        return glue.task, train, dev, glue.metrics, glue.main_metric
-    columns = {
-        "text_column": flag_values["text-column"].value,
-        "pair_column": flag_values["pair-column"].value,
-        "label_column": flag_values["label-column"].value,
-        "kind": flag_values.kind,
-    }
-    train, labels = read_table(flag_values["train-file"].value, labels=flag_values.labels, **columns)
-    dev, _ = read_table(flag_values["dev-file"].value, labels=labels or None, **columns)
-    task = TaskConfig(kind=flag_values.kind, labels=labels)
-    return task, train, dev, *default_metrics(task)
-
-
-def _print_table(summary: dict[str, Any]) -> None:
-    from pocketbert.progress import say
-
-    names = list(summary["metrics"])
-    say("seed    " + "".join(f"{name:>12}" for name in names))
-    for result in summary["runs"]:
-        say(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
-    for row, label in (("mean", "mean"), ("standard_deviation", "± sample")):
-        say(f"{label:<8}" + "".join(f"{summary['metrics'][name][row]:>12.4f}" for name in names))
+    required = ("model", "output")
+    problems = [f"--{name} is required; received none" for name in required if not flag_values[name].value]
+    raise_if_any([*problems, *task_flags.problems(flag_values)], "finetune")

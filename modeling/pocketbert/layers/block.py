@@ -17,7 +17,8 @@ from pocketbert.layers.linear import project
 class Block(tf_keras.layers.Layer):
     """A layer as BERT has it, or MobileBERT's with a bottleneck and stacked feed-forward networks.
 
-    Shapes: B batch, S length, T output length (S, or 1), H hidden_size, A all heads' width.
+    Shapes: B batch, S length, T output length (S, 1, or the number of positions asked for), H hidden_size,
+    A all heads' width.
 
     Args:
       config: the encoder's architecture.
@@ -45,6 +46,7 @@ class Block(tf_keras.layers.Layer):
         wanted: Collection[str] = (),
         attention_only: bool = False,
         training: bool | None = None,
+        positions: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
         """Runs the layer.
 
@@ -54,10 +56,11 @@ class Block(tf_keras.layers.Layer):
           wanted: attention features to return (`ATTENTION_FEATURES`).
           attention_only: stop once these are known; nobody reads the output.
           training: whether dropout is active.
+          positions: int32 [B, T], compute the output for these tokens alone.
         Returns:
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
-        residual, queries, keys, values = self._projections(x)
+        residual, queries, keys, values = self._projections(x, positions)
         context, features = self.attention.attend(queries, keys, values, mask_bias, wanted, training)
         if attention_only:
             return None, features
@@ -65,16 +68,20 @@ class Block(tf_keras.layers.Layer):
         for feed_forward in self.feed_forwards:
             inner = feed_forward(inner, training=training)
         if self._config.bottleneck:
-            inner = self.bottleneck(inner, self._read(x), training=training)
+            inner = self.bottleneck(inner, self._read(x, positions), training=training)
         return inner, features
 
-    def _read(self, x: tf.Tensor) -> tf.Tensor:
+    def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
         """The rows that the output is computed for."""
+        if positions is not None:
+            return tf.gather(x, positions, batch_dims=1)
         return x[:, :1] if self._first_token_only else x
 
-    def _projections(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _projections(
+        self, x: tf.Tensor, positions: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Residual [B, T, block_size], queries [B, T, A], keys and values [B, S, A]."""
-        attention, fused, rows = self.attention, self._fused, self._read(x)
+        attention, fused, rows = self.attention, self._fused, self._read(x, positions)
         if self._config.bottleneck is None:
             q, k, v = project([(rows, attention.query), (x, attention.key), (x, attention.value)], fused=fused)
             return rows, q, k, v
@@ -88,10 +95,10 @@ class Block(tf_keras.layers.Layer):
             pairs = [(rows, bottleneck.input_map), (x, bottleneck.query_key), (x, attention.value)]
             inner, shared, v = project(pairs, fused=fused)
             shared = bottleneck.query_key_norm(shared)
-            q, k = project([(self._read(shared), attention.query), (shared, attention.key)], fused=fused)
+            q, k = project([(self._read(shared, positions), attention.query), (shared, attention.key)], fused=fused)
             return bottleneck.input_norm(inner), q, k, v
         inner = bottleneck.input_norm(bottleneck.input_map(x))
-        inner_rows = self._read(inner)
+        inner_rows = self._read(inner, positions)
         pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
         q, k, v = project(pairs, fused=fused)
         return inner_rows, q, k, v

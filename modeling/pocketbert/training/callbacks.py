@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,9 @@ import tensorflow as tf
 from pocketbert.errors import UserError
 from pocketbert.training.checkpointing import LOG_FILE, TENSORBOARD_FOLDER
 
+# What a line of the log says beside its numbers.
+LINE_NAMES = ("step", "split", "stage")
+
 
 class TrainingFailed(RuntimeError):
     """The run cannot go on, though its input was good: the loss or the outputs are no longer finite."""
@@ -24,7 +27,7 @@ class TrainingFailed(RuntimeError):
 class MetricsLog:
     """`metrics.jsonl`, one object a line, and the same numbers as TensorBoard events.
 
-    A line has `step` (steps taken), `split` (`train` or `dev`) and the numbers.
+    A line has `step` (steps taken), `split` (`train` or `dev`), `stage` where a run has stages, and the numbers.
 
     Args:
       folder: the run's folder.
@@ -57,15 +60,16 @@ class MetricsLog:
         self._stream.close()
         self._events.close()
 
-    def write(self, step: int, split: str, numbers: Mapping[str, float]) -> None:
+    def write(self, step: int, split: str, numbers: Mapping[str, float], stage: str = "") -> None:
         """Adds a line.
 
         Args:
           step: steps taken.
           split: `train` or `dev`.
-          numbers: name → number.
+          numbers: name → number; not one of the names `step`, `split` and `stage`.
+          stage: the stage's name, or empty where a run has none.
         """
-        line = {"step": step, "split": split, **numbers}
+        line = {"step": step, "split": split, **({"stage": stage} if stage else {}), **numbers}
         self._stream.write(json.dumps(line, allow_nan=False).encode() + b"\n")
         self._stream.flush()
         self._write_events(line)
@@ -78,10 +82,11 @@ class MetricsLog:
         return self._stream.tell()
 
     def _write_events(self, line: Mapping[str, Any]) -> None:
+        curves = "/".join(line[part] for part in ("stage", "split") if part in line)
         with self._events.as_default():
             for name, number in line.items():
-                if name not in ("step", "split"):
-                    tf.summary.scalar(f"{line['split']}/{name}", number, step=line["step"])
+                if name not in LINE_NAMES:
+                    tf.summary.scalar(f"{curves}/{name}", number, step=line["step"])
 
 
 class LossWatch:
@@ -90,37 +95,37 @@ class LossWatch:
     Looking means waiting for the accelerator; the step at fault is named all the same.
 
     Args:
-      losses: those already looked at that no log line covers yet.
+      losses: those already looked at that no log line covers yet, a row a step.
       step: steps taken before the next loss.
+      names: what a row holds.
+      stage: the stage's name, or empty where a run has none.
     """
 
-    def __init__(self, losses: list[float], step: int) -> None:
-        self._seen = list(losses)
+    def __init__(
+        self, losses: Sequence[Sequence[float]], step: int, names: Sequence[str] = ("loss",), stage: str = ""
+    ) -> None:
+        self._seen = [list(row) for row in losses]
         self._unseen: list[tf.Tensor] = []
-        self._step = step
+        self._step, self._names, self._stage = step, names, stage
 
-    def add(self, loss: tf.Tensor) -> None:
-        """Takes the next step's loss, a scalar."""
-        self._unseen.append(loss)
+    def add(self, losses: tf.Tensor) -> None:
+        """Takes the next step's losses, [names]."""
+        self._unseen.append(losses)
 
-    def look(self) -> list[float]:
+    def look(self) -> list[list[float]]:
         """Checks what was added since the last look.
 
         Returns:
-          All losses since the last `clear`.
+          All rows since the last `clear`.
 
         Raises:
-          TrainingFailed: names the first step whose loss is not finite.
+          TrainingFailed: names the first step at which something is not finite.
         """
         if self._unseen:
-            for value in tf.stack(self._unseen).numpy().tolist():
+            for row in tf.stack(self._unseen).numpy().tolist():
                 self._step += 1
-                if not math.isfinite(value):
-                    raise TrainingFailed(
-                        f"the loss must stay finite; it is {value} at step {self._step}; try a lower learning rate, a "
-                        "longer warm-up, clipping, or float32"
-                    )
-                self._seen.append(value)
+                self._check(row)
+                self._seen.append(row)
             self._unseen = []
         return list(self._seen)
 
@@ -128,3 +133,15 @@ class LossWatch:
         """Forgets the losses that a log line now covers."""
         self.look()
         self._seen = []
+
+    def _check(self, row: Sequence[float]) -> None:
+        if all(map(math.isfinite, row)):
+            return
+        bad = {name: value for name, value in zip(self._names, row, strict=True) if not math.isfinite(value)}
+        # The loss is their sum: it is named only where no term of it is to blame.
+        terms = [f"{name} {value}" for name, value in bad.items() if name != "loss"]
+        where = f" of stage {self._stage}" if self._stage else ""
+        raise TrainingFailed(
+            f"the loss must stay finite; it is {', '.join(terms) or bad['loss']} at step {self._step}{where}; try a "
+            "lower learning rate, a longer warm-up, clipping, or float32"
+        )

@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,6 @@ from safetensors.numpy import save_file
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
-from pocketbert.model import Model
 from pocketbert.training.optimizers import NamedOptimizer
 
 OPTIONS_FILE = "run.json"
@@ -31,9 +30,22 @@ LOCK_FILE = ".lock"
 LOG_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 MODEL_FOLDER = "model"
-RUN_FILES = (OPTIONS_FILE, RESULT_FILE, CHECKPOINT_FILE, LOG_FILE, TENSORBOARD_FOLDER, MODEL_FOLDER)
+STAGES_FOLDER = "stages"
+ADAPTERS_FILE = "adapters.safetensors"
+TEACHER_FILE = "teacher.json"
+RUN_FILES = (
+    OPTIONS_FILE,
+    RESULT_FILE,
+    CHECKPOINT_FILE,
+    LOG_FILE,
+    TENSORBOARD_FOLDER,
+    MODEL_FOLDER,
+    STAGES_FOLDER,
+    ADAPTERS_FILE,
+    TEACHER_FILE,
+)
 # What an atomic writer leaves of these when it is killed.
-_ASIDE = tuple(f".{name}.*" for name in RUN_FILES)
+_ASIDE = (*(f".{name}.*" for name in RUN_FILES), f"{STAGES_FOLDER}/*/.*")
 _POSITION_KEY = "position"
 
 
@@ -49,9 +61,12 @@ class Position:
       best_step: steps taken before that evaluation; 0 before the first.
       evaluations_since_best: evaluations after that one.
       log_bytes: length of the metrics log that belongs to this position.
-      losses: the steps' losses that no line of the log covers yet.
+      losses: the steps' losses that no line of the log covers yet, a row a step.
       seconds: time spent so far.
-      finished: no step follows.
+      finished: no step of this stage follows.
+      stage: stages that are over, where a run has stages; epochs, best and losses are then of the stage at hand.
+      first_step: steps taken before this stage.
+      past: the summaries of the stages that are over.
     """
 
     epoch: int = 0
@@ -61,16 +76,44 @@ class Position:
     best_step: int = 0
     evaluations_since_best: int = 0
     log_bytes: int = 0
-    losses: list[float] = dataclasses.field(default_factory=list)
+    losses: list[list[float]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
     finished: bool = False
+    stage: int = 0
+    first_step: int = 0
+    past: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """What a result says of the stage at hand."""
+        return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
+
+    def next_stage(self) -> Position:
+        """Where the run stands as the following stage begins."""
+        return Position(
+            step=self.step,
+            log_bytes=self.log_bytes,
+            seconds=self.seconds,
+            stage=self.stage + 1,
+            first_step=self.step,
+            past=[*self.past, self.summary()],
+        )
 
 
-def training_variables(model: Model, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
+class Trained(Protocol):
+    """What has weights and dropouts: a `Model`, or what holds a model and more."""
+
+    def named_variables(self) -> Mapping[str, tf.Variable]:
+        """Every weight by its name."""
+
+    def dropout_generators(self) -> Sequence[tf.random.Generator]:
+        """Every dropout's random state."""
+
+
+def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
     """Every variable that a step reads and a checkpoint therefore holds: weights, moments, dropouts' random states.
 
     Args:
-      model: the model.
+      model: what is trained.
       optimizer: built for it.
 
     Returns:
@@ -98,6 +141,20 @@ def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], position:
     with open(aside, "rb") as stream:
         os.fsync(stream.fileno())
     os.replace(aside, path)
+
+
+def read_position(path: Path) -> Position | None:
+    """Where the run stood when `write_checkpoint` wrote a file, or None if there is no such file."""
+    if not path.exists():
+        return None
+    with safe_open(path, framework="numpy") as stored:
+        return Position(**json.loads(stored.metadata()[_POSITION_KEY]))
+
+
+def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint whose names begin with `prefix`: name without it → array."""
+    with safe_open(path, framework="numpy") as stored:
+        return {name.removeprefix(prefix): stored.get_tensor(name) for name in stored.keys() if name.startswith(prefix)}
 
 
 def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> Position | None:
@@ -140,14 +197,32 @@ def describe_inputs(model_directory: str | os.PathLike[str], train: Examples, de
     Returns:
       `model`, `train` and `dev` → hexadecimal digest.
     """
+    return {"model": digest_directory(model_directory), "train": digest_examples(train), "dev": digest_examples(dev)}
+
+
+def digest_directory(model_directory: str | os.PathLike[str]) -> str:
+    """SHA-256 of a model directory's files, by name.
+
+    Raises:
+      UserError: it is no model directory.
+    """
     folder = Path(model_directory)
     files = sorted(path for pattern in ("*.json", "*.safetensors", "*.txt") for path in folder.glob(pattern))
     if not files:
         raise UserError(
             f"the model must be a model directory with config.json and model.safetensors; received {folder}"
         )
-    model = hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode())
-    return {"model": model.hexdigest(), "train": _digest(train), "dev": _digest(dev)}
+    return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
+
+
+def digest_examples(examples: Examples) -> str:
+    """SHA-256 of examples' texts and labels."""
+    digest = hashlib.sha256()
+    for part in (examples.texts, examples.pairs):
+        digest.update(json.dumps(part).encode())
+    if examples.labels is not None:
+        digest.update(examples.labels.tobytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -222,15 +297,6 @@ def _difference(folder: Path, received: Mapping[str, Any]) -> str:
         for name in sorted({*recorded, *received})
         if recorded.get(name) != received.get(name)
     )
-
-
-def _digest(examples: Examples) -> str:
-    digest = hashlib.sha256()
-    for part in (examples.texts, examples.pairs):
-        digest.update(json.dumps(part).encode())
-    if examples.labels is not None:
-        digest.update(examples.labels.tobytes())
-    return digest.hexdigest()
 
 
 def _remove(paths: Iterable[Path]) -> None:

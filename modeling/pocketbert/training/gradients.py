@@ -30,7 +30,7 @@ def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) ->
         norm = tf.sqrt(2.0 * tf.add_n(squares))
         scale = clip_norm / tf.maximum(norm, clip_norm)
         gradients = [_scaled(gradient, scale) for gradient in gradients]
-    return [_dense(gradient) for gradient in gradients]
+    return [dense(gradient) for gradient in gradients]
 
 
 def _sum_duplicate_rows(gradient: Gradient) -> Gradient:
@@ -51,7 +51,8 @@ def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
     return gradient * scale
 
 
-def _dense(gradient: Gradient) -> tf.Tensor:
+def dense(gradient: Gradient) -> tf.Tensor:
+    """A gradient as a tensor of its weight's shape."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     # `tf.convert_to_tensor` would do the same and warn about memory.

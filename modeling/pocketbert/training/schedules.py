@@ -72,6 +72,23 @@ class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
+def make_schedule(
+    kind: str, peak: float, warmup_ratio: float, total_steps: int
+) -> tf_keras.optimizers.schedules.LearningRateSchedule:
+    """The schedule called `linear` or `constant`.
+
+    Args:
+      kind: what follows the warm-up.
+      peak: the highest rate.
+      warmup_ratio: part of all steps in which the rate rises from 0.
+      total_steps: how many steps there are.
+    """
+    warmup_steps = int(warmup_ratio * total_steps)
+    if kind == "constant":
+        return ConstantSchedule(peak, warmup_steps)
+    return LinearSchedule(peak, total_steps, warmup_steps)
+
+
 def _common_problems(peak: float, warmup_steps: int) -> list[str]:
     problems = []
     if not peak > 0:

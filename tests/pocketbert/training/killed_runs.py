@@ -1,4 +1,4 @@
-"""Runs `pocketbert finetune` again and again, killing it at given moments: `killed_runs.py MOMENT,… ARGUMENT…`.
+"""Runs `pocketbert` again and again, killing it at given moments: `killed_runs.py MOMENT,… COMMAND ARGUMENT…`.
 
 A moment is `step:N`, before the attempt's N-th training step; `aside:N`, before the N-th rename of a file or folder
 into place; or `placed:N`, just after it. The last attempt is left alone. Each attempt is a fork of this process, so
@@ -7,6 +7,7 @@ that TensorFlow is imported once; none of its operations runs before the fork.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 def kill_at(moment: str) -> None:
     """Makes this process kill itself, as `kill -9` does, at the moment."""
-    from pocketbert.training import loop
+    from pocketbert.training import run
 
     event, number = moment.split(":")
     left = int(number)
@@ -28,15 +29,15 @@ def kill_at(moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if event == "step":
-        steps = loop._Run._steps
+        steps = run.Driver._steps
 
-        def counted_steps(self: Any, plan: Any, start: int) -> Iterator[Any]:
+        def counted_steps(self: Any, plan: Any) -> Iterator[Any]:
             count()
-            for loss in steps(self, plan, start):
-                yield loss
+            for losses in steps(self, plan):
+                yield losses
                 count()
 
-        loop._Run._steps = counted_steps  # type: ignore[method-assign]
+        run.Driver._steps = counted_steps  # type: ignore[method-assign]
     else:
         replace: Callable[..., None] = os.replace
 
@@ -60,7 +61,7 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
         try:
             if moment is not None:
                 kill_at(moment)
-            code = main(["finetune", *arguments])
+            code = main(arguments)
         finally:
             sys.stderr.flush()
             sys.stdout.flush()
@@ -69,7 +70,8 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    import pocketbert.training.loop  # noqa: F401  (imported before the forks)
+    # Before the forks, once for all.
+    importlib.import_module(f"pocketbert.{'training.loop' if sys.argv[2] == 'finetune' else 'distillation.run'}")
 
     moments = [moment for moment in sys.argv[1].split(",") if moment]
     for chosen in moments:

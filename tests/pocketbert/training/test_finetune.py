@@ -20,7 +20,8 @@ from pocketbert import cli
 from pocketbert.commands import finetune as command
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.training import loop
+from pocketbert.training import evaluation, loop
+from pocketbert.training import run as driving
 from pocketbert.training.callbacks import LossWatch, TrainingFailed
 from pocketbert.training.checkpointing import Position, open_run, read_checkpoint, write_checkpoint
 from pocketbert.training.options import FinetuneOptions
@@ -129,7 +130,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
             if len(calls) == 13:
                 raise Interrupted
 
-        patch.setattr(loop, "write_checkpoint", interrupting)
+        patch.setattr(driving, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
             loop.finetune(output=tmp_path / "run", **arguments(model_directory))
     # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
@@ -156,7 +157,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
 
 def run_killed(moments: str, command_line: list[str]) -> str:
     answer = subprocess.run(
-        [sys.executable, str(HERE / "killed_runs.py"), moments, *command_line],
+        [sys.executable, str(HERE / "killed_runs.py"), moments, "finetune", *command_line],
         capture_output=True,
         text=True,
         check=False,
@@ -197,13 +198,13 @@ def test_killed_runs_end_with_the_same_bits(
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = loop._Run._steps
+    steps = driving.Driver._steps
 
-    def poisoned(self: Any, plan: Any, start: int) -> Any:
-        for index, loss in enumerate(steps(self, plan, start)):
+    def poisoned(self: Any, plan: Any) -> Any:
+        for index, loss in enumerate(steps(self, plan)):
             yield loss * (float("nan") if index == 6 else 1.0)
 
-    monkeypatch.setattr(loop._Run, "_steps", poisoned)
+    monkeypatch.setattr(driving.Driver, "_steps", poisoned)
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
     code = cli.main(
         ["finetune", f"--model={model_directory}", f"--train-file={train}", f"--dev-file={train}", "--epochs=1",
@@ -216,9 +217,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
 
 
 def test_loss_watch_names_the_first_bad_step_however_late_it_looks() -> None:
-    watch = LossWatch([0.5], step=20)
+    watch = LossWatch([[0.5]], step=20)
     for value in (0.25, float("inf"), float("nan")):
-        watch.add(tf.constant(value))
+        watch.add(tf.constant([value]))
     with pytest.raises(TrainingFailed, match="inf at step 22"):
         watch.look()
 
@@ -228,7 +229,7 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
 ) -> None:
     scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
     saved = []
-    monkeypatch.setattr(loop, "compute", lambda names, labels, predictions: {"accuracy": next(scores)})
+    monkeypatch.setattr(evaluation, "compute", lambda names, labels, predictions: {"accuracy": next(scores)})
     save = pb.Model.save_pretrained
 
     def counted_save(self: pb.Model, path: Path, overwrite: bool) -> None:
@@ -300,7 +301,7 @@ def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
 def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     assert read_checkpoint(path, {}) is None
-    position = Position(epoch=1, step=7, losses=[0.1, 1 / 3], best_metrics={"accuracy": 0.5})
+    position = Position(epoch=1, step=7, losses=[[0.1], [1 / 3]], best_metrics={"accuracy": 0.5})
     write_checkpoint(path, {"a": tf.Variable([1.0, 2.0]), "s": tf.Variable([3], dtype=tf.int64)}, position)
     restored = {"a": tf.Variable([0.0, 0.0]), "s": tf.Variable([0], dtype=tf.int64)}
     assert read_checkpoint(path, restored) == position

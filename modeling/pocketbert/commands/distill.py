@@ -1,0 +1,102 @@
+r"""Distil a teacher into a small student and keep the best one.
+
+The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
+--dev-file and the names of its columns, as for finetune. Without a task, --text distils the encoder on plain text.
+--output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and result.json, which is printed on
+stdout too and has the teacher's metrics beside the student's. Interrupted, even killed, the same command goes on where
+it was and ends with the same weights.
+
+With --store the teacher's targets come from a folder that teacher-dump wrote, and the teacher is not loaded.
+
+Example:
+  pocketbert distill --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 --data=glue \
+    --output=runs/sst2-tiny
+  pocketbert distill --method=tinybert --teacher=runs/reviews/model --teacher-layers=1,3,5 --train-file=train.csv \
+    --dev-file=dev.csv --text-column=review --label-column=stars --augmented-file=augmented.csv --seeds=0,1,2 \
+    --intermediate-epochs=3 --output=runs/reviews-tiny
+  pocketbert distill --method=tinybert --teacher=models/bert-base --student=tinybert_4l_312d --text=wikipedia \
+    --output=runs/general
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from pocketbert.commands import distillation_flags, method_flags, run_flags, task_flags
+from pocketbert.distillation.methods import get_method
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.errors import raise_if_any
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags, but not those of a method."""
+    distillation_flags.define(flag_values)
+    flags.DEFINE_string(
+        "store",
+        None,
+        "the teacher's targets as teacher-dump wrote them; the teacher is then not loaded",
+        flag_values=flag_values,
+    )
+    run_flags.define(flag_values)
+    method_flags.define_options(flag_values, RunOptions, skip=["seed"])
+
+
+def define_chosen(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Defines the flags of the method that the command line names."""
+    method_flags.define_chosen(flag_values, arguments)
+
+
+def run(flag_values: flags.FlagValues) -> int | None:
+    """Distils, once a seed; prints the result as JSON."""
+    method = get_method(method_flags.required_method(flag_values))
+    _check(flag_values)
+    seeds = run_flags.seeds(flag_values)
+    options = method_flags.read_options(flag_values, method.options)
+    run_options = method_flags.read_options(flag_values, RunOptions, seed=seeds[0])
+    layers = distillation_flags.teacher_layers(flag_values)
+
+    from pocketbert.distillation.run import distill, distill_seeds
+    from pocketbert.training.callbacks import TrainingFailed
+
+    arguments: dict[str, Any] = {
+        "method": method,
+        "options": options,
+        "student": flag_values.student,
+        "teacher_layers": layers,
+        "teacher_directory": flag_values.teacher,
+        "store": flag_values.store,
+        "task_data": distillation_flags.task_data(flag_values),
+        "text": flag_values.text,
+        "run": run_options,
+        "output": flag_values.output,
+        "overwrite": flag_values.overwrite,
+    }
+    try:
+        if len(seeds) > 1:
+            result = distill_seeds(seeds, **arguments)
+            run_flags.print_table(result)
+        else:
+            result = dataclasses.asdict(distill(**arguments))
+    except TrainingFailed as error:
+        print(f"pocketbert distill: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+    return None
+
+
+def _check(flag_values: flags.FlagValues) -> None:
+    problems = []
+    if not flag_values.output:
+        problems.append("--output is required; received none")
+    if not flag_values.teacher and not flag_values.store:
+        problems.append("--teacher is required, or --store with its targets; received neither")
+    problems += distillation_flags.problems(flag_values)
+    if not task_flags.given(flag_values) and len(flag_values.seeds) > 1:
+        problems.append("several --seeds are compared by a task's metric; received them with --text alone")
+    raise_if_any(problems, "distill")

@@ -1,0 +1,48 @@
+"""The flags of commands that make runs: their folder, their seeds, and a table of several runs' results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from absl import flags
+
+from pocketbert.errors import UserError
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines `--output`, `--overwrite` and `--seeds`."""
+    flags.DEFINE_string("output", None, "the run's folder", flag_values=flag_values)
+    flags.DEFINE_boolean(
+        "overwrite", False, "throw away a finished run in --output, or one with other options", flag_values=flag_values
+    )
+    flags.DEFINE_list(
+        "seeds", ["0"], "of fresh weights, dropout and order; several make several runs", flag_values=flag_values
+    )
+
+
+def seeds(flag_values: flags.FlagValues) -> list[int]:
+    """The numbers of `--seeds`.
+
+    Raises:
+      UserError: they are not different whole numbers.
+    """
+    texts = flag_values.seeds
+    try:
+        numbers = [int(text) for text in texts]
+    except ValueError:
+        raise UserError(f"--seeds must be whole numbers with commas between them; received {','.join(texts)}") from None
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise UserError(f"--seeds must be at least one number, all different; received {','.join(texts)}")
+    return numbers
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Says the metrics of several runs, one run a line, then their mean and spread."""
+    from pocketbert.progress import say
+
+    names = list(summary["metrics"])
+    say("seed    " + "".join(f"{name:>12}" for name in names))
+    for result in summary["runs"]:
+        say(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
+    for row, label in (("mean", "mean"), ("standard_deviation", "± sample")):
+        say(f"{label:<8}" + "".join(f"{summary['metrics'][name][row]:>12.4f}" for name in names))

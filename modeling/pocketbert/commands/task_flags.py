@@ -1,0 +1,121 @@
+"""The flags with which commands that train are told a task and its examples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from absl import flags
+
+if TYPE_CHECKING:
+    from pocketbert.configs import TaskConfig
+    from pocketbert.data.examples import Examples
+
+_GLUE = ("task", "data")
+_OWN = ("train-file", "dev-file")
+
+
+class TaskExamples(NamedTuple):
+    """A task as the flags name it.
+
+    Attributes:
+      task: classification or regression.
+      train: labelled examples to train on.
+      dev: labelled examples that choose the best checkpoint.
+      metrics: the task's metrics.
+      main_metric: the one of them that chooses.
+    """
+
+    task: TaskConfig
+    train: Examples
+    dev: Examples
+    metrics: tuple[str, ...]
+    main_metric: str
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines `--task` and `--data`, `--train-file` and `--dev-file`, and what the files hold."""
+
+    def text(name: str, default: str | None, description: str) -> None:
+        flags.DEFINE_string(name, default, description, flag_values=flag_values)
+
+    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
+    text("data", None, "GLUE's folder, or the task's own in it")
+    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
+    text("dev-file", None, "such a file, to choose the best checkpoint by")
+    text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
+    text("pair-column", None, "column of the second sentence")
+    text("label-column", "label", "column of the label or score")
+    flags.DEFINE_list(
+        "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
+    )
+    flags.DEFINE_enum(
+        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
+    )
+
+
+def given(flag_values: flags.FlagValues) -> set[str]:
+    """Which of `--task`, `--data`, `--train-file` and `--dev-file` have a value."""
+    return {name for name in (*_GLUE, *_OWN) if flag_values[name].value}
+
+
+def problems(flag_values: flags.FlagValues) -> list[str]:
+    """What is wrong with the choice of data, for a command that needs some."""
+    named = given(flag_values)
+    if named in ({*_GLUE}, {*_OWN}):
+        return []
+    return [
+        "the data are either --task and --data or --train-file and --dev-file; received "
+        + (" and ".join(f"--{name}" for name in sorted(named)) or "none of them")
+    ]
+
+
+def read(flag_values: flags.FlagValues) -> TaskExamples:
+    """Reads what the flags name.
+
+    Raises:
+      UserError: unreadable files.
+    """
+    from pocketbert.configs import TaskConfig
+    from pocketbert.data.glue import glue_task, read_glue
+    from pocketbert.tasks.metrics import default_metrics
+
+    if flag_values.task:
+        glue = glue_task(flag_values.task)
+        train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
+        return TaskExamples(glue.task, train, dev, glue.metrics, glue.main_metric)
+    train, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
+    dev, _ = _read_table(flag_values, flag_values["dev-file"].value, labels or None)
+    task = TaskConfig(kind=flag_values.kind, labels=labels)
+    return TaskExamples(task, train, dev, *default_metrics(task))
+
+
+def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:
+    """Reads what `pocketbert augment` made of the task: in the file's own columns, or text, pair, label for GLUE's."""
+    from pocketbert.data.tables import read_table
+
+    if not flag_values.task:
+        return _read_table(flag_values, path, task.task.labels or None)[0]
+    examples, _ = read_table(
+        path,
+        text_column="text",
+        pair_column="pair" if task.train.pairs is not None else None,
+        label_column="label",
+        labels=task.task.labels or None,
+        kind="regression" if task.task.kind == "regression" else "classification",
+    )
+    return examples
+
+
+def _read_table(
+    flag_values: flags.FlagValues, path: str, labels: list[str] | tuple[str, ...] | None
+) -> tuple[Examples, tuple[str, ...]]:
+    from pocketbert.data.tables import read_table
+
+    return read_table(
+        path,
+        text_column=flag_values["text-column"].value,
+        pair_column=flag_values["pair-column"].value,
+        label_column=flag_values["label-column"].value,
+        labels=labels,
+        kind=flag_values.kind,
+    )

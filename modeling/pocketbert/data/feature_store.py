@@ -1,0 +1,237 @@
+"""Reading a stored teacher: targets from memory-mapped files, in any order, beside the batches they belong to.
+
+The format is `pocketbert.data.feature_layout`'s, the writer `pocketbert.data.feature_writer`. Nothing here knows a
+model: a run from a store neither loads nor imports the teacher.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.data.batches import EncodedExamples, dataset
+from pocketbert.data.feature_layout import (
+    DTYPES,
+    LENGTHS_NAME,
+    Manifest,
+    StoredFile,
+    StoreIdentity,
+    TargetSpec,
+    read_manifest,
+    record_bytes,
+)
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import sha256
+from pocketbert.progress import bar
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["FeatureStore", "StoreIdentity", "TargetSpec"]
+
+_REMEDY = "copy the store again, or run the same teacher-dump command, which writes what is damaged anew"
+
+
+class FeatureStore:
+    """A finished store of one stage, open for reading. Make one with `open`.
+
+    Attributes:
+      path: the stage's folder.
+      identity: what the store was made from.
+      targets: what it holds of each example.
+      lengths: int32 `[N]`, tokens of each example.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, lengths: np.ndarray) -> None:
+        self.path = path
+        self.identity = manifest.identity
+        self.targets = manifest.targets
+        self.lengths = lengths
+        self._manifest = manifest
+        self._firsts = np.array([shard.first for shard in manifest.shards], np.int64)
+        sizes = record_bytes(self.targets, lengths)
+        starts = np.cumsum(sizes) - sizes
+        self._starts = starts - np.repeat(starts[self._firsts], [shard.examples for shard in manifest.shards])
+        self._shards = [_mapped(path / shard.name) for shard in manifest.shards]
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], expect: StoreIdentity | None = None, *, verify: bool = True
+    ) -> FeatureStore:
+        """Opens a stage's folder.
+
+        Args:
+          path: the stage's folder inside the store.
+          expect: what the run would have its live teacher compute from; parts that are None are not compared.
+          verify: compare every file's SHA-256 with the manifest's, under a progress bar. It reads the whole store
+            once, at the disk's speed or about 1 GB a second, whichever is lower; sizes are always compared.
+
+        Raises:
+          UserError: there is no store, it is unfinished or damaged, or it was made from something else; the message
+            names every difference.
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        if expect is not None:
+            raise_if_any(
+                manifest.identity.differences(expect), f"{folder}: this store cannot stand for the teacher here"
+            )
+        if not manifest.finished:
+            written = sum(shard.sha256 is not None for shard in manifest.shards)
+            raise UserError(
+                f"{folder}: the store must be finished; received {written} of {len(manifest.shards)} shards; run the "
+                "same teacher-dump command again, which goes on where it stopped"
+            )
+        files = manifest.files
+        raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))
+        if verify:
+            with bar(sum(file.size_bytes for file in files), "checking the store", "B") as progress:
+                raise_if_any(
+                    (problem for file in files for problem in digest_problems(folder, file, progress)), str(folder)
+                )
+        lengths = read_lengths(folder)
+        sizes = record_bytes(manifest.targets, lengths)
+        if sizes.sum() != sum(shard.size_bytes for shard in manifest.shards):
+            raise UserError(f"{folder}: the lengths must fit the shards; received others; {_REMEDY}")
+        return cls(folder, manifest, lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def teacher_config(self) -> EncoderConfig:
+        """The teacher's architecture, for what has to be known of it without its folder."""
+        values = dict(self._manifest.teacher_config)
+        if values["bottleneck"] is not None:
+            values["bottleneck"] = BottleneckConfig(**values["bottleneck"])
+        return EncoderConfig(**values)
+
+    @property
+    def teacher_task(self) -> TaskConfig | None:
+        """What the teacher's head was trained for; None for a bare encoder."""
+        values = self._manifest.teacher_task
+        return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
+
+    @property
+    def vocabulary(self) -> tuple[Path, bool]:
+        """The teacher's vocab.txt, in the store, and whether its tokenizer lower-cases."""
+        return self.path / self._manifest.vocabulary.name, self._manifest.lowercase
+
+    def example(self, index: int) -> dict[str, np.ndarray]:
+        """The targets of one example as they are stored: read-only views of the mapped file, without padding."""
+        length = int(self.lengths[index])
+        shard, place = self._record(index)
+        found = {}
+        for target in self.targets:
+            shape = target.shape_of(length)
+            count = int(np.prod(shape, dtype=np.int64))
+            values = np.frombuffer(shard, DTYPES[target.dtype], count, place)
+            found[target.name] = values.reshape(shape)
+            place += values.nbytes
+        return found
+
+    def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
+        """The targets of a batch in the order of `targets`, as they are stored, zeros behind each example's end.
+
+        Args:
+          indices: `[B]`.
+          width: what token axes are filled up to.
+
+        Returns:
+          An array a target, `[B, …]`.
+        """
+        batch = [np.zeros((len(indices), *target.shape_of(width)), DTYPES[target.dtype]) for target in self.targets]
+        # Off a disk, the batch's records are fetched side by side and not one after the other: 1.8 times as fast.
+        for index, size in zip(indices, record_bytes(self.targets, self.lengths[indices]), strict=True):
+            shard, place = self._record(int(index))
+            page = place % mmap.PAGESIZE
+            shard.madvise(mmap.MADV_WILLNEED, place - page, int(size) + page)
+        for row, index in enumerate(indices):
+            for array, values in zip(batch, self.example(int(index)).values(), strict=True):
+                own: tuple[Any, ...] = (row, *map(slice, values.shape))
+                array[own] = values
+        return batch
+
+    def _record(self, index: int) -> tuple[mmap.mmap, int]:
+        """The mapped file of an example's record, and where in it the record begins."""
+        return self._shards[int(np.searchsorted(self._firsts, index, side="right")) - 1], int(self._starts[index])
+
+    def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
+        """The batches of `plan` from step `start` on, each with the teacher's targets.
+
+        Args:
+          encoded: the examples that the store was made from.
+          plan: from `plan_batches`.
+          start: the first step; those before it cost nothing.
+
+        Returns:
+          `(batch, targets)` in the plan's order. `batch` is what `batches.dataset` gives, with `labels` among the
+          inputs if there are any; `targets` maps names to float32 tensors, padded with zeros to the batch's width. All
+          have one signature.
+
+        Raises:
+          UserError: the examples are not the store's.
+        """
+        import tensorflow as tf
+
+        if not np.array_equal(encoded.lengths, self.lengths):
+            raise UserError(
+                f"{self.path}: the examples must be those the store was made from; received {len(encoded)} examples of "
+                f"other lengths than the store's {len(self)}"
+            )
+        rest = list(plan[start:])
+        flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
+        rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
+        types = [tf.as_dtype(DTYPES[target.dtype]) for target in self.targets]
+
+        def join(inputs: Any, indices: tf.Tensor) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+            batch = dict(inputs) if encoded.labels is None else {**inputs[0], "labels": inputs[1]}
+            width = tf.shape(batch["input_mask"])[1]
+            arrays = tf.numpy_function(self.read, [indices, width], types, stateful=False)
+            targets = {
+                target.name: tf.ensure_shape(tf.cast(array, tf.float32), [None, *target.shape])
+                for target, array in zip(self.targets, arrays, strict=True)
+            }
+            return batch, targets
+
+        pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
+        # Batches with targets are large, and two are enough to hide the reading behind the step.
+        return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+
+def read_lengths(folder: Path) -> np.ndarray:
+    """int32 `[N]`, tokens of each example."""
+    try:
+        return np.load(io.BytesIO((folder / LENGTHS_NAME).read_bytes()), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / LENGTHS_NAME}: the file is damaged ({error}); {_REMEDY}") from error
+
+
+def size_problems(folder: Path, file: StoredFile) -> list[str]:
+    """What is wrong with a file, judged by its size alone."""
+    try:
+        received = (folder / file.name).stat().st_size
+    except FileNotFoundError:
+        return [f"{file.name} is missing; {_REMEDY}"]
+    if received != file.size_bytes:
+        return [f"{file.name} must have {file.size_bytes} bytes; received {received}; {_REMEDY}"]
+    return []
+
+
+def digest_problems(folder: Path, file: StoredFile, progress: Any) -> list[str]:
+    """What is wrong with a file of the right size, judged by its bytes."""
+    same = sha256(folder / file.name) == file.sha256
+    progress.update(file.size_bytes)
+    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest's); {_REMEDY}"]
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with open(path, "rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

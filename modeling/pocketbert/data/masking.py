@@ -1,0 +1,314 @@
+"""Masked words as in BERT's pretraining, made while training and yet reproducible.
+
+Devlin et al. 2019, section 3.1, task 1 (https://arxiv.org/abs/1810.04805), and google-research/bert
+`create_pretraining_data.py`: of an example's n tokens, special ones counted, round(0.15 n) are chosen, at least 1 and
+at most `max_predictions`, never [CLS] or [SEP]; of the chosen, 80 % become [MASK], 10 % a random piece of the whole
+vocabulary, and 10 % stay. With whole words, words are taken in random order as long as all their pieces fit, and one
+decision holds for all pieces of a word, as in tf-models-official (google-research's code decides for each piece).
+
+What is masked is a function of (seed, epoch, example, position) alone: the other examples of the batch, its width and
+its order change nothing, so a run that resumes or shuffles otherwise masks alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.data.batches import EncodedExamples, dataset
+from pocketbert.errors import raise_if_any
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+NO_LABEL = -1
+# Behind every priority that is drawn from [0, 1).
+_NEVER = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingOptions:
+    """How much is masked. The defaults are BERT's for examples of 128 tokens.
+
+    Attributes:
+      rate: part of an example's tokens that is chosen; 0 chooses none.
+      max_predictions: the most tokens chosen in an example.
+      mask_token_rate: part of the chosen that becomes [MASK].
+      random_token_rate: part of the chosen that becomes a random piece; the others stay as they are.
+      whole_words: choose words, not pieces.
+    """
+
+    rate: float = 0.15
+    max_predictions: int = 20
+    mask_token_rate: float = 0.8
+    random_token_rate: float = 0.1
+    whole_words: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0 <= self.rate <= 1:
+            problems.append(f"rate lies in [0, 1]; received {self.rate}")
+        if self.max_predictions < 1:
+            problems.append(f"max_predictions is at least 1; received {self.max_predictions}")
+        rates = (self.mask_token_rate, self.random_token_rate)
+        # 0.9 + 0.1 is not 1 to the bit.
+        if min(rates) < 0 or sum(rates) > 1 + 1e-9:
+            problems.append(
+                f"mask_token_rate and random_token_rate are not negative and at most 1 together; got {rates}"
+            )
+        raise_if_any(problems, "masking options")
+
+
+# Equal only to itself: an array has no hash, which `tf.function` asks of its arguments.
+@dataclass(frozen=True, eq=False)
+class MaskingVocabulary:
+    """What masking has to know of a vocabulary.
+
+    Attributes:
+      size: number of pieces.
+      mask_token_id: of [MASK].
+      special_ids: of the tokens that are never chosen: [CLS], [SEP] and [PAD].
+      continues: bool `[size]`, whether a piece continues a word (`##ing`).
+    """
+
+    size: int
+    mask_token_id: int
+    special_ids: tuple[int, ...]
+    continues: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: WordPieceTokenizer) -> MaskingVocabulary:
+        """The facts of a tokenizer's vocabulary."""
+        # The tokenizer has checked the file: a piece a line, whichever way lines end.
+        pieces = Path(tokenizer.vocab_path).read_text("utf-8").split("\n")[: tokenizer.vocab_size]
+        return cls(
+            size=tokenizer.vocab_size,
+            mask_token_id=tokenizer.mask_token_id,
+            special_ids=(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id),
+            continues=np.array([piece.startswith("##") for piece in pieces]),
+        )
+
+    def special(self, word_ids: tf.Tensor) -> tf.Tensor:
+        """Bool `[B, S]`: the tokens that are never chosen."""
+        return tf.reduce_any(word_ids[:, :, tf.newaxis] == tf.constant(self.special_ids, word_ids.dtype), axis=-1)
+
+
+class Masked(NamedTuple):
+    """A batch with masked words.
+
+    Attributes:
+      word_ids: int32 `[B, S]`, the ids with the chosen tokens replaced.
+      positions: int32 `[B, P]`, where the chosen tokens are, ascending; filled up with 0.
+      labels: int32 `[B, P]`, their ids before; filled up with `NO_LABEL`.
+    """
+
+    word_ids: tf.Tensor
+    positions: tf.Tensor
+    labels: tf.Tensor
+
+
+def mask_batch(
+    word_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    special: tf.Tensor,
+    examples: tf.Tensor,
+    *,
+    seed: int | tf.Tensor,
+    epoch: int | tf.Tensor,
+    max_length: int,
+    vocabulary: MaskingVocabulary,
+    options: MaskingOptions = MaskingOptions(),  # noqa: B008
+) -> Masked:
+    """Masks a batch; a pure function for `tf.data.Dataset.map`, `tf.function` or eager use.
+
+    Args:
+      word_ids: int32 `[B, S]`.
+      input_mask: int32 `[B, S]`, 1 = token.
+      special: bool `[B, S]`, tokens that are never chosen, as `MaskingVocabulary.special` gives them.
+      examples: int `[B]`, the examples' numbers in their data set.
+      seed: chooses the masks, together with `epoch`; int32.
+      epoch: from 0; the same example is masked differently in each.
+      max_length: S is at most this; a constant of the data set, since another one draws other numbers.
+      vocabulary: of the ids.
+      options: how much is masked.
+    Returns:
+      Masked ids, positions and labels, P = `options.max_predictions`.
+    Raises:
+      ValueError: a batch wider than `max_length`; an `InvalidArgumentError` where the width is known only in the graph.
+    """
+    if (word_ids.shape[1] or 0) > max_length:
+        raise ValueError(f"a batch must not be wider than max_length={max_length}; received {word_ids.shape}")
+    length = tf.shape(word_ids)[1]
+    with tf.control_dependencies([tf.debugging.assert_less_equal(length, max_length, "a batch wider than max_length")]):
+        draws = tf.map_fn(
+            lambda example: _draws(seed, epoch, example, max_length, vocabulary.size),
+            tf.cast(examples, tf.int32),
+            fn_output_signature=_Draws(
+                tf.TensorSpec([max_length], tf.float32),
+                tf.TensorSpec([max_length], tf.float32),
+                tf.TensorSpec([max_length], tf.int32),
+            ),
+        )
+    priority, action, random_ids = (each[:, :length] for each in draws)
+    is_token = input_mask == 1
+    selectable = is_token & ~special
+    continues = tf.zeros_like(selectable)
+    if options.whole_words:
+        # A piece goes with the one before it, unless that one is special.
+        before = tf.pad(selectable, [[0, 0], [1, 0]])[:, :-1]
+        continues = tf.gather(tf.constant(vocabulary.continues), word_ids) & selectable & before
+    tokens = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
+    wanted = _number_wanted(tokens, options)
+    chosen, action = _choose(selectable, continues, priority, action, wanted, options)
+    masked = tf.where(action < options.mask_token_rate, vocabulary.mask_token_id, word_ids)
+    is_random = (action >= options.mask_token_rate) & (action < options.mask_token_rate + options.random_token_rate)
+    masked = tf.where(is_random, random_ids, masked)
+    positions, counted = _positions(chosen, options.max_predictions)
+    return Masked(
+        word_ids=tf.where(chosen, masked, word_ids),
+        positions=positions,
+        labels=tf.where(counted, tf.gather(word_ids, positions, batch_dims=1), NO_LABEL),
+    )
+
+
+def masked_dataset(
+    encoded: EncodedExamples,
+    plan: Sequence[np.ndarray],
+    tokenizer: WordPieceTokenizer,
+    *,
+    seed: int,
+    epoch: int,
+    start: int = 0,
+    options: MaskingOptions = MaskingOptions(),  # noqa: B008
+    predictions: bool = False,
+) -> tf.data.Dataset:
+    """The batches of `pocketbert.data.batches.dataset` with masked words.
+
+    Args:
+      encoded: examples without labels.
+      plan: this epoch's, from `plan_batches`.
+      tokenizer: the one that made the ids.
+      seed: of the masks; not negative.
+      epoch: from 0.
+      start: the first step; those before it cost nothing.
+      options: how much is masked.
+      predictions: False gives inputs alone, for general distillation; True what a masked-LM task trains on.
+    Returns:
+      Inputs with masked `input_word_ids`; or (inputs with `masked_lm_positions` int32 [B, P], labels int32 [B, P]).
+    """
+    if encoded.labels is not None:
+        raise ValueError("masking is for text without labels; these examples have some")
+    vocabulary = MaskingVocabulary.of(tokenizer)
+    rest = list(plan[start:])
+    flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
+    rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
+
+    def mask(inputs: dict[str, tf.Tensor], examples: tf.Tensor) -> Any:
+        masked = mask_batch(
+            inputs["input_word_ids"],
+            inputs["input_mask"],
+            vocabulary.special(inputs["input_word_ids"]),
+            examples,
+            seed=seed,
+            epoch=epoch,
+            max_length=encoded.max_length,
+            vocabulary=vocabulary,
+            options=options,
+        )
+        inputs = {**inputs, "input_word_ids": masked.word_ids}
+        if not predictions:
+            return inputs
+        return {**inputs, "masked_lm_positions": masked.positions}, masked.labels
+
+    numbered = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
+    return numbered.map(mask, num_parallel_calls=2, deterministic=True).prefetch(4)
+
+
+class _Draws(NamedTuple):
+    priority: tf.Tensor
+    action: tf.Tensor
+    random_ids: tf.Tensor
+
+
+def _draws(
+    seed: int | tf.Tensor, epoch: int | tf.Tensor, example: tf.Tensor, max_length: int, vocab_size: int
+) -> _Draws:
+    """All random numbers of one example: priority and action in [0, 1), and an id, for each place."""
+    key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int32), tf.cast(epoch, tf.int32)]), example, alg="philox")
+    uniform = tf.random.stateless_uniform([2, max_length], key, alg="philox")
+    other_key = tf.random.fold_in(key, 1, alg="philox")
+    ids = tf.random.stateless_uniform([max_length], other_key, 0, vocab_size, tf.int32, alg="philox")
+    return _Draws(uniform[0], uniform[1], ids)
+
+
+def _number_wanted(tokens: tf.Tensor, options: MaskingOptions) -> tf.Tensor:
+    """Int32 `[B]`, as Python's `min(max_predictions, max(1, round(tokens * rate)))`."""
+    if not options.rate:
+        return tf.zeros_like(tokens)
+    rounded = tf.cast(tf.round(tf.cast(tokens, tf.float64) * options.rate), tf.int32)
+    return tf.minimum(tf.maximum(rounded, 1), options.max_predictions)
+
+
+def _choose(
+    selectable: tf.Tensor,
+    continues: tf.Tensor,
+    priority: tf.Tensor,
+    action: tf.Tensor,
+    wanted: tf.Tensor,
+    options: MaskingOptions,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Which tokens are chosen, bool `[B, S]`, and every token's action, `[B, S]`."""
+    begins = selectable & ~continues
+    order = tf.argsort(tf.where(begins, priority, _NEVER), axis=1, stable=True)
+    rank = tf.argsort(order, axis=1, stable=True)
+    if not options.whole_words:
+        return selectable & (rank < wanted[:, tf.newaxis]), action
+    # The place of the first piece of each token's word.
+    word = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1, 0)
+    first = tf.gather(_true_places_first(begins), word, batch_dims=1)
+    rows, width = tf.range(tf.shape(first)[0]), tf.shape(first)[1]
+    lengths = tf.math.unsorted_segment_sum(
+        tf.cast(selectable, tf.int32), first + rows[:, tf.newaxis] * width, tf.size(first)
+    )
+    lengths = tf.reshape(lengths, tf.shape(first))
+    in_order = tf.gather(tf.where(begins, lengths, 0), order, batch_dims=1)
+    fits = tf.gather(_greedy(in_order, wanted), rank, batch_dims=1)
+    return selectable & tf.gather(fits, first, batch_dims=1), tf.gather(action, first, batch_dims=1)
+
+
+def _greedy(lengths: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """Takes words in order, leaving out those that would make too many tokens.
+
+    Args:
+      lengths: int32 `[B, S]`, the words' tokens, in the order in which they are tried; 0 is no word.
+      wanted: int32 `[B]`, the most tokens.
+    Returns:
+      Bool `[B, S]`: which are taken.
+    """
+
+    def step(state: tuple[tf.Tensor, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        takes = (length > 0) & (state[0] + length <= wanted)
+        return state[0] + tf.where(takes, length, 0), takes
+
+    none = tf.zeros_like(wanted)
+    _, taken = tf.scan(step, tf.transpose(lengths), (none, none > 0))
+    return tf.transpose(taken)
+
+
+def _true_places_first(values: tf.Tensor) -> tf.Tensor:
+    """Int32 `[B, S]`: in each row the places where `values` is true, ascending, then the others."""
+    return tf.argsort(tf.cast(~values, tf.int32), axis=1, stable=True)
+
+
+def _positions(chosen: tf.Tensor, max_predictions: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Int32 `[B, P]`, where `chosen` is true, ascending, and bool `[B, P]`, which of them count."""
+    order = _true_places_first(chosen)
+    count = tf.reduce_sum(tf.cast(chosen, tf.int32), axis=1)
+    order = tf.pad(order, [[0, 0], [0, max_predictions]])[:, :max_predictions]
+    counted = tf.sequence_mask(count, max_predictions)
+    return tf.where(counted, order, 0), counted

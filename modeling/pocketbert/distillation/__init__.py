@@ -1,0 +1,1 @@
+"""Distillation: a student learns from a teacher; a method is one file in `methods`."""

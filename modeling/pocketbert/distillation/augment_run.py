@@ -1,0 +1,264 @@
+"""A data set augmented into a file: read, replaced, written."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from pocketbert.data.augmentation import AugmentationOptions, augmented_rows
+from pocketbert.data.examples import Examples
+from pocketbert.data.glove import DEFAULT_ROWS, read_glove
+from pocketbert.distillation.word_candidates import WordCandidates
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import check_absent, new_file
+from pocketbert.model import load
+from pocketbert.progress import bar, say
+
+SUFFIXES = (".jsonl", ".tsv")
+EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"
+# Enough sentences to fill batches of every length.
+EXAMPLES_A_CHUNK = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationJob:
+    """All that a process needs to augment a part of a data set.
+
+    Attributes:
+      masked_lm: a model directory with a masked-LM head.
+      glove: a file of word vectors; None leaves words of several pieces as they are.
+      glove_rows: how many of its lines to read, from the top; None for all.
+      options: how to augment.
+      max_length: tokens that the masked-LM model reads; 0 for as many as it takes.
+      columns: names of the output's columns for the text and, of pairs, the second text.
+      label_column: name of the label's column; None for unlabelled text.
+      suffix: `.jsonl` or `.tsv`, the output's form.
+    """
+
+    masked_lm: str
+    glove: str | None
+    glove_rows: int | None = DEFAULT_ROWS
+    options: AugmentationOptions
+    max_length: int = 0
+    columns: tuple[str, ...] = ("text",)
+    label_column: str | None = "label"
+    suffix: str = ".jsonl"
+
+    def __post_init__(self) -> None:
+        names = self.output_columns
+        problems = [f"columns must differ from one another; received {', '.join(names)}"] * (
+            len(set(names)) != len(names)
+        )
+        if self.suffix not in SUFFIXES:
+            problems.append(f"the output's name must end in {' or '.join(SUFFIXES)}; received {self.suffix or 'none'}")
+        raise_if_any(problems, "augment")
+
+    @property
+    def output_columns(self) -> tuple[str, ...]:
+        """The text columns, the label's where there is one, and where the row comes from."""
+        label = (self.label_column,) if self.label_column else ()
+        return (*self.columns, *label, EXAMPLE_COLUMN, COPY_COLUMN)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive examples of a data set: plain Python, so that it travels between processes.
+
+    Attributes:
+      first: the number of the first of them in the whole data set.
+      sides: for each example its text, or the two of a pair.
+      labels: for each example what goes into the label's column; None for unlabelled text.
+      ids: for each example its name.
+    """
+
+    first: int
+    sides: list[tuple[str, ...]]
+    labels: list[str | float] | None
+    ids: list[str]
+
+
+@dataclass(frozen=True)
+class AugmentResult:
+    """What came out.
+
+    Attributes:
+      output: the file.
+      examples: originals read.
+      rows: rows written, originals among them.
+      seconds: in all, models loaded included.
+      sentences_per_second: original sentences (two a pair) a second, loading not counted; None with a runner.
+    """
+
+    output: str
+    examples: int
+    rows: int
+    seconds: float
+    sentences_per_second: float | None
+
+
+class Augmenter:
+    """The masked-LM model and the word vectors of a job, loaded once.
+
+    Raises:
+      UserError: they cannot be read or used.
+    """
+
+    def __init__(self, job: AugmentationJob) -> None:
+        self._job = job
+        vectors = None if job.glove is None else read_glove(job.glove, job.glove_rows)
+        self._find = WordCandidates(load(job.masked_lm), vectors, job.options, max_length=job.max_length)
+
+    def rows(self, part: Part, on_texts: Callable[[int], None] = lambda count: None) -> Iterator[bytes]:
+        """The part's rows as lines of the output, originals and copies.
+
+        Args:
+          part: the examples.
+          on_texts: called now and then with how many more sentences are done.
+        """
+        width = len(self._job.columns)
+        for start in range(0, len(part.sides), EXAMPLES_A_CHUNK):
+            chunk = part.sides[start : start + EXAMPLES_A_CHUNK]
+            sentences = self._find(list(itertools.chain.from_iterable(chunk)), on_texts)
+            for index in range(len(chunk)):
+                place = start + index
+                sides = sentences[index * width : (index + 1) * width]
+                label = None if part.labels is None else part.labels[place]
+                for copy, texts in augmented_rows(sides, part.first + place, self._job.options):
+                    yield self._line(texts, label, part.ids[place], copy)
+
+    def _line(self, texts: tuple[str, ...], label: str | float | None, example: str, copy: int) -> bytes:
+        cells = (*texts, *(() if label is None else (label,)), example, copy)
+        return line_of(self._job, cells)
+
+
+def line_of(job: AugmentationJob, cells: tuple[Any, ...]) -> bytes:
+    """One row in the output's form; in TSV, tabs and line breaks within a text become spaces."""
+    if job.suffix == ".tsv":
+        return ("\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in cells) + "\n").encode("utf-8", "replace")
+    row = dict(zip(job.output_columns, cells, strict=True))
+    try:
+        return (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8")
+    except UnicodeEncodeError:
+        # A lone surrogate, which JSON can say and UTF-8 cannot.
+        return (json.dumps(row) + "\n").encode("ascii")
+
+
+def header(job: AugmentationJob) -> bytes:
+    """What the output begins with."""
+    return ("\t".join(job.output_columns) + "\n").encode() if job.suffix == ".tsv" else b""
+
+
+def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
+    """Examples as one part; those with an empty text are left out, since no table may have one.
+
+    Args:
+      examples: sentences or pairs.
+      label_texts: the classes' texts; empty for scores and for unlabelled text.
+    """
+    parts = [examples.texts] if examples.pairs is None else [examples.texts, examples.pairs]
+    sides: list[tuple[str, ...]] = list(zip(*parts, strict=True))
+    kept = [index for index, row in enumerate(sides) if all(text.strip() for text in row)]
+    if len(kept) < len(sides):
+        say(f"{examples.source}: left out {len(sides) - len(kept)} examples with an empty text")
+    labels: list[str | float] | None = None
+    if examples.labels is not None and label_texts:
+        labels = [label_texts[examples.labels[index]] for index in kept]
+    elif examples.labels is not None:
+        # The shortest decimal number that is the same float32.
+        labels = [float(str(np.float32(examples.labels[index]))) for index in kept]
+    return Part(0, [sides[index] for index in kept], labels, [examples.ids[index] for index in kept])
+
+
+def shards_of(part: Part, count: int) -> list[Part]:
+    """The part cut into `count` of about the same size; fewer if there are not as many examples."""
+    bounds = np.linspace(0, len(part.sides), min(count, len(part.sides)) + 1).astype(int).tolist()
+    return [
+        Part(
+            part.first + low,
+            part.sides[low:high],
+            None if part.labels is None else part.labels[low:high],
+            part.ids[low:high],
+        )
+        for low, high in itertools.pairwise(bounds)
+    ]
+
+
+def augment(
+    job: AugmentationJob,
+    examples: Examples,
+    label_texts: tuple[str, ...],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    shards: int = 0,
+    beam_options: Any = None,
+) -> AugmentResult:
+    """Augments a data set into a file that `read_table` reads, complete or not at all.
+
+    Args:
+      job: with what and how; its columns and label column must be those of the examples.
+      examples: sentences or pairs.
+      label_texts: the classes' texts; empty for scores and for unlabelled text.
+      output: the `.jsonl` or `.tsv` file to write.
+      overwrite: replace an existing one.
+      shards: 0: in this process; else an Apache Beam pipeline over so many shards. The file is the same.
+      beam_options: Beam's `PipelineOptions`; None for its DirectRunner. A runner on other machines needs the model,
+        the vectors and the output's folder at the same paths there.
+    Raises:
+      UserError: the output exists, the model or the vectors cannot be used, or Beam is not installed.
+    """
+    output = Path(output)
+    check_absent(output, overwrite=overwrite)
+    if (examples.labels is None) != (job.label_column is None) or (examples.pairs is None) != (len(job.columns) == 1):
+        raise ValueError("the job's columns must be those of the examples")
+    part = whole(examples, label_texts)
+    if not part.sides:
+        raise UserError(f"{examples.source}: at least one example must have a text; received none")
+    begun = time.perf_counter()
+    rate = None
+    with new_file(output) as stream:
+        stream.write(header(job))
+        if shards:
+            from pocketbert.distillation.augment_beam import write_shards
+
+            with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+                rows = 0
+                for path, count in write_shards(job, shards_of(part, shards), Path(folder), beam_options):
+                    with open(path, "rb") as shard:
+                        shutil.copyfileobj(shard, stream)
+                    rows += count
+        else:
+            augmenter = Augmenter(job)
+            loaded = time.perf_counter()
+            sentences = len(part.sides) * len(job.columns)
+            with bar(sentences, "augment", "sentence") as progress:
+                rows = write_rows(augmenter.rows(part, progress.update), stream)
+            rate = sentences / (time.perf_counter() - loaded)
+    return AugmentResult(str(output), len(part.sides), rows, time.perf_counter() - begun, rate)
+
+
+def write_rows(rows: Iterator[bytes], stream: IO[bytes]) -> int:
+    """Writes lines; returns how many."""
+    count = 0
+    for line in rows:
+        stream.write(line)
+        count += 1
+    return count
+
+
+def to_json(result: AugmentResult) -> dict[str, Any]:
+    """The result with times in readable precision."""
+    rounded = {key: round(value, 3) for key, value in dataclasses.asdict(result).items() if isinstance(value, float)}
+    return dataclasses.asdict(result) | rounded

@@ -1,0 +1,286 @@
+"""What a distillation method is: the stages it trains in, what it reads of the teacher, and its losses.
+
+Nothing here imports TensorFlow, and neither may the top of a method's file: the command line reads every method's
+options before it answers `--help`. ADR 6 says how the shape was checked against the five papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.distillation.options import OptionField, describe_options, option_problems
+from pocketbert.distillation.stage import (
+    Data,
+    Epochs,
+    FeatureRequest,
+    OptimizerConfig,
+    ScheduleName,
+    Stage,
+    Steps,
+    everything,
+    one,
+)
+from pocketbert.errors import UserError, raise_if_any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import tensorflow as tf
+
+    from pocketbert._keras import tf_keras
+    from pocketbert.model import Model
+
+__all__ = [
+    "Adapters",
+    "Batch",
+    "Data",
+    "Epochs",
+    "FeatureRequest",
+    "Features",
+    "Method",
+    "OptimizerConfig",
+    "OptionField",
+    "ScheduleName",
+    "Setting",
+    "Stage",
+    "Start",
+    "Steps",
+    "StudentFeatures",
+    "TeacherFeatures",
+    "Vocabulary",
+    "check_setting",
+    "describe_options",
+    "everything",
+    "head_count_mismatches",
+    "label_mismatches",
+    "one",
+    "option_problems",
+    "vocabulary_mismatches",
+]
+
+# What `Model.features` gives for a request: name → tensors, in the order asked for.
+Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
+TeacherFeatures: TypeAlias = Features
+StudentFeatures: TypeAlias = Features
+# The model's inputs, int32 [B, S], by name; `labels` [B] where the data have them.
+Batch: TypeAlias = "Mapping[str, tf.Tensor]"
+Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
+
+Start = Literal["random", "teacher-layers", "directory"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """Where a model's vocabulary is, and how its texts are cut.
+
+    Attributes:
+      path: the vocab.txt, a piece a line.
+      lowercase: whether the tokenizer lower-cases.
+    """
+
+    path: Path
+    lowercase: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """All that a method may know before training.
+
+    Attributes:
+      teacher: the teacher's architecture.
+      student: the student's.
+      task: what the student learns; None for general distillation, on plain text.
+      pairs: whether the task's examples are pairs of texts.
+      teacher_task: the teacher's own head, or None where it has none.
+      teacher_vocabulary: the teacher's vocabulary, or None where it is not known.
+      student_vocabulary: the student's, or None where the student has none of its own yet.
+      start: where the student's weights come from, or None where that is not known.
+    """
+
+    teacher: EncoderConfig
+    student: EncoderConfig
+    task: TaskConfig | None
+    pairs: bool = False
+    teacher_task: TaskConfig | None = None
+    teacher_vocabulary: Vocabulary | None = None
+    student_vocabulary: Vocabulary | None = None
+    start: Start | None = None
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A distillation method: one file in `methods` with an instance of this called `METHOD`.
+
+    Attributes:
+      name: what the command line calls it.
+      reference: paper and equations.
+      options: a frozen keyword-only dataclass that can be made without arguments; its fields, defaults and
+        `Attributes:` section become flags, `--help` and docs (`describe_options`).
+    """
+
+    name: str
+    reference: str
+    options: type
+
+    def stages(self, setting: Setting, options: Any) -> Sequence[Stage]:
+        """The stages in their order."""
+
+    def adapters(self, setting: Setting, options: Any) -> Adapters:
+        """Name → layer between student and loss.
+
+        One set a run: it lives across stages and is saved beside the student, never in it, and never exported. They
+        come as layers of this package do, with kernels of zeros: `initialization.initialize_adapters` draws them.
+        """
+
+    def mismatches(self, setting: Setting, options: Any) -> list[str]:
+        """Everything of this method's own that cannot match, each with what was received and a remedy."""
+
+    def initialize(self, teacher: Model | None, student: Model, options: Any) -> None:
+        """Copies what the method copies from teacher to student before training; `teacher` is None with a store."""
+
+    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
+        """All that the loss may know of the teacher; a store holds exactly this.
+
+        The first axis of every target is the batch's. An axis whose size follows the batch's length S, whatever S
+        is, is a token axis; a size that happens to equal S is not.
+        """
+
+    def loss(
+        self,
+        stage: Stage,
+        targets: Mapping[str, tf.Tensor],
+        student: StudentFeatures,
+        adapters: Adapters,
+        batch: Batch,
+    ) -> Mapping[str, tf.Tensor]:
+        """Named float32 scalars, one for each key of `stage.weights`, unweighted."""
+
+
+def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage, ...]:
+    """Makes the stages of a run after everything that must match has been compared.
+
+    Args:
+      method: the method.
+      setting: teacher, student and task.
+      options: the method's options.
+
+    Returns:
+      The stages.
+
+    Raises:
+      UserError: one, which lists everything that does not match, each with its remedy.
+    """
+    problems = [*vocabulary_mismatches(setting), *method.mismatches(setting, options)]
+    stages: tuple[Stage, ...] = ()
+    try:
+        stages = tuple(method.stages(setting, options))
+    except UserError as error:
+        # What keeps the stages from being made is often among the mismatches already.
+        if not problems:
+            problems.append(str(error))
+    for stage in stages:
+        problems += _stage_mismatches(stage, setting)
+    if any("logits" in stage.teacher_features for stage in stages):
+        problems += label_mismatches(setting)
+    names = [stage.name for stage in stages]
+    if len(set(names)) != len(names):
+        problems.append(f"stages must have names of their own; received {', '.join(names)}")
+    raise_if_any(dict.fromkeys(problems), f"{method.name}: this teacher and student do not fit")
+    return stages
+
+
+def vocabulary_mismatches(setting: Setting) -> list[str]:
+    """What differs in the two vocabularies: ids must mean the same to teacher and student."""
+    teacher, student = setting.teacher, setting.student
+    remedy = "give a student with the teacher's vocabulary"
+    problems = []
+    if teacher.vocab_size != student.vocab_size:
+        problems.append(
+            f"both need one vocabulary; the teacher's has {teacher.vocab_size} pieces, the student's "
+            f"{student.vocab_size}; {remedy}"
+        )
+    if teacher.pad_token_id != student.pad_token_id:
+        problems.append(
+            f"both need one padding id; the teacher's is {teacher.pad_token_id}, the student's "
+            f"{student.pad_token_id}; {remedy}"
+        )
+    if setting.pairs and student.type_vocab_size < teacher.type_vocab_size:
+        problems.append(
+            f"pairs need the teacher's {teacher.type_vocab_size} segments; the student has "
+            f"{student.type_vocab_size}; raise its type_vocab_size"
+        )
+    known = setting.teacher_vocabulary, setting.student_vocabulary
+    if known[0] is None or known[1] is None:
+        return problems
+    if known[0].lowercase != known[1].lowercase:
+        problems.append(
+            f"both need one way to cut texts; the teacher has lowercase={known[0].lowercase}, the student "
+            f"lowercase={known[1].lowercase}; {remedy}"
+        )
+    if teacher.vocab_size == student.vocab_size:
+        from pocketbert.tokenizers.vocabulary import read_vocabulary
+
+        pieces = zip(read_vocabulary(known[0].path), read_vocabulary(known[1].path), strict=False)
+        differ = [(index, *pair) for index, pair in enumerate(pieces) if pair[0] != pair[1]]
+        if differ:
+            index, ours, theirs = differ[0]
+            problems.append(
+                f"both need one vocabulary; {known[0].path} and {known[1].path} differ in {len(differ)} pieces, the "
+                f"first at id {index}: {ours!r} and {theirs!r}; {remedy}"
+            )
+    return problems
+
+
+def head_count_mismatches(setting: Setting) -> list[str]:
+    """What keeps the attention of single heads from being compared; for methods that do."""
+    teacher, student = setting.teacher.num_attention_heads, setting.student.num_attention_heads
+    if teacher == student:
+        return []
+    return [
+        f"attention is matched head by head; the teacher has {teacher} heads, the student {student}; give a student "
+        f"with {teacher}"
+    ]
+
+
+def label_mismatches(setting: Setting) -> list[str]:
+    """What keeps the teacher's logits from being the student's targets."""
+    ours, theirs = setting.task, setting.teacher_task
+    if ours is None:
+        return []
+    if theirs is None:
+        return [f"the teacher must be fine-tuned for {ours.kind}; it is a bare encoder; fine-tune it first"]
+    if ours.kind != theirs.kind:
+        return [f"the teacher must be fine-tuned for {ours.kind}; it has a head for {theirs.kind}; fine-tune it first"]
+    if ours.labels != theirs.labels:
+        return [
+            f"the teacher's labels must be the task's, in this order: {', '.join(ours.labels)}; received "
+            f"{', '.join(theirs.labels)}; fine-tune the teacher on this task, or give its labels as --labels"
+        ]
+    return []
+
+
+def _stage_mismatches(stage: Stage, setting: Setting) -> list[str]:
+    problems = []
+    sides = [("student", setting.student, stage.student_features)]
+    if stage.teacher_features:
+        sides.append(("teacher", setting.teacher, stage.teacher_features))
+    for side, config, request in sides:
+        if stage.max_length > config.max_positions:
+            problems.append(
+                f"stage {stage.name} has texts of {stage.max_length} tokens; the {side} has {config.max_positions} "
+                "positions; lower the length"
+            )
+        for name, layers in request.items():
+            lowest = 0 if name == "hidden_states" else 1
+            outside = [layer for layer in layers if not lowest <= layer <= config.num_layers]
+            if outside:
+                problems.append(
+                    f"stage {stage.name} reads {name} of the {side}'s layers {', '.join(map(str, outside))}; it has "
+                    f"layers {lowest} to {config.num_layers}"
+                )
+    if "logits" in stage.student_features and setting.task is None:
+        problems.append(f"stage {stage.name} reads logits; general distillation has no task; give one")
+    return problems

@@ -1,0 +1,275 @@
+"""Distillation as a whole: a method's stages one after another, and the student that they leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.feature_store import FeatureStore
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.initialization import initialize_adapters, make_student
+from pocketbert.distillation.method import Method, Stage
+from pocketbert.distillation.methods import get_method
+from pocketbert.distillation.preparation import Preparation, TaskData, prepare
+from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.stage_examples import StageExamples
+from pocketbert.distillation.stage_run import StageData, StageRun, load_kept
+from pocketbert.distillation.store_identity import store_identity
+from pocketbert.files import write_json
+from pocketbert.model import Model, load
+from pocketbert.progress import say
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.training.callbacks import MetricsLog
+from pocketbert.training.checkpointing import (
+    CHECKPOINT_FILE,
+    MODEL_FOLDER,
+    OPTIONS_FILE,
+    STAGES_FOLDER,
+    TEACHER_FILE,
+    Position,
+    read_position,
+)
+from pocketbert.training.evaluation import Evaluator
+from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
+
+# Examples a call in evaluation, where nothing has to be kept for gradients.
+EVALUATION_BATCH_SIZE = 32
+
+
+def distill(
+    *,
+    method: str | Method,
+    student: str | Path | EncoderConfig | None,
+    output: str | os.PathLike[str],
+    teacher_directory: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    task_data: TaskData | None = None,
+    text: str | os.PathLike[str] | None = None,
+    options: Any = None,
+    run: RunOptions = RunOptions(),  # noqa: B008
+    teacher_layers: Sequence[int] = (),
+    overwrite: bool = False,
+) -> DistillResult:
+    """Distils a teacher into a student, stage by stage.
+
+    Interrupted at any moment of any stage and called again with the same arguments, it goes on from its last checkpoint
+    and ends with the weights that it would have had anyway, to the bit, on the same machine. A finished run gives its
+    result.
+
+    Args:
+      method: a method or its name.
+      student: a preset's name, an architecture or a config.json for fresh weights, or a model directory; None for the
+        teacher's architecture with `teacher_layers` alone.
+      output: the run's folder: `model/`, `adapters.safetensors`, `stages/NAME/` (what each stage but the last kept),
+        `metrics.jsonl`, `tensorboard/`, `result.json`.
+      teacher_directory: the teacher. With a store it is not loaded; its files are only compared with the store's.
+      store: targets from `pocketbert teacher-dump`, in place of the teacher.
+      task_data: what the student learns; None for general distillation.
+      text: plain text for general distillation, a file or folder.
+      options: the method's options; None for its defaults.
+      run: how it is run.
+      teacher_layers: start from these layers of the teacher, counted from 1.
+      overwrite: throw away a finished run in `output`, or one with other options.
+
+    Returns:
+      The student and its metrics.
+
+    Raises:
+      UserError: bad input, teacher and student that do not fit (everything is listed), a store that was made from
+        something else, or `output` holds a run with other options. Nothing has been written then.
+      TrainingFailed: the loss or the outputs are no longer finite; it names stage and step.
+    """
+    chosen = get_method(method) if isinstance(method, str) else method
+    preparation = prepare(
+        method=chosen,
+        options=chosen.options() if options is None else options,
+        run=run,
+        student=student,
+        teacher_layers=teacher_layers,
+        teacher_directory=None if teacher_directory is None else Path(teacher_directory),
+        store=None if store is None else Path(store),
+        task_data=task_data,
+        text=None if text is None else Path(text),
+    )
+    recorded = preparation.recorded()
+
+    def train_in(folder: Path) -> dict[str, Any]:
+        with precision_policy(run.precision):
+            started = _Run(preparation, folder)
+            # Only now: bad input leaves no run behind.
+            write_json(folder / OPTIONS_FILE, recorded)
+            return started.run()
+
+    folder, result = run_once(output, recorded, train_in, overwrite=overwrite)
+    # Not in the file, so that a run's folder may move.
+    return DistillResult(model=str(folder / MODEL_FOLDER), **result)
+
+
+def distill_seeds(
+    seeds: Sequence[int], output: str | os.PathLike[str], run: RunOptions, **arguments: Any
+) -> dict[str, Any]:
+    """Runs `distill` once a seed, each in a folder `seed-N` of its own inside `output`.
+
+    Args:
+      seeds: all different.
+      output: the folder of folders; gets a `result.json` with what is returned.
+      run: how each is run; its seed is replaced.
+      **arguments: the others of `distill`.
+
+    Returns:
+      As `pocketbert.training.run.run_seeds`.
+    """
+
+    def run_one(seed: int, folder: Path) -> DistillResult:
+        return distill(output=folder, run=dataclasses.replace(run, seed=seed), **arguments)
+
+    return run_seeds(seeds, output, run_one)
+
+
+class _Run:
+    """One distillation from its folder's last checkpoint to its end."""
+
+    def __init__(self, preparation: Preparation, folder: Path) -> None:
+        self.preparation, self.folder = preparation, folder
+        self._evaluators: dict[int, Evaluator] = {}
+        vocabulary = preparation.vocabulary
+        self.tokenizer = WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase)
+        self.examples = StageExamples(preparation, self.tokenizer)
+        self.position = read_position(folder / CHECKPOINT_FILE) or Position()
+        # All of them, and the stores with them: what does not fit is refused before anything is written.
+        self.data = [self._stage_data(stage) for stage in preparation.stages]
+        task = preparation.setting.task
+        self.student = make_student(
+            preparation.student,
+            tasks=(task,) if task else (),
+            tokenizer=self.tokenizer,
+            teacher_directory=preparation.teacher_directory,
+            seed=preparation.run.seed,
+        )
+        self.adapters = dict(preparation.method.adapters(preparation.setting, preparation.options))
+        initialize_adapters(self.adapters, self.student.config.initializer_range, preparation.run.seed)
+
+    def run(self) -> dict[str, Any]:
+        """Goes through the stages; returns the fields of `DistillResult` but the model's path."""
+        preparation, position = self.preparation, self.position
+        teacher_metrics = self._teacher_metrics()
+        if position.step:
+            name = preparation.stages[position.stage].name
+            say(f"{self.folder}: going on after step {position.step}, in stage {name}")
+        elif not position.stage:
+            preparation.method.initialize(
+                self._teacher if self._needs_teacher else None, self.student, preparation.options
+            )
+        with MetricsLog(self.folder, position.log_bytes) as log:
+            clock = Clock(position.seconds)
+            while True:
+                if not position.finished:
+                    position = self._run_stage(position, log, clock)
+                if position.stage + 1 == len(preparation.stages):
+                    break
+                position = position.next_stage()
+        summaries = [*position.past, position.summary()]
+        names = [stage.name for stage in preparation.stages]
+        data = preparation.task_data
+        return {
+            "main_metric": data.main_metric if data else "",
+            "metrics": position.best_metrics,
+            "teacher_metrics": teacher_metrics,
+            "seed": preparation.run.seed,
+            "best_step": position.best_step,
+            "steps": position.step,
+            "seconds": round(position.seconds, 3),
+            "stages": [{"name": name, **summary} for name, summary in zip(names, summaries, strict=True)],
+        }
+
+    def _run_stage(self, position: Position, log: MetricsLog, clock: Clock) -> Position:
+        preparation, index = self.preparation, position.stage
+        stage, data = preparation.stages[index], self.data[index]
+        if index and position.step == position.first_step:
+            load_kept(self._kept(index - 1), self.student, self.adapters)
+        live = bool(stage.teacher_features) and preparation.store is None
+        distiller = Distiller(
+            self.student,
+            preparation.method,
+            stage,
+            teacher=self._teacher if live else None,
+            adapters=self.adapters,
+        )
+        evaluator = self._evaluator(stage.max_length) if "logits" in stage.student_features else None
+        metric = preparation.task_data.main_metric if preparation.task_data else None
+        stage_run = StageRun(
+            stage, self.student, distiller, data, evaluator, metric, self._kept(index), preparation.run
+        )
+        position = stage_run.restore(self.folder, position)
+        say(
+            f"stage {stage.name} ({index + 1} of {len(self.data)}): {data.total_steps} steps of {stage.batch_size}, "
+            f"{len(data)} examples"
+        )
+        Driver(stage_run, position, self.folder, log, clock, preparation.run.checkpoint_seconds).drive()
+        return position
+
+    def _kept(self, index: int) -> Path:
+        """Where a stage's weights are kept: the last one's are the run's."""
+        if index + 1 == len(self.preparation.stages):
+            return self.folder
+        return self.folder / STAGES_FOLDER / self.preparation.stages[index].name
+
+    def _stage_data(self, stage: Stage) -> StageData:
+        preparation = self.preparation
+        encoded = self.examples.encoded(stage.data, stage.max_length)
+        store = None
+        if preparation.store is not None and stage.teacher_features:
+            identity = store_identity(
+                preparation.method,
+                stage,
+                encoded,
+                teacher_directory=preparation.teacher_directory,
+                tokenizer=self.tokenizer,
+            )
+            store = FeatureStore.open(preparation.store / stage.name, identity)
+        return StageData(stage, encoded, self.tokenizer, preparation.run.seed, store)
+
+    def _evaluator(self, max_length: int) -> Evaluator:
+        """Scores the student; made once a length, since making it is tracing the student."""
+        if max_length not in self._evaluators:
+            self._evaluators[max_length] = self._evaluator_of(self.student, max_length)
+        return self._evaluators[max_length]
+
+    def _evaluator_of(self, model: Model, max_length: int) -> Evaluator:
+        assert self.preparation.task_data is not None
+        metrics = self.preparation.task_data.metrics
+        return Evaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
+
+    @property
+    def _needs_teacher(self) -> bool:
+        return self.preparation.store is None and any(stage.teacher_features for stage in self.preparation.stages)
+
+    @functools.cached_property
+    def _teacher(self) -> Model:
+        assert self.preparation.teacher_directory is not None
+        say(f"loading the teacher, {self.preparation.teacher_directory}")
+        return load(self.preparation.teacher_directory)
+
+    def _teacher_metrics(self) -> dict[str, float] | None:
+        """The live teacher's on the development examples, measured once a run, before anything is trained."""
+        preparation, path = self.preparation, self.folder / TEACHER_FILE
+        task, theirs = preparation.setting.task, preparation.setting.teacher_task
+        if not self._needs_teacher or task is None or theirs is None or _answers(task) != _answers(theirs):
+            return None
+        if not path.exists():
+            length = min(preparation.stages[-1].max_length, preparation.setting.teacher.max_positions)
+            evaluator = self._evaluator_of(self._teacher, length)
+            found = evaluator.metrics("the teacher's")
+            say("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+            write_json(path, found)
+        return json.loads(path.read_text("utf-8"))
+
+
+def _answers(task: TaskConfig) -> tuple[str, tuple[str, ...]]:
+    return task.kind, task.labels

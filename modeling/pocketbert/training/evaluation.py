@@ -1,0 +1,56 @@
+"""How good a model is on development examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.model import Model
+from pocketbert.tasks.metrics import compute
+from pocketbert.training.callbacks import TrainingFailed
+
+
+class Evaluator:
+    """Scores a model with a head for classification or regression, as often as it is asked to.
+
+    Args:
+      model: the model; its weights may change between calls.
+      encoded: labelled examples.
+      metrics: names for `pocketbert.tasks.metrics.compute`.
+      batch_size: examples a call of the model.
+    """
+
+    def __init__(self, model: Model, encoded: EncodedExamples, metrics: Sequence[str], batch_size: int) -> None:
+        self._model, self._encoded, self._metrics = model, encoded, metrics
+        self._plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=0, epoch=0, shuffle=False)
+        self._batches = dataset(encoded, self._plan)
+        self._forward = tf.function(
+            lambda batch: self._model(batch[0], training=False)["logits"], input_signature=[self._batches.element_spec]
+        )
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """The metrics of the model as it is.
+
+        Args:
+          when: for the error's message, for example `after step 7`.
+
+        Raises:
+          TrainingFailed: an output is not finite.
+        """
+        assert self._encoded.labels is not None
+        return compute(self._metrics, self._encoded.labels, self._predictions(when))
+
+    def _predictions(self, when: str) -> np.ndarray:
+        """Class indices [N], or scores [N], in the order of the examples."""
+        logits = np.concatenate([self._forward(batch).numpy() for batch in self._batches])
+        if not np.isfinite(logits).all():
+            raise TrainingFailed(
+                f"the outputs must stay finite; {when} some are not; try a lower learning "
+                "rate, a longer warm-up, clipping, or float32"
+            )
+        ordered = np.empty_like(logits)
+        ordered[np.concatenate(self._plan)] = logits
+        return ordered if ordered.ndim == 1 else ordered.argmax(axis=-1)

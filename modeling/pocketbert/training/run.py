@@ -1,0 +1,283 @@
+"""What drives a run, fine-tuning as well as distillation: steps, log, clock, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.errors import UserError
+from pocketbert.files import write_json
+from pocketbert.progress import bar, say
+from pocketbert.training.callbacks import LossWatch, MetricsLog
+from pocketbert.training.checkpointing import CHECKPOINT_FILE, RESULT_FILE, Position, open_run, write_checkpoint
+
+STEPS_PER_LOG_LINE = 50
+
+
+class Stretch(Protocol):
+    """Steps of one kind, with one optimizer: a whole fine-tuning, or one stage of a distillation.
+
+    Attributes:
+      name: the stage's name, for messages and the log; empty where a run has no stages.
+      epochs: how many epochs there are.
+      total_steps: how many steps, if nothing stops them early.
+      loss_names: what `steps` gives of each step; the first is the loss.
+      variables: all that a step reads and a checkpoint therefore holds.
+      main_metric: the metric of `evaluate` that chooses the best weights; None keeps the last.
+      evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
+      patience: stop after so many evaluations in a row without a new best; None: never.
+    """
+
+    name: str
+    epochs: int
+    total_steps: int
+    loss_names: Sequence[str]
+    variables: dict[str, tf.Variable]
+    main_metric: str | None
+    evaluation_steps: int | None
+    patience: int | None
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        """The examples of each of the epoch's steps; the same at every call."""
+
+    def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
+        """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
+
+    def learning_rate(self) -> float:
+        """The next step's."""
+
+    def evaluate(self, step: int) -> dict[str, float] | None:
+        """Metrics of the weights as they are after `step` steps; None if there is nothing to evaluate."""
+
+    def save(self) -> None:
+        """Writes the weights as they are as those that the stretch keeps."""
+
+
+class Driver:
+    """Takes a stretch from where the run stands to its end.
+
+    Args:
+      stretch: what is done.
+      position: where the run stands; changed as it goes on.
+      folder: the run's.
+      log: the run's.
+      clock: the run's.
+      checkpoint_seconds: seconds between checkpoints. There is one after each epoch besides.
+    """
+
+    def __init__(
+        self,
+        stretch: Stretch,
+        position: Position,
+        folder: Path,
+        log: MetricsLog,
+        clock: Clock,
+        checkpoint_seconds: float,
+    ) -> None:
+        self.stretch, self.position, self.folder = stretch, position, folder
+        self.log, self.clock, self.checkpoint_seconds = log, clock, checkpoint_seconds
+        self.watch = LossWatch(position.losses, position.step, stretch.loss_names, stretch.name)
+
+    def drive(self) -> None:
+        """Trains until the stretch is finished; its last checkpoint says so."""
+        position, stretch = self.position, self.stretch
+        done = position.step - position.first_step
+        with bar(stretch.total_steps, stretch.name or "training", "step", initial=done) as progress:
+            while not position.finished:
+                plan = stretch.plan(position.epoch)
+                for losses in self._steps(plan):
+                    self.watch.add(losses)
+                    position.step += 1
+                    position.step_in_epoch += 1
+                    progress.update()
+                    if position.step % STEPS_PER_LOG_LINE == 0:
+                        self._log_losses(progress)
+                    if position.step_in_epoch == len(plan):
+                        position.epoch += 1
+                        position.step_in_epoch = 0
+                        position.finished = position.epoch == stretch.epochs
+                    every = stretch.evaluation_steps
+                    if position.step_in_epoch == 0 or (every and position.step % every == 0):
+                        self._log_losses(progress)
+                        self._evaluate()
+                    if position.finished and stretch.main_metric is None:
+                        stretch.save()
+                    if position.finished or position.step_in_epoch == 0 or self.clock.due(self.checkpoint_seconds):
+                        self._write_checkpoint()
+                    if position.finished:
+                        break
+
+    def _steps(self, plan: list[np.ndarray]) -> Iterator[tf.Tensor]:
+        yield from self.stretch.steps(self.position.epoch, plan, self.position.step_in_epoch)
+
+    def _write_checkpoint(self) -> None:
+        position = self.position
+        position.losses, position.log_bytes = self.watch.look(), self.log.sync()
+        position.seconds = self.clock.seconds()
+        write_checkpoint(self.folder / CHECKPOINT_FILE, self.stretch.variables, position)
+        self.clock.restart()
+
+    def _log_losses(self, progress: Any) -> None:
+        rows = self.watch.look()
+        if rows:
+            means = {
+                name: math.fsum(values) / len(rows)
+                for name, values in zip(self.stretch.loss_names, zip(*rows, strict=True), strict=True)
+            }
+            self._write_line("train", {**means, "learning_rate": self.stretch.learning_rate()})
+            progress.set_postfix_str(", ".join(f"{name} {mean:.4f}" for name, mean in means.items()), refresh=False)
+            self.watch.clear()
+
+    def _evaluate(self) -> None:
+        """Logs the metrics, keeps the weights if they are the best so far, and ends the stretch if patience is over."""
+        position, stretch = self.position, self.stretch
+        found = stretch.evaluate(position.step)
+        if found is None:
+            return
+        self._write_line("dev", found)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+        if stretch.main_metric is None:
+            position.best_metrics, position.best_step = found, position.step
+            say(f"step {position.step}: {shown}")
+            return
+        # Every metric is better when it is higher; of equals the earlier stays.
+        if not position.best_metrics or found[stretch.main_metric] > position.best_metrics[stretch.main_metric]:
+            stretch.save()
+            position.best_metrics, position.best_step, position.evaluations_since_best = found, position.step, 0
+            say(f"step {position.step}: {shown} (best so far, saved)")
+            return
+        position.evaluations_since_best += 1
+        say(f"step {position.step}: {shown}")
+        if stretch.patience is not None and position.evaluations_since_best >= stretch.patience:
+            say(f"stopping: no new best in {position.evaluations_since_best} evaluations")
+            position.finished = True
+
+    def _write_line(self, split: str, numbers: Mapping[str, float]) -> None:
+        self.log.write(self.position.step, split, numbers, self.stretch.name)
+
+
+class Clock:
+    """Seconds of a run over all its attempts, and since the last checkpoint.
+
+    Args:
+      before: seconds of the attempts before this one.
+    """
+
+    def __init__(self, before: float) -> None:
+        self._start = time.monotonic() - before
+        self._restarted = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds of all attempts."""
+        return time.monotonic() - self._start
+
+    def due(self, interval: float) -> bool:
+        """Whether so many seconds have passed since the last `restart`."""
+        return time.monotonic() - self._restarted >= interval
+
+    def restart(self) -> None:
+        """Begins an interval."""
+        self._restarted = time.monotonic()
+
+
+@contextlib.contextmanager
+def precision_policy(precision: str) -> Iterator[None]:
+    """Models made inside compute in `float32`, or in `bfloat16` with weights that stay float32."""
+    previous = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+    try:
+        yield
+    finally:
+        tf_keras.mixed_precision.set_global_policy(previous)
+
+
+def run_once(
+    output: str | os.PathLike[str],
+    recorded: Mapping[str, Any],
+    train: Callable[[Path], dict[str, Any]],
+    *,
+    overwrite: bool,
+) -> tuple[Path, dict[str, Any]]:
+    """The result of a run: of a finished one as it stands, of any other after going on to its end.
+
+    Args:
+      output: the run's folder.
+      recorded: all that decides the result, as JSON values.
+      train: goes on from where the folder stands and returns the result. It writes `recorded` as `OPTIONS_FILE` once
+        it has found nothing wrong with its input, so that bad input leaves no run behind.
+      overwrite: throw away a finished run, or one with other options.
+
+    Returns:
+      The folder and the result.
+    """
+    with open_run(output, recorded, overwrite=overwrite) as folder:
+        if (folder / RESULT_FILE).exists():
+            say(f"{folder}: this run is finished; its result follows")
+        else:
+            # Keras numbers layers through the whole process, and the numbers are in the names of a graph's operations,
+            # on which the order of sums depends: a run's last bits would depend on what was made before it.
+            tf_keras.backend.reset_uids()
+            write_json(folder / RESULT_FILE, train(folder))
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        return folder, json.loads((folder / RESULT_FILE).read_text("utf-8"))
+
+
+def run_seeds(
+    seeds: Sequence[int], output: str | os.PathLike[str], run_one: Callable[[int, Path], Any]
+) -> dict[str, Any]:
+    """Makes one run a seed, each in a folder `seed-N` of its own inside `output`.
+
+    Args:
+      seeds: all different.
+      output: the folder of folders; gets a `result.json` with what is returned.
+      run_one: makes the run of one seed in one folder; its result, a dataclass, has `model`, `main_metric` and
+        `metrics`.
+
+    Returns:
+      `runs` (each run's result), `best_model` (the best run's model directory), and for every metric its `mean`,
+      `standard_deviation` (of a sample; None for one seed), `minimum` and `maximum` over the seeds.
+    """
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise UserError(f"seeds must be given and differ from one another; received {list(seeds)}")
+    folder = Path(output)
+    others = sorted({path.name for path in folder.glob("*")} - {f"seed-{seed}" for seed in seeds} - {RESULT_FILE})
+    if others:
+        raise UserError(
+            f"the output must be a new folder or hold runs of these seeds alone; received {folder} with "
+            f"{', '.join(others[:5])}; choose another"
+        )
+    results = []
+    for seed in seeds:
+        say(f"seed {seed}")
+        results.append(run_one(seed, folder / f"seed-{seed}"))
+    main = results[0].main_metric
+    best = max(results, key=lambda result: result.metrics[main])
+    summary = {
+        "main_metric": main,
+        "best_model": best.model,
+        "metrics": {name: _spread([result.metrics[name] for result in results]) for name in results[0].metrics},
+        "runs": [dataclasses.asdict(result) for result in results],
+    }
+    write_json(folder / RESULT_FILE, summary)
+    return summary
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    return {
+        "mean": statistics.fmean(values),
+        "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "minimum": min(values),
+        "maximum": max(values),
+    }

@@ -1,0 +1,238 @@
+"""`pocketbert augment` as a whole, on a tiny masked-LM model."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny_masked_lm
+
+from pocketbert import cli
+from pocketbert.data.augmentation import AugmentationOptions
+from pocketbert.data.tables import read_table
+from pocketbert.distillation import augment_run
+from pocketbert.distillation.augment_run import AugmentationJob, Augmenter, shards_of, whole
+from pocketbert.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, vectors and a table of pairs with scores and with classes."""
+    root = tmp_path_factory.mktemp("augment")
+    tiny_masked_lm.write_model(root / "model")
+    tiny_masked_lm.write_glove(root / "glove.txt")
+    sentences = tiny_masked_lm.sentences(46, seed=5)
+    with open(root / "pairs.jsonl", "w", encoding="utf-8") as stream:
+        for number in range(23):
+            row = {"first": sentences[2 * number], "second": sentences[2 * number + 1]}
+            row |= {"mood": ("low", "high")[number % 2], "score": number / 10}
+            stream.write(json.dumps(row) + "\n")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augment_run, "load", _load)
+
+
+_load = functools.cache(augment_run.load)
+
+
+def command(folder: Path, output: Path, *arguments: str) -> list[str]:
+    own = ("--train-file=" + str(folder / "pairs.jsonl"), "--text-column=first", "--label-column=mood")
+    network = (f"--masked-lm={folder / 'model'}", f"--glove={folder / 'glove.txt'}")
+    return ["augment", *network, *own, f"--output={output}", "--copies=3", "--candidates=4", *arguments]
+
+
+def test_a_table_of_sentences(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "made" / "augmented.jsonl"
+    assert cli.main(command(folder, output)) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert (result["examples"], result["rows"], result["output"]) == (23, 23 * 4, str(output))
+    assert result["sentences_per_second"] > 0 and "augment: 100%" in printed.err and "sentence/s" in printed.err
+    examples, labels = read_table(output, text_column="first", label_column="mood", labels=("low", "high"))
+    originals, _ = read_table(folder / "pairs.jsonl", text_column="first", label_column="mood", labels=("low", "high"))
+    assert len(examples) == 92 and labels == ("low", "high")
+    assert examples.texts[::4] == originals.texts
+    assert originals.labels is not None and examples.labels is not None
+    assert examples.labels.tolist() == [label for label in originals.labels.tolist() for _ in range(4)]
+    assert sum(copy != originals.texts[row // 4] for row, copy in enumerate(examples.texts)) > 40
+    rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    assert list(rows[0]) == ["first", "mood", "example", "copy"]
+    assert [(row["example"], row["copy"]) for row in rows[:5]] == [("1", 0), ("1", 1), ("1", 2), ("1", 3), ("2", 0)]
+    assert [path.name for path in output.parent.iterdir()] == ["augmented.jsonl"]
+
+
+def test_pairs_scores_and_tsv(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "pairs.tsv"
+    assert cli.main(command(folder, output, "--pair-column=second", "--label-column=score", "--kind=regression")) == 0
+    columns = {"text_column": "first", "pair_column": "second", "label_column": "score"}
+    examples, _ = read_table(output, kind="regression", **columns)  # type: ignore[arg-type]
+    originals, _ = read_table(folder / "pairs.jsonl", kind="regression", **columns)  # type: ignore[arg-type]
+    assert examples.pairs is not None and originals.pairs is not None
+    assert examples.labels is not None and originals.labels is not None
+    assert len(examples) == 23 * 7
+    # The same float32, through a file.
+    assert examples.labels.tolist() == [label for label in originals.labels.tolist() for _ in range(7)]
+    for row, (first, second) in enumerate(zip(examples.texts, examples.pairs, strict=True)):
+        original = originals.texts[row // 7], originals.pairs[row // 7]
+        if row % 7 == 0:
+            assert (first, second) == original
+        # Copies 1 to 3 have the second side of the original, 4 to 6 the first.
+        assert second == original[1] if row % 7 < 4 else first == original[0]
+    assert sum(text != originals.texts[row // 7] for row, text in enumerate(examples.texts)) > 30
+    assert sum(text != originals.pairs[row // 7] for row, text in enumerate(examples.pairs)) > 30
+
+
+def test_a_glue_task_with_the_authors_options(folder: Path, tmp_path: Path, shared_glue: Path) -> None:
+    output = tmp_path / "sst2.jsonl"
+    arguments = ["augment", f"--masked-lm={folder / 'model'}", "--task=sst2", f"--data={shared_glue}"]
+    assert cli.main([*arguments, f"--output={output}", "--preset=authors-code", "--candidates=9"]) == 0
+    rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    assert list(rows[0]) == ["text", "label", "example", "copy"]
+    assert {row["label"] for row in rows} == {"negative", "positive"}
+    assert rows[0] == {"text": "a dull film", "label": "negative", "example": "train-0", "copy": 0}
+    # Function words stay, equal copies are left out, and 20 are drawn.
+    assert all(row["text"].startswith("a ") for row in rows if row["example"] == "train-0")
+    assert max(Counter((row["example"], row["text"]) for row in rows).values()) == 1
+    assert max(row["copy"] for row in rows) <= 20
+    # "the" and "it" alone: nothing to replace, so no copy differs.
+    assert [row["copy"] for row in rows if row["example"] == "train-1"] == [0]
+
+
+@pytest.fixture
+def shared_glue(tmp_path: Path) -> Path:
+    glue = tmp_path / "glue" / "SST-2"
+    glue.mkdir(parents=True)
+    (glue / "train.tsv").write_text("sentence\tlabel\na dull film \t0\nthe it\t1\n\t1\n".replace("film ", "film"))
+    return glue.parent
+
+
+def test_unlabelled_text(folder: Path, tmp_path: Path) -> None:
+    assert cli.main(command(folder, tmp_path / "a.jsonl", "--label-column=", "--nokeep-original")) == 0
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text("utf-8").splitlines()]
+    assert list(rows[0]) == ["first", "example", "copy"]
+    assert [row["copy"] for row in rows] == [1, 2, 3] * 23
+
+
+def test_the_same_seed_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    assert cli.main(command(folder, paths[0])) == 0
+    # Other chunks, so other batches.
+    monkeypatch.setattr(augment_run, "EXAMPLES_A_CHUNK", 5)
+    assert cli.main(command(folder, paths[1])) == 0
+    assert cli.main(command(folder, paths[2], "--seed=1")) == 0
+    first, second, third = (path.read_bytes() for path in paths)
+    assert first == second != third
+
+
+def test_shards_together_are_the_whole(folder: Path) -> None:
+    columns = {"text_column": "first", "pair_column": "second", "label_column": "mood"}
+    examples, labels = read_table(folder / "pairs.jsonl", **columns)  # type: ignore[arg-type]
+    job = AugmentationJob(
+        masked_lm=str(folder / "model"),
+        glove=None,
+        options=AugmentationOptions(copies=2, num_candidates=3),
+        columns=("first", "second"),
+        label_column="mood",
+    )
+    augmenter = Augmenter(job)
+    part = whole(examples, labels)
+    expected = list(augmenter.rows(part))
+    assert len(expected) == 23 * 5
+    for count in (1, 4, 23, 99):
+        shards = shards_of(part, count)
+        assert len(shards) == min(count, 23) and all(shard.sides for shard in shards)
+        assert [line for shard in reversed(shards) for line in list(augmenter.rows(shard))[::-1]] == expected[::-1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None, reason="the extra `beam` is not installed")
+def test_a_beam_pipeline_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    assert cli.main(command(folder, tmp_path / "here.tsv")) == 0
+    assert cli.main(command(folder, tmp_path / "beam.tsv", "--runner=direct", "--shards=4")) == 0
+    assert (tmp_path / "beam.tsv").read_bytes() == (tmp_path / "here.tsv").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beam.tsv", "here.tsv"]
+
+
+def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    message = printed.err.strip().splitlines()[-1]
+    assert printed.out == "" and message.startswith("pocketbert augment: ")
+    return message
+
+
+def test_without_beam_the_remedy_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    message = one_error(command(folder, tmp_path / "a.tsv", "--runner=direct"), capsys)
+    assert "pip install 'pocketbert[beam]'" in message and "leave --runner out" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--masked-lm="], "--masked-lm is required"),
+        (["--task=sst2"], "either --task and --data or --train-file; received --task and --train-file"),
+        (["--output=a.csv"], "--output must end in .jsonl or .tsv; received a.csv"),
+        (["--probability=1.2"], "[0, 1]; received 1.2"),
+        (["--copies=0"], "copies must be at least 1; received 0"),
+        (["--shards=0"], "--shards must be at least 1"),
+        (["--text-column=missing"], "must have a column 'missing'"),
+        (["--train-file=missing.csv"], "missing.csv: there is no such file"),
+        (["--glove=missing.txt"], "missing.txt: there is no such file"),
+        (["--masked-lm=missing"], "missing"),
+        (["--candidates=999"], "for this vocabulary; received 999"),
+        (["--words=some"], "some"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert said in one_error(command(folder, tmp_path / "a.jsonl", *arguments), capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_unless_asked(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "a.jsonl"
+    output.write_text("precious", encoding="utf-8")
+    assert "--overwrite" in one_error(command(folder, output), capsys)
+
+    def broken(self: Augmenter, *arguments: object) -> Iterator[bytes]:
+        yield b"half\n"
+        raise UserError("no more")
+
+    with monkeypatch.context() as context:
+        context.setattr(Augmenter, "rows", broken)
+        assert "no more" in one_error(command(folder, output, "--overwrite"), capsys)
+    assert output.read_text("utf-8") == "precious" and list(tmp_path.iterdir()) == [output]
+    assert cli.main(command(folder, output, "--overwrite")) == 0
+    capsys.readouterr()
+    assert len(output.read_bytes().splitlines()) == 92
+    own = folder / "pairs.jsonl"
+    assert "another file than --train-file" in one_error(command(folder, own, "--overwrite"), capsys)
+    taken = command(folder, tmp_path / "b.jsonl", "--label-column=first")
+    assert "must differ from one another" in one_error(taken, capsys)
+    assert "received copy, mood" in one_error(command(folder, tmp_path / "b.jsonl", "--text-column=copy"), capsys)
+
+
+def test_what_a_table_cannot_hold_is_written_so_that_it_can(tmp_path: Path) -> None:
+    job = AugmentationJob(masked_lm="", glove=None, options=AugmentationOptions(), suffix=".tsv")
+    line = augment_run.line_of(job, ("a\tb\r\nc\u2028d", "low", "7", 0))
+    assert line.decode() == "a b c\u2028d\tlow\t7\t0\n"
+    job = AugmentationJob(masked_lm="", glove=None, options=AugmentationOptions())
+    text = 'a\tb\r\n"\ud800é'
+    (tmp_path / "a.jsonl").write_bytes(augment_run.line_of(job, (text, "low", "7", 0)))
+    examples, _ = read_table(tmp_path / "a.jsonl", text_column="text")
+    assert examples.texts == [text]

@@ -1,0 +1,195 @@
+"""`pocketbert distill` as a person meets it: flags, own files, kills, and errors in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_distillation
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.checkpoints.huggingface import write_config
+from pocketbert.commands import method_flags
+from pocketbert.distillation.methods import get_method, names
+from pocketbert.distillation.run_options import RunOptions
+
+KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
+
+
+@pytest.fixture(scope="module")
+def command_line(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """40 examples in batches of 16 are 3 steps an epoch, two epochs a stage."""
+    folder = tmp_path_factory.mktemp("data")
+    train = tiny_finetuning.write_table(folder / "train.csv", tiny_distillation.labelled_by(teacher, 40, seed=0))
+    dev = tiny_finetuning.write_table(folder / "dev.csv", tiny_distillation.labelled_by(teacher, 19, seed=1))
+    student = folder / "config.json"
+    student.write_text(json.dumps(write_config(tiny_distillation.STUDENT, ())), encoding="utf-8")
+    return [
+        "distill", "--method", "tinybert", f"--teacher={teacher}", f"--student={student}", f"--train-file={train}",
+        f"--dev-file={dev}", "--labels=low,high", "--max-length=23", "--intermediate-epochs=2",
+        "--prediction-epochs=2", "--intermediate-batch-size=16", "--prediction-batch-size=16",
+        "--intermediate-learning-rate=1e-2", "--prediction-learning-rate=1e-2", "--seeds=5", "--checkpoint-seconds=0",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    assert cli.main([*command_line, f"--output={folder}"]) == 0
+    return folder
+
+
+def test_a_persons_own_files_give_a_student(finished: Path) -> None:
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("intermediate", 6), ("prediction", 6)]
+    assert result["teacher_metrics"]["accuracy"] == 1.0 and set(result["metrics"]) == {"accuracy", "f1"}
+    model = pb.load(finished / "model")
+    assert model.task is not None and model.task.labels == ("low", "high")
+
+
+# Renames of an attempt from the start: 1 run.json, 2 the teacher's metrics, 3 to 7 a checkpoint a step; after step 6
+# the two JSON files of the model, 10 its folder, 11 the adapters and 12 the checkpoint that ends the stage.
+KILLED_ONCE_IN_EACH_STAGE = "placed:10,step:3"
+KILLED_OFTEN = [
+    "aside:1,placed:1,aside:2,placed:2,step:1",
+    "step:4,aside:4,aside:5,placed:5,placed:6",
+    "step:6,aside:7,placed:7,aside:8",
+    "step:12,aside:4,placed:4,aside:5,placed:5,aside:6,placed:6,aside:7",
+    ",".join(["step:2"] * 11),
+]
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [KILLED_ONCE_IN_EACH_STAGE, *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)],
+)
+def test_killed_runs_end_with_the_same_bits(
+    moments: str, finished: Path, command_line: list[str], tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
+    answer = subprocess.run(
+        [sys.executable, str(KILLED_RUNS), moments, *command_line, f"--output={killed}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert "going on after step" in answer.stderr
+    files = [path.relative_to(finished) for path in finished.rglob("*.safetensors")]
+    assert len(files) == 4
+    for name in [*files, Path("metrics.jsonl"), Path("teacher.json")]:
+        assert (killed / name).read_bytes() == (finished / name).read_bytes(), name
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (killed, finished)]
+    assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
+    left = [path for path in killed.rglob(".*") if path.name != ".lock"]
+    assert not left, "something is left of an unfinished writing"
+
+
+def test_augmented_examples_join_the_original_ones(
+    command_line: list[str], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    augmented = tiny_finetuning.write_table(
+        tmp_path / "augmented.csv", tiny_distillation.labelled_by(teacher, 70, seed=3)
+    )
+    code = cli.main(
+        [*command_line, f"--augmented-file={augmented}", "--without=embedding,transformer", "--prediction-epochs=1",
+         f"--output={tmp_path / 'run'}"]
+    )  # fmt: skip
+    assert code == 0
+    output = capsys.readouterr()
+    assert "original ones are used" not in output.err
+    # 70 examples in batches of 16 are 5 steps.
+    assert [stage["steps"] for stage in json.loads(output.out)["stages"]] == [5]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_methods_options_are_flags_with_its_defaults(name: str) -> None:
+    options = get_method(name).options
+    _, values = cli.command_flags("distill", [f"--method={name}"])
+    values(["distill", f"--method={name}"])
+    assert method_flags.read_options(values, options) == options()
+    assert method_flags.read_options(values, RunOptions, seed=0) == RunOptions()
+    assert not {field.name for field in dataclasses.fields(options)} & {
+        flag.replace("-", "_") for flag in cli.command_flags("distill")[1]
+    }
+
+
+def test_flags_of_every_kind_arrive() -> None:
+    line = (
+        "--method tinybert --preset=authors-code --without=attention,hidden --noshared-projection --general-steps=7 "
+        "--temperature=2 --mapping=3,6"
+    ).split()
+    values = cli.command_flags("distill", line)[1]
+    values(["distill", *line])
+    options = method_flags.read_options(values, get_method("tinybert").options)
+    assert (options.preset, options.without, options.shared_projection) == (
+        "authors-code", ("attention", "hidden"), False
+    )  # fmt: skip
+    assert (options.general_steps, options.temperature, options.mapping) == (7, 2.0, "3,6")
+
+
+@pytest.mark.parametrize(
+    ("line", "method"),
+    [
+        (["--method=a"], "a"), (["--method", "b", "--x"], "b"), (["-method=a", "--method=c"], "c"),
+        (["--method"], None), (["--methods=a"], None), ([], None),
+    ],
+)  # fmt: skip
+def test_the_method_is_found_before_flags_are_parsed(line: list[str], method: str | None) -> None:
+    assert method_flags.method_in(line) == method
+
+
+def test_help_of_a_method_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from pocketbert import cli; code = cli.main(['distill', '--method=tinybert', '--help']);"
+        "sys.exit(code or ', '.join({'tensorflow', 'tf_keras', 'numpy', 'safetensors'} & set(sys.modules)) or 0)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "--intermediate-epochs" in answer.stdout and "--teacher-layers" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--teacher=no-such-folder"], "a model directory must be a folder; received no-such-folder"),
+        (["--student="], "--student is required, or --teacher-layers; received neither"),
+        (["--task=sst2"], "either --task and --data or --train-file and --dev-file; received --dev-file and --task"),
+        (["--labels=high,low"], r"labels must be the task's, in this order: high, low; received low, high"),
+        (["--max-length=30"], "texts of 30 tokens; the student has 29 positions"),
+        (["--teacher-layers=1,x"], "--teacher-layers must be whole numbers"),
+        (["--mapping=1,2"], "tinybert: this teacher and student do not fit"),
+        (["--method=tiny"], "no distillation method 'tiny'; the methods are"),
+        (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    changes: list[str], message: str, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main([*command_line, f"--output={tmp_path / 'run'}", *changes])
+    output = capsys.readouterr()
+    assert code == 2 and not output.out
+    assert re.search(message, output.err.splitlines()[-1])
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["distill"]) == 2
+    assert "--method is required, one of tinybert" in capsys.readouterr().err
+    assert cli.main(["distill", "--method=tinybert"]) == 2
+    said: Any = capsys.readouterr().err
+    for each in ("--output is required", "--teacher is required", "--student is required", "--text for general"):
+        assert each in said

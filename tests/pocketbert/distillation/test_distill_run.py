@@ -1,0 +1,339 @@
+"""Distillation as a whole, on tiny models: what a run leaves, how it resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_distillation
+import tiny_finetuning
+import toy_method
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.data import batches
+from pocketbert.distillation import run as distillation
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting
+from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+from pocketbert.distillation.preparation import TaskData
+from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.stage_run import StageData, StageRun
+from pocketbert.distillation.teacher_dump import dump_targets
+from pocketbert.errors import UserError
+from pocketbert.training import run as driving
+from pocketbert.training.callbacks import TrainingFailed
+from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
+
+RUN = RunOptions(seed=5, checkpoint_seconds=0.0)
+METHOD = toy_method.ToyMethod()
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
+
+
+@pytest.fixture(scope="module")
+def task_data(teacher: Path) -> Any:
+    return tiny_distillation.task_data(teacher)
+
+
+@pytest.fixture(scope="module")
+def distill(teacher: Path, task_data: Any) -> Callable[..., DistillResult]:
+    def call(output: Path, **changes: Any) -> DistillResult:
+        arguments = {
+            "method": METHOD,
+            "student": tiny_distillation.STUDENT,
+            "teacher_directory": teacher,
+            "task_data": task_data,
+            "run": RUN,
+        }
+        return distillation.distill(output=output, **{**arguments, **changes})
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def finished(distill: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    distill(folder)
+    return folder
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_a_run_leaves_the_student_its_curves_and_its_result(finished: Path, task_data: Any) -> None:
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    # 90 examples in batches of 16 are 6 steps an epoch: 12 of them, then 8.
+    assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("hidden", 12), ("labels", 8)]
+    assert result["steps"] == 20 and result["teacher_metrics"] == {"accuracy": 1.0}
+    lines = log_of(finished)
+    seen = [(line["step"], line["split"], line["stage"]) for line in lines]
+    assert seen == [
+        (6, "train", "hidden"), (12, "train", "hidden"), (18, "train", "labels"), (18, "dev", "labels"),
+        (20, "train", "labels"), (20, "dev", "labels"),
+    ]  # fmt: skip
+    assert set(lines[0]) == {"step", "split", "stage", "loss", "hidden", "learning_rate"}
+    assert set(lines[2]) == {"step", "split", "stage", "loss", "labels", "learning_rate"}
+    assert lines[0]["loss"] == pytest.approx(2.0 * lines[0]["hidden"], rel=1e-6)
+    assert lines[1]["hidden"] < 0.9 * lines[0]["hidden"]
+    best = max((line for line in lines if line["split"] == "dev"), key=lambda line: line["accuracy"])
+    assert (best["step"], {"accuracy": best["accuracy"]}) == (result["best_step"], result["metrics"])
+    assert not (finished / "checkpoint.safetensors").exists()
+
+    model = pb.load(finished / "model")
+    assert model.config == tiny_distillation.STUDENT and model.task is not None and model.tokenizer is not None
+    logits = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
+    assert (logits.argmax(-1) == task_data.dev.labels).mean() == result["metrics"]["accuracy"]
+
+
+def test_adapters_are_kept_beside_the_student_and_never_in_it(finished: Path) -> None:
+    kept = [load_file(finished / place / "adapters.safetensors") for place in ("stages/hidden", "")]
+    assert all(set(arrays) == {"adapters.widening.kernel", "adapters.widening.bias"} for arrays in kept)
+    # The second stage does not reach them.
+    assert all(np.array_equal(kept[0][name], kept[1][name]) for name in kept[0])
+    assert kept[0]["adapters.widening.bias"].any()
+    for place in ("stages/hidden/model", "model"):
+        assert not any("adapters" in name for name in load_file(finished / place / "model.safetensors"))
+
+
+def test_tensorboard_has_a_curve_a_term_and_a_stage(finished: Path) -> None:
+    tags = set()
+    for path in (finished / "tensorboard").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert {"hidden/train/loss", "hidden/train/hidden", "labels/train/labels", "labels/dev/accuracy"} < tags
+
+
+def test_a_finished_run_gives_its_result_and_refuses_other_options(
+    finished: Path, distill: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
+    assert distill(finished).steps == 20
+    assert "this run is finished" in capsys.readouterr().err
+    assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="finished run with other options: option_scale=1.0, received 2.0, seed=5"):
+        distill(finished, options=toy_method.ToyOptions(scale=2.0), run=dataclasses.replace(RUN, seed=6))
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process; no handler in the code catches it."""
+
+
+def test_a_run_that_is_interrupted_in_each_stage_and_between_them_ends_with_the_same_bits(
+    finished: Path, distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Checkpoints, one a step: 7 in the first stage; 5 more to its end; 3 in the second, whose moments are carried on.
+    for count in (7, 5, 3):
+        calls = []
+
+        def interrupting(*arguments: Any, count: int = count, calls: list[Any] = calls) -> None:
+            write_checkpoint(*arguments)
+            calls.append(arguments)
+            if len(calls) == count:
+                raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(driving, "write_checkpoint", interrupting)
+            with pytest.raises(Interrupted):
+                distill(tmp_path / "run")
+    with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
+        stream.write(b'{"step": 17, "split": "tr')
+    said = capsys.readouterr().err
+    assert "going on after step 7, in stage hidden" in said and "going on after step 12, in stage hidden" in said
+    distill(tmp_path / "run", run=dataclasses.replace(RUN, checkpoint_seconds=1e9))
+    assert "going on after step 15, in stage labels" in capsys.readouterr().err
+    assert_same_run(tmp_path / "run", finished)
+
+
+def assert_same_run(actual: Path, expected: Path) -> None:
+    names = [
+        "metrics.jsonl", "model/model.safetensors", "adapters.safetensors", "stages/hidden/model/model.safetensors",
+        "stages/hidden/adapters.safetensors",
+    ]  # fmt: skip
+    for name in names:
+        assert (actual / name).read_bytes() == (expected / name).read_bytes(), name
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (actual, expected)]
+    assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
+
+
+def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
+    student = pb.build(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+
+    def started(optimizer_state: str, position: Position) -> tuple[Any, Position]:
+        stage = toy_method.label_stage(optimizer_state=optimizer_state)
+        data = StageData(stage, encoded, None, seed=0)
+        stage_run = StageRun(stage, student, Distiller(student, METHOD, stage), data, None, None, tmp_path, RUN)
+        return stage_run, stage_run.restore(tmp_path, position)
+
+    before, _ = started("fresh", Position())
+    for value, (name, variable) in enumerate(before.variables.items()):
+        if name.startswith("optimizer/"):
+            number = 12 if name.endswith("iterations") else value
+            variable.assign(tf.cast(tf.fill(variable.shape, number), variable.dtype))
+    ended = Position(step=12, finished=True)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", before.variables, ended)
+    carried, _ = started("carry", ended.next_stage())
+    fresh, _ = started("fresh", ended.next_stage())
+    for name, variable in before.variables.items():
+        if name.startswith("optimizer/"):
+            assert np.array_equal(carried.variables[name], variable), name
+            assert not fresh.variables[name].numpy().any(), name
+    # 8 steps with a warm-up of 2 from this stage's beginning on, in both.
+    assert carried.learning_rate() == fresh.learning_rate() == 0.0
+    carried.variables["optimizer/iterations"].assign_add(2)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", carried.variables, Position(stage=1, first_step=12, step=14))
+    resumed, position = started("carry", read_position(tmp_path / "checkpoint.safetensors"))
+    assert position.step == 14 and resumed.variables["optimizer/iterations"].numpy() == 14
+    # Two steps into the stage the warm-up is over.
+    rates = [float(each._distiller.optimizer._learning_rate(step)) for each, step in ((resumed, 14), (fresh, 2))]
+    assert rates == pytest.approx([3e-3, 3e-3])
+
+
+def test_a_store_takes_the_teachers_place(
+    finished: Path, distill: Any, teacher: Path, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pb.load(teacher)
+    setting = Setting(teacher=model.config, student=tiny_distillation.STUDENT, task=tiny_distillation.TASK)
+    method = toy_method.ToyMethod(only="hidden")
+    stage = method.stages(setting, method.options())[0]
+    encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
+    dump_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
+    with monkeypatch.context() as patch:
+        patch.setattr(distillation, "load", lambda *_: pytest.fail("the teacher was loaded"))
+        result = distill(tmp_path / "run", method=method, store=tmp_path / "store", teacher_directory=None)
+    assert result.teacher_metrics is None and pb.load(result.model).tokenizer is not None
+    ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
+    # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
+    assert [line["hidden"] for line in ours] == pytest.approx([line["hidden"] for line in theirs], rel=1e-3)
+    other = dataclasses.replace(task_data, train=task_data.train.select(range(80)))
+    with pytest.raises(UserError, match="another dataset"):
+        distill(tmp_path / "other", method=method, store=tmp_path / "store", task_data=other)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_loss_that_is_not_finite_names_stage_term_and_step(
+    distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = driving.Driver._steps
+
+    def poisoned(self: Any, plan: Any) -> Any:
+        for losses in steps(self, plan):
+            yield losses * (float("nan") if self.position.step == 3 else 1.0)
+
+    monkeypatch.setattr(driving.Driver, "_steps", poisoned)
+    with pytest.raises(TrainingFailed, match="finite; it is labels nan at step 4 of stage labels; try a lower"):
+        distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"))
+
+
+def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
+    task = TaskConfig(kind="regression", name="score")
+    scorer = pb.build(tiny_distillation.TEACHER, tasks=(task,), tokenizer=pb.load(teacher).tokenizer, seed=2)
+    scorer.save_pretrained(tmp_path / "scorer")
+
+    def scored(count: int, seed: int) -> Any:
+        plain = tiny_finetuning.examples(count, seed)
+        return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
+
+    data = {"task": task, "train": scored(20, 0), "dev": scored(9, 1), "metrics": ("pearson",)}
+    result = distillation.distill(
+        output=tmp_path / "run",
+        run=RunOptions(precision="bfloat16"),
+        method="tinybert",
+        options=TinyBERTOptions(max_length=23, prediction_epochs=1, without=("embedding", "transformer")),
+        student=tiny_distillation.STUDENT,
+        teacher_directory=tmp_path / "scorer",
+        task_data=TaskData(**data, main_metric="pearson"),
+    )
+    assert set(result.metrics) == {"pearson"} == set(result.teacher_metrics or ())
+    kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(array.dtype == np.float32 for array in kept.values())
+
+
+def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received = []
+
+    def pretended(**arguments: Any) -> DistillResult:
+        received.append(arguments)
+        seed = arguments["run"].seed
+        return DistillResult(
+            model=f"model-{seed}", main_metric="accuracy", metrics={"accuracy": 0.1 * seed}, teacher_metrics=None,
+            seed=seed, best_step=1, steps=2, seconds=3.0, stages=[],
+        )  # fmt: skip
+
+    monkeypatch.setattr(distillation, "distill", pretended)
+    summary = distillation.distill_seeds((3, 8), output=tmp_path, run=RUN, method="tinybert", student="s")
+    assert [each["output"] for each in received] == [tmp_path / "seed-3", tmp_path / "seed-8"]
+    assert all((each["method"], each["student"]) == ("tinybert", "s") for each in received)
+    assert summary["best_model"] == "model-8"
+    assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(0.55)
+
+
+def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> None:
+    lines = tiny_finetuning.examples(120, seed=7).texts
+    (tmp_path / "text.txt").write_text("\n\n".join(f"{line.capitalize()}." for line in lines), encoding="utf-8")
+    options = TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8)
+    result = distillation.distill(
+        method="tinybert",
+        options=options,
+        student=tiny_distillation.STUDENT,
+        teacher_directory=teacher,
+        text=tmp_path / "text.txt",
+        output=tmp_path / "run",
+    )
+    assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
+    assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
+    student = pb.load(result.model)
+    assert student.task is None and student.tokenizer is not None
+
+
+def test_stages_stop_early_and_evaluate_more_often(
+    distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pocketbert.training import evaluation
+
+    # After steps 2, 4 and 6, where the first epoch ends too.
+    scores = iter([0.5, 0.7, 0.7])
+    monkeypatch.setattr(evaluation, "compute", lambda names, labels, predictions: {"accuracy": next(scores)})
+    options = dataclasses.replace(RUN, evaluation_steps=2, patience=1)
+    result = distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"), run=options)
+    assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [2, 4, 6]
+    assert (result.steps, result.best_step, result.metrics) == (6, 4, {"accuracy": 0.7})
+    # This stage reads nothing of a teacher.
+    assert result.teacher_metrics is None
+
+
+def refusals() -> list[Any]:
+    student = tiny_distillation.STUDENT
+    best = {"duration": Epochs(1), "optimizer": OptimizerConfig(learning_rate=1e-3)}
+    return [
+        ({"student": "no_such_student"}, "a preset, a model directory or a config.json; received no_such_student"),
+        ({"student": student.replace(vocab_size=98)}, "the teacher's has 97 pieces, the student's 98"),
+        ({"task_data": None}, "a task's examples or plain text; received neither"),
+        ({"teacher_directory": None}, "a teacher's model directory or a store of its targets; received neither"),
+        ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
+        ({"method": toy_method.ToyMethod(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
+        ({"method": toy_method.ToyMethod(data="text")}, "stage hidden learns from plain text; received none"),
+        ({"method": toy_method.ToyMethod(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
+        ({"method": "no_such_method"}, "no distillation method 'no_such_method'; the methods are"),
+    ]
+
+
+@pytest.mark.parametrize(("changes", "message"), refusals())
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    changes: dict[str, Any], message: str, distill: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        distill(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,178 @@
+"""Where a student's weights come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import BERT, IB_BERT, MOBILEBERT, batch
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.distillation.initialization import (
+    StudentPlan,
+    initialize_adapters,
+    make_student,
+    plan_student,
+    vocabulary_of,
+)
+from pocketbert.errors import UserError
+from pocketbert.layers.linear import Linear
+from pocketbert.presets import preset
+
+TEACHER = BERT.replace(num_layers=4, hidden_dropout=0.0, attention_dropout=0.0)
+TASK = TaskConfig(kind="classification", name="mine", labels=("no", "so", "yes"))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "teacher"
+    pb.build(TEACHER, (TASK,), seed=11).save_pretrained(path)
+    return path
+
+
+def arrays(model: pb.Model) -> dict[str, np.ndarray]:
+    return {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+
+
+def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> set[str]:
+    assert first.keys() == second.keys()
+    return {path for path in first if not np.array_equal(first[path], second[path])}
+
+
+# --- plans ---
+
+
+def test_a_preset_or_an_architecture_starts_fresh() -> None:
+    plan = plan_student("tinybert_4l_312d", preset("bert_base_uncased").config)
+    assert plan == StudentPlan(start="random", config=preset("tinybert_4l_312d").config)
+    assert plan_student(TEACHER, BERT) == StudentPlan(start="random", config=TEACHER)
+
+
+def test_a_directory_is_started_from_and_its_config_alone_is_not(directory: Path) -> None:
+    assert plan_student(directory, BERT) == StudentPlan(start="directory", config=TEACHER, directory=directory)
+    assert plan_student(str(directory), BERT).start == "directory"
+    alone = plan_student(directory / "config.json", BERT)
+    assert alone == StudentPlan(start="random", config=TEACHER)
+
+
+@pytest.mark.parametrize("config", [MOBILEBERT, IB_BERT], ids=["mobilebert", "ib_bert"])
+def test_a_config_alone_keeps_its_pooler(config: object, tmp_path: Path) -> None:
+    pb.build(config).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
+    assert plan_student(tmp_path / "model" / "config.json", BERT).config == config
+
+
+def test_layers_alone_are_the_teachers_architecture() -> None:
+    plan = plan_student(None, TEACHER, teacher_layers=(1, 3, 4))
+    assert plan == StudentPlan(start="teacher-layers", config=TEACHER.replace(num_layers=3), layers=(1, 3, 4))
+    shallow = TEACHER.replace(num_layers=2, hidden_dropout=0.3)
+    assert plan_student(shallow, TEACHER, teacher_layers=[4, 2]).layers == (4, 2)
+
+
+def test_layers_that_do_not_fit_are_all_listed() -> None:
+    narrow = BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, norm_epsilon=1e-5)
+    with pytest.raises(UserError) as refusal:
+        plan_student(narrow, TEACHER, teacher_layers=(1, 3, 9))
+    for part in (
+        "each of the student's 2; received 3: 1,3,9",
+        "1 to 4, the teacher's; received 9",
+        "hidden_size must be the teacher's, 30; the student's is 20",
+        "embedding_size must be the teacher's, 30; the student's is 20",
+        "head_size must be the teacher's, 6; the student's is 4",
+        "norm_epsilon must be the teacher's, 1e-12; the student's is 1e-05",
+        "or start from fresh weights",
+    ):
+        assert part in str(refusal.value)
+    assert "dropout" not in str(refusal.value)
+
+
+def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="received no_such, which is none of them; the presets are bert_base_uncased"):
+        plan_student("no_such", TEACHER)
+    with pytest.raises(UserError, match="a student must be given"):
+        plan_student(None, TEACHER)
+    with pytest.raises(UserError, match="a directory or from the teacher's layers"):
+        plan_student(directory, TEACHER, teacher_layers=(1, 2, 3, 4))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="must be a JSON object"):
+        plan_student(tmp_path / "config.json", TEACHER)
+
+
+# --- weights ---
+
+
+def test_fresh_weights_depend_on_the_seed() -> None:
+    plan = plan_student(BERT, TEACHER)
+    first, again, other = (arrays(make_student(plan, tasks=(TASK,), tokenizer=None, seed=seed)) for seed in (1, 1, 2))
+    assert not differing(first, again) and differing(first, other)
+
+
+def test_the_teachers_layers_are_copied_with_all_that_stands_around_them(directory: Path) -> None:
+    plan = plan_student(None, TEACHER, teacher_layers=(1, 3))
+    student = make_student(plan, tasks=(TASK,), tokenizer=None, teacher_directory=directory, seed=1)
+    teacher, copied = arrays(pb.load(directory)), arrays(student)
+    for path, array in copied.items():
+        source = path.replace("encoder.layers.1.", "encoder.layers.2.")
+        np.testing.assert_array_equal(array, teacher[source], err_msg=path)
+    # An embedding output and a first layer like the teacher's: the same features.
+    request = {"hidden_states": (0, 1)}
+    inputs = batch(TEACHER)
+    ours, theirs = (model.features(inputs, request)["hidden_states"] for model in (student, pb.load(directory)))
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
+    plan = plan_student(None, TEACHER, teacher_layers=(2,))
+    other = TaskConfig(kind="classification", name="mine", labels=("so", "no", "yes"))
+    fresh = arrays(pb.build(plan.config, (other,), seed=1))
+    copied = arrays(make_student(plan, tasks=(other,), tokenizer=None, teacher_directory=directory, seed=1))
+    heads = {path for path in fresh if path.startswith("heads.")}
+    assert heads and not heads & differing(fresh, copied)
+    assert "encoder.layers.0.attention.query.kernel" in differing(fresh, copied)
+
+
+def test_a_directorys_encoder_is_copied_and_its_heads_are_not(directory: Path) -> None:
+    plan = plan_student(directory, TEACHER)
+    fresh = arrays(pb.build(TEACHER, (TASK,), seed=1))
+    student = make_student(plan, tasks=(TASK,), tokenizer=None, seed=1)
+    source = arrays(pb.load(directory))
+    for path, array in arrays(student).items():
+        np.testing.assert_array_equal(array, (source if path.startswith("encoder.") else fresh)[path], err_msg=path)
+    bare = make_student(plan, tasks=(), tokenizer=None, seed=1)
+    assert bare.task is None and not differing(arrays(bare), {k: v for k, v in source.items() if k in arrays(bare)})
+
+
+def test_layers_need_the_teachers_directory() -> None:
+    plan = plan_student(None, TEACHER, teacher_layers=(1,))
+    with pytest.raises(UserError, match="read from its directory; received none"):
+        make_student(plan, tasks=(), tokenizer=None)
+
+
+# --- vocabulary and adapters ---
+
+
+def test_a_directorys_vocabulary(tmp_path: Path) -> None:
+    assert vocabulary_of(tmp_path) is None
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    found = vocabulary_of(tmp_path)
+    assert found is not None and (found.path, found.lowercase) == (tmp_path / "vocab.txt", True)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    found = vocabulary_of(tmp_path)
+    assert found is not None and found.lowercase is False
+
+
+def test_adapters_are_drawn_each_differently() -> None:
+    def drawn(seed: int) -> dict[str, np.ndarray]:
+        adapters = {"first": Linear(37, 41), "second": Linear(37, 41)}
+        initialize_adapters(adapters, standard_deviation=0.02, seed=seed)
+        assert not any(adapter.bias.numpy().any() for adapter in adapters.values())
+        return {name: adapter.kernel.numpy() for name, adapter in adapters.items()}
+
+    first, again, other = drawn(1), drawn(1), drawn(2)
+    assert not differing(first, again) and differing(first, other) == {"first", "second"}
+    assert not np.array_equal(first["first"], first["second"])
+    # 1517 draws, truncated at two standard deviations, which leaves 0.88 of one; its standard error is 2 %.
+    assert first["first"].std() == pytest.approx(0.88 * 0.02, rel=0.08)

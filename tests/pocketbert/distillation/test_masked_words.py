@@ -1,0 +1,236 @@
+"""Candidates from a masked-LM model, batched, against one sentence and one word at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_masked_lm
+
+import pocketbert as pb
+from pocketbert.data.augmentation import AugmentationOptions, Slot
+from pocketbert.data.glove import WordVectors, read_glove
+from pocketbert.distillation.masked_words import MaskedWords
+from pocketbert.distillation.word_candidates import WordCandidates, is_eligible
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+
+PIECES = tiny_masked_lm.PIECES
+CLS, SEP, MASK = (PIECES.index(piece) for piece in ("[CLS]", "[SEP]", "[MASK]"))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_masked_lm.write_model(tmp_path_factory.mktemp("models") / "masked-lm")
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> Model:
+    return pb.load(directory)
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> WordVectors:
+    return read_glove(tiny_masked_lm.write_glove(tmp_path_factory.mktemp("glove") / "vectors.txt"))
+
+
+def is_word(piece: str) -> bool:
+    return not piece.startswith("##") and not (piece.startswith("[") and piece.endswith("]") and len(piece) > 2)
+
+
+def ranked(model: Model, first: list[int], second: list[int], position: int) -> list[str]:
+    """All pieces, most probable first, for one row alone, without padding."""
+    inputs = {
+        "input_word_ids": [first + second],
+        "input_mask": [[1] * len(first + second)],
+        "input_type_ids": [[0] * len(first) + [1] * len(second)],
+    }
+    outputs = model({name: tf.constant(rows, tf.int32) for name, rows in inputs.items()})
+    logits = outputs["prediction_logits"][0, position].numpy()
+    # Sums of 30 products in another order: logits of order 1 differ by about 30 * 2^-24 = 2e-6 at most; ranks are only
+    # comparable where gaps are larger.
+    assert np.diff(np.sort(logits)[-12:]).min() > 5e-6
+    return [PIECES[each] for each in np.argsort(-logits, kind="stable")]
+
+
+def one_at_a_time(model: Model, ids: list[int], place: int, count: int, mode: str, fill: bool) -> list[str]:
+    masked = [CLS, *ids[:place], MASK, *ids[place + 1 :], SEP]
+    pieces = ranked(model, masked, [*ids, SEP] if mode == "with-original" else [], place + 1)
+    return [piece for piece in pieces if is_word(piece)][:count] if fill else list(filter(is_word, pieces[:count]))
+
+
+@pytest.mark.parametrize(("mode", "fill"), [("alone", True), ("with-original", True), ("alone", False)])
+def test_batched_candidates_are_those_of_one_call_a_word(model: Model, mode: str, fill: bool) -> None:
+    words = MaskedWords(model, count=7, masked_input=mode, fill=fill, tokens_a_batch=61)  # type: ignore[arg-type]
+    texts = tiny_masked_lm.sentences(30)
+    assert model.tokenizer is not None
+    sentences = [np.array(row) for row in model.tokenizer.tokenize(texts).to_list() if len(row) < 13]
+    # Every second place from the first or second on, so that each sentence asks for its own.
+    positions = [range(number % 2, len(row), 2) for number, row in enumerate(sentences)]
+    told: list[int] = []
+    found = words.candidates(sentences, positions, told.append)
+    assert [list(each) for each in found] == [list(each) for each in positions]
+    assert sum(told) == sum(map(len, positions)) > 50 and len(told) > 5
+    shorter = 0
+    for row, places in zip(sentences, found, strict=True):
+        for place, candidates in places.items():
+            assert list(candidates) == one_at_a_time(model, row.tolist(), place, 7, mode, fill)
+            shorter += len(candidates) < 7
+    assert (shorter > 0) == (not fill)
+
+
+def test_an_answer_does_not_depend_on_its_batch_to_the_bit(model: Model) -> None:
+    words = MaskedWords(model, count=5, tokens_a_batch=77)
+    assert model.tokenizer is not None
+    sentences = [np.array(row) for row in model.tokenizer.tokenize(tiny_masked_lm.sentences(40, seed=2)).to_list()]
+    together = words.candidates(sentences, [range(len(row)) for row in sentences])
+    order = np.random.default_rng(0).permutation(40)
+    shuffled = words.candidates([sentences[each] for each in order], [range(len(sentences[each])) for each in order])
+    assert shuffled == [together[each] for each in order]
+    for number in (0, 17, 39):
+        alone = words.candidates([sentences[number]], [range(len(sentences[number]))])
+        assert alone == [together[number]]
+
+
+@pytest.mark.parametrize("mode", ["alone", "with-original"])
+def test_a_long_sentence_is_read_around_the_masked_place(model: Model, mode: str) -> None:
+    words = MaskedWords(model, count=3, max_length=13, masked_input=mode)  # type: ignore[arg-type]
+    ids = np.random.default_rng(3).integers(6, 60, 40).tolist()
+    room = 11 if mode == "alone" else 5
+    (found,) = words.candidates([np.array(ids)], [[0, 20, 39]])
+    for place, start in ((0, 0), (20, 20 - room // 2), (39, 40 - room)):
+        window = ids[start : start + room]
+        assert list(found[place]) == one_at_a_time(model, window, place - start, 3, mode, fill=True)
+
+
+@pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
+def test_the_last_layer_at_some_positions_is_a_part_of_the_whole(family: str) -> None:
+    from pocketbert.encoder import Encoder
+
+    config = tiny.FAMILIES[family]
+    encoder = Encoder(config, seed=4)
+    inputs = tiny.batch(config)
+    positions = tf.constant([[0, 6], [3, 1], [5, 5]])
+    expected = tf.gather(encoder(inputs)["sequence_output"], positions, batch_dims=1).numpy()
+    found = encoder.at_positions(inputs, positions).numpy()
+    assert found.shape == (3, 2, config.hidden_size)
+    # The same sums of some hundred float32 products, perhaps in another order: 100 * 2^-24 = 6e-6 of the largest value.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=6e-6 * max(1, np.abs(expected).max()))
+
+
+def test_models_that_cannot_fill_in_words_are_refused(model: Model) -> None:
+    bare = pb.build(tiny_masked_lm.CONFIG, tokenizer=model.tokenizer)
+    classifier = pb.build(
+        tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="classification", labels=("a", "b"))], tokenizer=model.tokenizer
+    )
+    mute = pb.build(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
+    for wrong, said in ((bare, "received a bare encoder"), (classifier, "for classification"), (mute, "vocab.txt")):
+        with pytest.raises(UserError, match=said):
+            MaskedWords(wrong, count=3)
+    words = sum(map(is_word, PIECES))
+    with pytest.raises(UserError, match=f"1 to {words} for this vocabulary; received {words + 1}"):
+        MaskedWords(model, count=words + 1)
+    with pytest.raises(UserError, match=f"0 or 3 to {tiny.BERT.max_positions} for this model; received 30"):
+        MaskedWords(model, count=3, max_length=30)
+
+
+def slots_of(model: Model, vectors: WordVectors | None, text: str, **options: object) -> dict[str, tuple[str, ...]]:
+    chosen = AugmentationOptions(num_candidates=4, **options)  # type: ignore[arg-type]
+    (sentence,) = WordCandidates(model, vectors, chosen)([text])
+    assert sentence.text == text
+    return {text[slot.start : slot.end]: slot.candidates for slot in sentence.slots}
+
+
+def test_single_pieces_come_from_the_model_and_others_from_the_vectors(model: Model, vectors: WordVectors) -> None:
+    text = "The Actor wasn't playing, [SEP] was  bad! 42 exxe"
+    assert model.tokenizer is not None
+    (ids,) = model.tokenizer.tokenize([text]).to_list()
+    spelled = "the actor was ##[UNK]".split()[:2]
+    assert [PIECES[each] for each in ids[:2]] == spelled
+    found = slots_of(model, vectors, text)
+    # "wasn" and "exxe" have no vector; the literal [SEP] and punctuation are no words.
+    assert list(found) == ["The", "Actor", "t", "playing", "was", "bad", "42"]
+    for word, place in (("The", 0), ("Actor", 1), ("bad", ids.index(PIECES.index("bad")))):
+        assert list(found[word]) == one_at_a_time(model, ids, place, 4, "alone", fill=True)
+    assert found["playing"] == vectors.neighbours(["playing"], 4)["playing"]
+    assert list(slots_of(model, vectors, text, words="content")) == ["Actor", "playing", "bad"]
+    assert list(slots_of(model, None, text, words="content")) == ["Actor", "bad"]
+    assert slots_of(model, vectors, "!, -") == {}
+
+
+@pytest.mark.parametrize(
+    ("form", "all_words", "content"),
+    [
+        ("film", 1, 1),
+        ("Film", 1, 1),
+        ("the", 1, 0),
+        ("The", 1, 0),
+        ("42", 1, 0),
+        ("été", 1, 0),
+        ("!", 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_which_words_may_be_replaced(form: str, all_words: int, content: int) -> None:
+    assert (is_eligible(form, "all"), is_eligible(form, "content")) == (bool(all_words), bool(content))
+
+
+def test_capitalized_words_of_a_cased_vocabulary_get_capitalized_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*PIECES[:-1], "Walk"]) + "\n", encoding="utf-8")
+    tokenizer = pb.WordPieceTokenizer(tmp_path / "vocab.txt", lowercase=False)
+    cased = pb.build(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer)
+    table = WordVectors(["walked", "went", "ran"], np.array([[1.0, 0.0], [1, 0.1], [1, 0.2]]))
+    assert slots_of(cased, table, "Walked walked") == {"Walked": ("Went", "Ran"), "walked": ("went", "ran")}
+
+
+def test_a_sentence_that_comes_again_is_not_computed_again(
+    model: Model, vectors: WordVectors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = WordCandidates(model, vectors, AugmentationOptions(num_candidates=4))
+    rows: list[int] = []
+    original = MaskedWords.candidates
+
+    def counted(self: MaskedWords, sentences: list[np.ndarray], positions: list[list[int]], *rest: object) -> object:
+        rows.append(sum(map(len, positions)))
+        return original(self, sentences, positions, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MaskedWords, "candidates", counted)
+    told: list[int] = []
+    texts = ["the film", "a bad film", "the film", "", "the film"]
+    found = find(texts, told.append)
+    assert rows == [5] and sum(told) == 5
+    assert found[0] is found[2] and found[3].slots == ()
+    assert found[0].slots[0] == Slot(0, 3, found[0].slots[0].candidates)
+    again = find(["a bad film", "the film"], told.append)
+    assert rows == [5] and sum(told) == 7
+    assert again == [found[1], found[0]]
+
+
+@pytest.mark.data
+def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
+    """Random weights, real vocabulary, sentences and vectors: what must hold whatever the network says."""
+    from pocketbert.data.glue import read_glue
+
+    tokenizer = pb.WordPieceTokenizer(shared / "data" / "vocab" / "bert-base-uncased.vocab.txt")
+    config = tiny_masked_lm.CONFIG.replace(vocab_size=tokenizer.vocab_size, max_positions=128)
+    real = pb.build(config, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=0)
+    table = read_glove(shared / "data" / "glove" / "glove.twitter.27B.25d.subset11925.txt")
+    # Words of several pieces that these vectors have are rare in SST-2.
+    several = {"stylish", "laptops", "decorating", "refresh", "puppies", "toddler", "pics"}
+    all_texts = read_glue("sst2", shared / "data" / "glue", "train").texts[:3000]
+    texts = [*all_texts[:24], *(text for text in all_texts if several & set(text.split()))]
+    found = WordCandidates(real, table, AugmentationOptions())(texts)
+    words = neighbours = 0
+    for text, sentence in zip(texts, found, strict=True):
+        counts = {word: len(tokenizer.tokenize([word]).to_list()[0]) for word in text.split()}
+        for slot in sentence.slots:
+            word = text[slot.start : slot.end]
+            assert len(set(slot.candidates)) == 15 and not any(each.startswith("##") for each in slot.candidates)
+            words += 1
+            if counts.get(word, 1) > 1 and word.isalpha():
+                assert slot.candidates == table.neighbours([word], 15)[word]
+                neighbours += 1
+    assert words > 200 and neighbours > 7

@@ -1,0 +1,340 @@
+"""What a method is: discovery, stages, options, and the check before training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tiny import BERT
+
+from pocketbert.configs import TaskConfig
+from pocketbert.distillation import methods
+from pocketbert.distillation.method import (
+    Epochs,
+    Method,
+    OptimizerConfig,
+    Setting,
+    Stage,
+    Steps,
+    Vocabulary,
+    check_setting,
+    describe_options,
+    option_problems,
+)
+from pocketbert.errors import UserError
+
+TASK = TaskConfig(kind="classification", name="mine", labels=("no", "yes"))
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a test.
+
+    Attributes:
+      rate: a number that
+        takes two lines.
+      names: some words.
+
+    Other text: is no option.
+    """
+
+    rate: float | None = None
+    names: tuple[str, ...] = ("a",)
+
+
+def stage(**changes: Any) -> Stage:
+    fields: dict[str, Any] = {
+        "name": "only",
+        "teacher_features": {"hidden_states": (3,), "logits": ()},
+        "student_features": {"hidden_states": (1,), "logits": ()},
+        "weights": {"hidden": 1.0},
+        "data": "task",
+        "max_length": 19,
+        "duration": Epochs(2),
+        "batch_size": 12,
+        "optimizer": OptimizerConfig(learning_rate=1e-3),
+    }
+    return Stage(**fields | changes)
+
+
+class OneStage:
+    name = "one-stage"
+    reference = "none"
+    options = Options
+
+    def __init__(self, *stages: Stage, mismatches: tuple[str, ...] = ()) -> None:
+        self._stages, self._mismatches = stages, mismatches
+
+    def stages(self, setting: Setting, options: Any) -> tuple[Stage, ...]:
+        return self._stages
+
+    def adapters(self, setting: Setting, options: Any) -> dict[str, Any]:
+        return {}
+
+    def mismatches(self, setting: Setting, options: Any) -> list[str]:
+        return list(self._mismatches)
+
+    def initialize(self, teacher: Any, student: Any, options: Any) -> None: ...
+
+    def targets(self, stage: Stage, teacher: Any, batch: Any) -> dict[str, Any]:
+        return {}
+
+    def loss(self, stage: Stage, targets: Any, student: Any, adapters: Any, batch: Any) -> dict[str, Any]:
+        return {}
+
+
+# --- discovery ---
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose files count as methods."""
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    methods._methods.cache_clear()
+    yield tmp_path
+    methods._methods.cache_clear()
+    for name in list(sys.modules):
+        if name.startswith("pocketbert.distillation.methods.zz_"):
+            del sys.modules[name]
+
+
+def test_every_method_satisfies_the_protocol() -> None:
+    assert "tinybert" in methods.names()
+    for name in methods.names():
+        method = methods.get_method(name)
+        assert isinstance(method, Method) and method.name == name and method.reference
+        method.options()  # made without arguments
+        assert describe_options(method.options)
+
+
+def test_a_file_with_METHOD_is_a_method_and_one_without_is_none(folder: Path) -> None:
+    (folder / "zz_new.py").write_text("class New:\n    name = 'new'\nMETHOD = New()\n")
+    (folder / "zz_helper.py").write_text("name = 'helper'\n")
+    assert "new" in methods.names() and "helper" not in methods.names()
+    assert methods.get_method("new").name == "new"
+
+
+def test_two_methods_of_one_name_are_a_bug(folder: Path) -> None:
+    (folder / "zz_twin.py").write_text("class Twin:\n    name = 'tinybert'\nMETHOD = Twin()\n")
+    with pytest.raises(ValueError, match="'tinybert' is there already"):
+        methods.names()
+
+
+def test_an_unknown_method_is_refused_with_the_names() -> None:
+    with pytest.raises(UserError, match="no distillation method 'tinybird'; the methods are .*tinybert"):
+        methods.get_method("tinybird")
+
+
+def test_reading_the_options_loads_no_tensorflow() -> None:
+    program = (
+        "import sys; from pocketbert.distillation import methods; from pocketbert.distillation.method import *;"
+        "[describe_options(methods.get_method(name).options) for name in methods.names()];"
+        "print(sorted({'tensorflow', 'tf_keras', 'numpy'} & {*sys.modules}))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+# --- stages ---
+
+
+def test_a_stage_lists_everything_that_is_wrong_with_it() -> None:
+    with pytest.raises(UserError) as refusal:
+        stage(name="Two words", weights={"hidden": -1.0}, student_features={}, max_length=2, data="all", batch_size=7,
+              micro_batches=2, keep="first", masked_text=True)  # fmt: skip
+    for part in ("'Two words'", "hidden must be >= 0", "no student_features", "got 2", "'all'", "7 and 2", "'first'"):
+        assert part in str(refusal.value)
+    assert "masked_text is for data='text'" in str(refusal.value)
+    with pytest.raises(UserError, match="no weights"):
+        stage(weights={})
+    with pytest.raises(UserError, match="batch_size must be positive; received 0"):
+        stage(batch_size=0)
+
+
+@pytest.mark.parametrize("duration", [Steps, Epochs])
+def test_a_duration_is_positive(duration: type) -> None:
+    assert duration(1).count == 1
+    with pytest.raises(UserError, match="count must be positive; received 0"):
+        duration(0)
+
+
+def test_a_stage_describes_itself_in_json() -> None:
+    described = stage(duration=Steps(31), options=Options(names=("a", "b"))).describe()
+    assert json.loads(json.dumps(described)) == described
+    assert described["duration"] == {"steps": 31}
+    assert described["teacher_features"] == {"hidden_states": [3], "logits": []}
+    assert described["optimizer"]["learning_rate"] == 1e-3
+    assert described["options"] == {"rate": None, "names": ["a", "b"]}
+    assert not {"trainable", "learning_rate_multiplier"} & described.keys()
+
+
+def test_warmup() -> None:
+    assert OptimizerConfig(learning_rate=1.0).warmup(100) == 0
+    assert OptimizerConfig(learning_rate=1.0, warmup_ratio=0.1).warmup(57) == 5
+    counted = OptimizerConfig(learning_rate=1.0, warmup_ratio=0.5, warmup_steps=10_000)
+    assert [counted.warmup(total) for total in (1_000_000, 100_000, 5_000, 9)] == [10_000, 10_000, 500, 0]
+
+
+def test_an_optimizer_lists_everything_that_is_wrong_with_it() -> None:
+    with pytest.raises(UserError) as refusal:
+        OptimizerConfig(learning_rate=0.0, warmup_ratio=1.0, weight_decay=-0.1, clip_norm=0.0, algorithm="sgd",
+                        schedule="cosine", warmup_steps=-1)  # type: ignore[arg-type]  # fmt: skip
+    for part in ("learning_rate", "warmup_ratio", "weight_decay", "clip_norm", "'sgd'", "'cosine'", "warmup_steps"):
+        assert part in str(refusal.value)
+
+
+# --- the check before training ---
+
+
+def test_what_fits_gives_the_stages() -> None:
+    setting = Setting(teacher=BERT, student=BERT.replace(num_layers=1), task=TASK, teacher_task=TASK)
+    first = stage()
+    assert check_setting(OneStage(first), setting, Options()) == (first,)
+
+
+def test_one_error_lists_every_mismatch() -> None:
+    setting = Setting(
+        teacher=BERT.replace(max_positions=18),
+        student=BERT.replace(vocab_size=89, pad_token_id=1, type_vocab_size=1, max_positions=17, num_layers=2),
+        task=TASK,
+        pairs=True,
+        teacher_task=TaskConfig(kind="classification", labels=("yes", "no")),
+    )
+    wrong = stage(
+        student_features={"hidden_states": (0, 3), "attention_logits": (0,)},
+        teacher_features={"hidden_states": (4,), "logits": ()},
+    )
+    with pytest.raises(UserError) as refusal:
+        check_setting(OneStage(wrong, wrong, mismatches=("one of its own",)), setting, Options())
+    message = str(refusal.value)
+    for part in (
+        "the teacher's has 97 pieces, the student's 89",
+        "padding id; the teacher's is 0, the student's 1",
+        "pairs need the teacher's 2 segments; the student has 1",
+        "one of its own",
+        "texts of 19 tokens; the student has 17",
+        "texts of 19 tokens; the teacher has 18",
+        "hidden_states of the student's layers 3; it has layers 0 to 2",
+        "attention_logits of the student's layers 0; it has layers 1 to 2",
+        "hidden_states of the teacher's layers 4; it has layers 0 to 3",
+        "no, yes; received yes, no",
+        "names of their own; received only, only",
+    ):
+        assert part in message
+    # Said once, though two stages have it.
+    assert message.count("the student has 17") == 1 and message.count("\n") == 0
+
+
+def test_single_texts_need_one_segment() -> None:
+    setting = Setting(teacher=BERT, student=BERT.replace(type_vocab_size=1), task=TASK, teacher_task=TASK)
+    check_setting(OneStage(stage()), setting, Options())
+    with pytest.raises(UserError, match="pairs need the teacher's 2 segments"):
+        check_setting(OneStage(stage()), dataclasses.replace(setting, pairs=True), Options())
+
+
+def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
+    short = Setting(teacher=BERT.replace(max_positions=5), student=BERT, task=TASK)
+    check_setting(OneStage(stage(teacher_features={})), short, Options())
+
+
+@pytest.mark.parametrize(
+    ("teacher_task", "message"),
+    [
+        (None, "a bare encoder; fine-tune it first"),
+        (TaskConfig(kind="regression"), "for classification; it has a head for regression"),
+        (TaskConfig(kind="classification", labels=("no", "yes", "maybe")), "received no, yes, maybe"),
+    ],
+)
+def test_the_teachers_logits_must_be_the_tasks(teacher_task: TaskConfig | None, message: str) -> None:
+    setting = Setting(teacher=BERT, student=BERT, task=TASK, teacher_task=teacher_task)
+    with pytest.raises(UserError, match=message):
+        check_setting(OneStage(stage()), setting, Options())
+    # Hidden states can be learned from any head's encoder.
+    check_setting(OneStage(stage(teacher_features={"hidden_states": (1,)})), setting, Options())
+
+
+def test_logits_without_a_task_are_refused() -> None:
+    setting = Setting(teacher=BERT, student=BERT, task=None)
+    with pytest.raises(UserError, match="stage only reads logits; general distillation has no task"):
+        check_setting(OneStage(stage()), setting, Options())
+
+
+def test_vocabularies_are_compared_by_content(tmp_path: Path) -> None:
+    pieces = SPECIAL + [f"piece{index}" for index in range(BERT.vocab_size - len(SPECIAL))]
+    swapped = [*pieces[:-2], pieces[-1], pieces[-2]]
+    paths = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"
+    for path, lines in zip(paths, (pieces, pieces, swapped), strict=True):
+        path.write_text("\n".join(lines) + "\n")
+    first, same, other = (Vocabulary(path=path, lowercase=True) for path in paths)
+    setting = Setting(teacher=BERT, student=BERT, task=TASK, teacher_task=TASK, teacher_vocabulary=first)
+    check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=same), Options())
+    with pytest.raises(UserError, match="differ in 2 pieces, the first at id 95: 'piece90' and 'piece91'"):
+        check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=other), Options())
+    cased = Vocabulary(path=paths[1], lowercase=False)
+    with pytest.raises(UserError, match="lowercase=True, the student lowercase=False"):
+        check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=cased), Options())
+
+
+# --- options ---
+
+
+def test_options_are_described_by_their_docstring() -> None:
+    rate, names = describe_options(Options)
+    assert (rate.name, rate.type, rate.default, rate.help) == (
+        "rate",
+        "float | None",
+        None,
+        "a number that takes two lines.",
+    )
+    assert (names.type, names.default, names.help) == ("tuple[str, ...]", ("a",), "some words.")
+
+
+def test_an_option_without_text_or_default_is_a_bug() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Silent:
+        """Nothing."""
+
+        rate: float = 1.0
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Required:
+        """Something.
+
+        Attributes:
+          rate: a number.
+        """
+
+        rate: float
+
+    with pytest.raises(ValueError, match="Silent.rate must be described"):
+        describe_options(Silent)
+    with pytest.raises(ValueError, match="Required.rate must have a default"):
+        describe_options(Required)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    word: Literal["one", "two"] | None = None
+    count: int = 1
+    rate: float | None = None
+    decay: float = 0.0
+    switch: bool = False
+    names: tuple[str, ...] = ()
+
+
+def test_option_values_are_checked_by_their_annotation() -> None:
+    assert option_problems(Checked(), may_be_zero=("decay",)) == []
+    wrong = Checked(word="three", count=0, rate=-1.0, decay=-0.5)  # type: ignore[arg-type]
+    assert option_problems(wrong, may_be_zero=("decay",)) == [
+        "word must be one of one, two; received 'three'",
+        "count must be positive; received 0",
+        "rate must be positive; received -1.0",
+        "decay must not be negative; received -0.5",
+    ]

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_distillation
+import tiny_finetuning
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.feature_store import FeatureStore
+
+MAX_LENGTH = 19
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("task")
+    teacher = tiny_distillation.write_teacher(folder / "teacher")
+    pb.build(tiny_distillation.STUDENT).save_pretrained(folder / "student")
+    for name, count in (("train", 43), ("dev", 11)):
+        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=count))
+    return [
+        "teacher-dump",
+        "--method=tinybert",
+        f"--teacher={teacher}",
+        f"--student={folder / 'student' / 'config.json'}",
+        f"--train-file={folder / 'train.csv'}",
+        f"--dev-file={folder / 'dev.csv'}",
+        f"--labels={','.join(tiny_finetuning.TASK.labels)}",
+        f"--max-length={MAX_LENGTH}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def stored(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("stores") / "task"
+    assert cli.main([*arguments, f"--output={output}"]) == 0
+    return output
+
+
+def test_it_writes_a_store_a_stage_and_prints_their_sizes(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, f"--output={tmp_path / 'out'}", "--dtype=float32"]) == 0
+    printed = capsys.readouterr()
+    answer = json.loads(printed.out)
+    sizes = {
+        folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in (tmp_path / "out").iterdir()
+    }
+    assert answer == {"store": str(tmp_path / "out"), "size_bytes": sizes}
+    assert set(sizes) == {"intermediate", "prediction"}
+    # The student has one layer, which learns from the teacher's last; 5 heads, 30 features, float32.
+    assert "240 bytes a token (hidden_states_0, hidden_states_2) x " in printed.err
+    assert "20 bytes a pair of tokens (attention_logits_2) x " in printed.err
+    assert "8 bytes an example (logits) x 43 = 344 bytes" in printed.err
+    for name, size in sizes.items():
+        assert f"{name}: {size:,} bytes in 4 files, {size:,} of them to write" in printed.err
+
+
+def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path) -> None:
+    teacher = pb.load(arguments[2].removeprefix("--teacher="))
+    rows = tiny_finetuning.examples(43, seed=43)
+    assert teacher.tokenizer is not None
+    inputs = teacher.tokenizer(rows.texts, max_length=MAX_LENGTH)
+    live = teacher(inputs)["logits"].numpy()
+    prediction = FeatureStore.open(stored / "prediction")
+    found = np.stack([prediction.example(index)["logits"] for index in range(43)])
+    # Half of float16's last place, and float32 sums in another order.
+    np.testing.assert_allclose(found, live, rtol=2**-11 + 2e-5, atol=2e-6)
+    assert prediction.lengths.max() <= MAX_LENGTH and prediction.teacher_task is not None
+    assert prediction.teacher_config == teacher.config
+
+
+def test_the_same_command_keeps_a_finished_store(
+    arguments: list[str], stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = {path: path.stat().st_mtime_ns for path in stored.glob("*/shard-*.bin")}
+    assert cli.main([*arguments, f"--output={stored}"]) == 0
+    assert capsys.readouterr().err.count("1 of 1 shards are there already") == 2
+    assert times == {path: path.stat().st_mtime_ns for path in stored.glob("*/shard-*.bin")}
+
+
+def test_other_layers_are_refused_by_name(
+    arguments: list[str], stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, "--mapping=bottom", f"--output={stored}"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "holds a store with other features of the teacher" in message and "--overwrite" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--teacher=", "--student="], "--teacher is required; received none; --student is required, or"),
+        (
+            ["--train-file="],
+            "the data are either --task and --data or --train-file and --dev-file; received --dev-file",
+        ),
+        (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to store"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[str], message: str
+) -> None:
+    assert cli.main([*arguments, *changes, f"--output={tmp_path / 'out'}"]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_masked_text_cannot_be_stored(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("the film plot .\n" * 40)
+    general = [*arguments[:4], f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'out'}", "--max-length=16"]
+    assert cli.main(general) == 2
+    assert "stage general masks its text anew in each epoch" in capsys.readouterr().err.splitlines()[-1]
+    assert cli.main([*general, "--masked-text=false"]) == 0
+    assert FeatureStore.open(tmp_path / "out" / "general").lengths.max() <= 16
+
+
+@pytest.mark.slow
+def test_killed_it_ends_with_the_same_bytes(arguments: list[str], stored: Path, tmp_path: Path) -> None:
+    output = tmp_path / "killed"
+    code = "import sys; from pocketbert.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *arguments, f"--output={output}"]
+    for _ in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        # At whatever moment the folder's content changes next.
+        before = sorted(map(str, tmp_path.rglob("*")))
+        while process.poll() is None and sorted(map(str, tmp_path.rglob("*"))) == before:
+            time.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True)
+    for name in ("intermediate", "prediction"):
+        contents = [{p.name: p.read_bytes() for p in (top / name).iterdir()} for top in (output, stored)]
+        assert contents[0] == contents[1]

@@ -1,0 +1,56 @@
+"""A tiny teacher, a tiny student and what the teacher says of some sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny
+import tiny_finetuning
+
+from pocketbert.data.examples import Examples
+from pocketbert.distillation.preparation import TaskData
+
+# Heads are matched one by one; every other size differs.
+TEACHER = tiny.BERT.replace(num_layers=2)
+STUDENT = tiny.BERT.replace(num_layers=1, hidden_size=20, embedding_size=20, head_size=4, intermediate_size=33)
+TASK = tiny_finetuning.TASK
+MAX_LENGTH = 23
+
+
+def write_teacher(folder: Path) -> Path:
+    """A model directory with a head, random weights and a vocabulary; each class is about as frequent as the other."""
+    import pocketbert as pb
+
+    bare = tiny_finetuning.write_model(folder.parent / "bare")
+    model = pb.build(TEACHER, tasks=(TASK,), tokenizer=pb.load(bare).tokenizer, seed=12)
+    low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
+    model.heads["classification"].output_map.bias.assign([np.median(high - low), 0.0])
+    model.save_pretrained(folder)
+    return folder
+
+
+def labelled_by(teacher: Path, count: int, seed: int) -> Examples:
+    """Sentences with the class that the teacher gives them, so that a student can learn it and its metric is 1."""
+    import pocketbert as pb
+
+    plain = tiny_finetuning.examples(count, seed)
+    labels = _logits(pb.load(teacher), plain.texts).argmax(-1)
+    return Examples(plain.texts, None, labels.astype(np.int32), plain.ids, plain.source)
+
+
+def task_data(teacher: Path, **changes: Any) -> TaskData:
+    """90 examples to train on and 37 to choose by."""
+    fields: dict[str, Any] = {
+        "task": TASK,
+        "train": labelled_by(teacher, 90, seed=0),
+        "dev": labelled_by(teacher, 37, seed=1),
+        "metrics": ("accuracy",),
+        "main_metric": "accuracy",
+    }
+    return TaskData(**{**fields, **changes})
+
+
+def _logits(model: Any, texts: list[str]) -> np.ndarray:
+    return model(model.tokenizer(texts, max_length=MAX_LENGTH))["logits"].numpy()
