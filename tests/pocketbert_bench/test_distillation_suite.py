@@ -7,7 +7,7 @@ import pytest
 
 from pocketbert.errors import UserError
 from pocketbert_bench import results
-from pocketbert_bench.suites import distillation, pytorch_distillation, runner
+from pocketbert_bench.suites import distillation, pytorch_process, runner
 
 
 def test_the_peer_is_no_suite() -> None:
@@ -16,7 +16,7 @@ def test_the_peer_is_no_suite() -> None:
 
 def test_a_peer_that_fails_is_an_error_and_not_a_number() -> None:
     # The preset is looked for in the peer's own process.
-    with pytorch_distillation.step("no_such_teacher", "none", batch_size=2, length=3, threads=1) as take:
+    with pytorch_process.steps(distillation.PEER_MODULE, "no_such_teacher", "none", 2, 3, 1, threads=1) as take:
         with pytest.raises(UserError, match="the PyTorch peer must answer each step with its loss"):
             take()
 

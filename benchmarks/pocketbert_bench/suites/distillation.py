@@ -30,7 +30,7 @@ import numpy as np
 
 from pocketbert import progress
 from pocketbert_bench import results
-from pocketbert_bench.suites import pytorch_distillation
+from pocketbert_bench.suites import pytorch_process
 from pocketbert_bench.suites.shared_data import shared_data
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ TEACHER = "bert_base_uncased"
 STUDENT = "tinybert_4l_312d"
 LABELS = ("negative", "positive")
 PEER = "PyTorch eager"
+PEER_MODULE = "pocketbert_bench.suites.pytorch_distillation"
 # About the same time on every side of a round.
 STEPS_A_ROUND = {"live": 2, "stored": 8, PEER: 1, "bucketed": 12, "fixed": 3}
 TARGETS = {"live": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 3.0}
@@ -115,7 +116,7 @@ def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tupl
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec("torch"):
             steps[PEER] = stack.enter_context(
-                pytorch_distillation.step(TEACHER, STUDENT, batch_size=BATCH_SIZE, length=LENGTH, threads=THREADS)
+                pytorch_process.steps(PEER_MODULE, TEACHER, STUDENT, BATCH_SIZE, LENGTH, THREADS, threads=THREADS)
             )
         else:
             notes.append(f"{PEER} is not installed, so it was not measured")

@@ -1,70 +1,18 @@
 """TinyBERT's intermediate stage in PyTorch, eagerly, as a peer: transformers' `BertModel` for teacher and student.
 
-It has a process of its own, because torch and TensorFlow in one process abort when TensorFlow comes first. The batch
-lies ready in memory. `BertModel`'s fused attention keeps its logits to itself; those of the mapped layers are computed
-from queries and keys once more, which is one matrix product a layer.
+Arguments: `TEACHER STUDENT BATCH LENGTH THREADS`, the first two presets. The batch lies ready in memory. `BertModel`'s
+fused attention keeps its logits to itself; those of the mapped layers are computed from queries and keys once more,
+which is one matrix product a layer.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from pocketbert.errors import UserError
 from pocketbert.presets import preset
-
-
-@contextlib.contextmanager
-def step(teacher: str, student: str, *, batch_size: int, length: int, threads: int) -> Iterator[Callable[[], float]]:
-    """A function that has the peer take one step and gives its loss; the peer ends with the context.
-
-    Args:
-      teacher: a preset.
-      student: a preset.
-      batch_size: sequences.
-      length: tokens of each.
-      threads: of PyTorch.
-
-    Raises:
-      UserError: when the function is called, if the peer has failed; its own words are on stderr.
-    """
-    arguments = [teacher, student, str(batch_size), str(length), str(threads)]
-    # transformers would import TensorFlow where it is installed.
-    environment = {**os.environ, "USE_TF": "0", "OMP_NUM_THREADS": str(threads)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "pocketbert_bench.suites.pytorch_distillation", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        requests, answers = process.stdin, process.stdout
-
-        def take() -> float:
-            try:
-                print(file=requests, flush=True)
-                answer = answers.readline()
-            except BrokenPipeError:
-                answer = ""
-            if not answer:
-                raise UserError("the PyTorch peer must answer each step with its loss; it has ended; see its message")
-            return float(answer)
-
-        yield take
-        requests.close()
-
-
-def main(arguments: list[str]) -> None:
-    """Takes a step for every line on stdin and prints its loss."""
-    teacher, student, *sizes = arguments
-    take = _step(teacher, student, *map(int, sizes))
-    for _ in sys.stdin:
-        print(take(), flush=True)
+from pocketbert_bench.suites.pytorch_process import bert_config, serve
 
 
 def _step(teacher_name: str, student_name: str, batch_size: int, length: int, threads: int) -> Callable[[], float]:
@@ -74,8 +22,8 @@ def _step(teacher_name: str, student_name: str, batch_size: int, length: int, th
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     teacher_config, student_config = preset(teacher_name).config, preset(student_name).config
-    teacher = BertModel(_transformers_config(teacher_name), add_pooling_layer=False).eval()
-    student = BertModel(_transformers_config(student_name), add_pooling_layer=False).train()
+    teacher = BertModel(bert_config(teacher_name), add_pooling_layer=False).eval()
+    student = BertModel(bert_config(student_name), add_pooling_layer=False).train()
     projections = torch.nn.ModuleDict(
         {
             name: torch.nn.Linear(student_config.hidden_size, teacher_config.hidden_size)
@@ -135,21 +83,5 @@ def _attention_logits(model: Any, layers: Iterable[int]) -> Callable[[], list[An
     return logits
 
 
-def _transformers_config(name: str) -> Any:
-    from transformers import BertConfig
-
-    config = preset(name).config
-    return BertConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        max_position_embeddings=config.max_positions,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
-    )
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(_step(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

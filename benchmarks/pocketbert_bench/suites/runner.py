@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ def run_suites(names: Sequence[str], output: Path, *, quick: bool) -> dict[str, 
     Raises:
       UserError: a name that is no suite.
     """
+    _keep_torch_out()
     known = suites()
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"a suite is one of {', '.join(known)}; received {', '.join(unknown)}")
@@ -76,6 +78,7 @@ def summary(content: dict[str, Any]) -> list[str]:
 
 def main(run: Run) -> None:
     """A suite as a program: prints its result file on stdout; `--quick` shortens it."""
+    _keep_torch_out()
     flag_values = flags.FlagValues()
     flags.DEFINE_bool("quick", False, "a shortened run, good for a look", flag_values=flag_values)
     try:
@@ -87,3 +90,8 @@ def main(run: Run) -> None:
     for line in summary(content):
         progress.say(line)
     print(json.dumps(content, indent=2))
+
+
+def _keep_torch_out() -> None:
+    """Transformers would import torch where it is installed, and torch and TensorFlow in one process abort."""
+    os.environ["USE_TORCH"] = "0"

@@ -11,6 +11,7 @@ over the rounds of the peer's seconds to ours.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -21,6 +22,8 @@ import numpy as np
 
 from pocketbert import progress
 from pocketbert_bench import results
+from pocketbert_bench.suites import pytorch_process
+from pocketbert_bench.suites.pytorch_process import bert_config
 
 THREADS = 2
 BATCH_SIZE = 16
@@ -29,8 +32,9 @@ STEPS_A_ROUND = 3
 PRESET = "minilmv2_6l_384d"
 LABELS = ("negative", "positive")
 
+PYTORCH = "PyTorch eager"
 # Peer → how many times as fast ours has to be.
-TARGETS = {"transformers TF": 1.0, "PyTorch eager": 2.0}
+TARGETS = {"transformers TF": 1.0, PYTORCH: 2.0}
 
 Step = Callable[[], float]
 
@@ -50,16 +54,24 @@ def run(quick: bool) -> dict[str, Any]:
     ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
     labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
     makers = {"pocketbert": _pocketbert, "transformers TF": _transformers_tf}
-    absent = [] if importlib.util.find_spec("torch") else ["PyTorch eager"]
-    if not absent:
-        makers["PyTorch eager"] = _pytorch
-    steps = {}
-    for name, make in makers.items():
-        progress.say(f"preparing {name}")
-        steps[name] = make(ids, labels)
-        for _ in range(3):
-            steps[name]()
-    seconds = _rounds(steps, rounds=3 if quick else 15)
+    notes = []
+    with contextlib.ExitStack() as stack:
+        steps = {}
+        for name, make in makers.items():
+            progress.say(f"preparing {name}")
+            steps[name] = make(ids, labels)
+        if importlib.util.find_spec("torch"):
+            progress.say(f"preparing {PYTORCH}")
+            sizes = (BATCH_SIZE, LENGTH, len(LABELS), THREADS)
+            steps[PYTORCH] = stack.enter_context(
+                pytorch_process.steps("pocketbert_bench.suites.pytorch_training", PRESET, *sizes, threads=THREADS)
+            )
+        else:
+            notes.append(f"{PYTORCH} is not installed, so it was not measured")
+        for step in steps.values():
+            for _ in range(3):
+                step()
+        seconds = _rounds(steps, rounds=3 if quick else 30)
     rates = {name: [BATCH_SIZE / sample for sample in samples] for name, samples in seconds.items()}
     ratios = [
         results.ratio(
@@ -76,7 +88,6 @@ def run(quick: bool) -> dict[str, Any]:
         for peer, samples in rates.items()
         if peer != "pocketbert"
     ]
-    notes = [f"{peer} is not installed, so it was not measured" for peer in absent]
     return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
 
 
@@ -119,7 +130,7 @@ def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> Step:
 
     from pocketbert._keras import tf_keras
 
-    model = TFBertForSequenceClassification(_transformers_config())
+    model = TFBertForSequenceClassification(bert_config(PRESET, num_labels=len(LABELS)))
     optimizer = tf_keras.optimizers.Adam(3e-5)
     inputs = {
         "input_ids": tf.constant(ids),
@@ -138,45 +149,6 @@ def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> Step:
         return loss
 
     return lambda: float(step())
-
-
-def _pytorch(ids: np.ndarray, labels: np.ndarray) -> Step:
-    import torch
-    from transformers import BertForSequenceClassification
-
-    torch.set_num_threads(THREADS)
-    model = BertForSequenceClassification(_transformers_config()).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-5)
-    inputs = {"input_ids": torch.tensor(ids, dtype=torch.int64), "labels": torch.tensor(labels, dtype=torch.int64)}
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        return float(loss)
-
-    return step
-
-
-def _transformers_config() -> Any:
-    from transformers import BertConfig
-
-    from pocketbert.presets import preset
-
-    config = preset(PRESET).config
-    return BertConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        max_position_embeddings=config.max_positions,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
-        num_labels=len(LABELS),
-    )
 
 
 if __name__ == "__main__":

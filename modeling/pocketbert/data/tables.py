@@ -57,6 +57,10 @@ def read_table(
     if path.suffix not in readers:
         raise UserError(f"{path}: the file's name must end in {', '.join(readers)}; received {path.suffix or 'none'}")
     wanted = [column for column in (text_column, pair_column, label_column) if column]
+    if len(set(wanted)) < len(wanted):
+        raise UserError(
+            f"{path}: text, pair and label must be in columns of their own; received {', '.join(wanted)}; name each once"
+        )
     problems = RowProblems(path)
     lines: list[int] = []
     columns: dict[str, list[str]] = {column: [] for column in wanted}

@@ -118,3 +118,11 @@ def test_bad_scores_and_all_rows_together(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(UserError, match="the file cannot be read"):
         read_table(tmp_path / "folder.csv", text_column="t")
+
+
+@pytest.mark.parametrize("columns", [{"pair_column": "text"}, {"label_column": "text"}])
+def test_a_column_named_twice_is_refused(tmp_path: Path, columns: dict[str, str]) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\ngood,1\nbad,0\n", "utf-8")
+    with pytest.raises(UserError, match="columns of their own; received text, text"):
+        read_table(path, text_column="text", **columns)

@@ -1,0 +1,75 @@
+"""PyTorch as a peer, in a process of its own: torch and TensorFlow in one abort when TensorFlow comes first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pocketbert.errors import UserError
+from pocketbert.presets import preset
+
+
+@contextlib.contextmanager
+def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[], float]]:
+    """A function that has the peer take one step and gives its loss; the peer ends with the context.
+
+    Args:
+      module: what the process runs; it calls `serve`.
+      *arguments: its arguments.
+      threads: of OpenMP, which the module hands on to PyTorch.
+
+    Raises:
+      UserError: when the function is called, if the peer has failed; its own words are on stderr.
+    """
+    # transformers would import TensorFlow where it is installed.
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "OMP_NUM_THREADS": str(threads)}
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        requests, answers = process.stdin, process.stdout
+
+        def take() -> float:
+            try:
+                print(file=requests, flush=True)
+                answer = answers.readline()
+            except BrokenPipeError:
+                answer = ""
+            if not answer:
+                raise UserError("the PyTorch peer must answer each step with its loss; it has ended; see its message")
+            return float(answer)
+
+        yield take
+        requests.close()
+
+
+def serve(take: Callable[[], float]) -> None:
+    """Takes a step for every line on stdin and prints its loss."""
+    for _ in sys.stdin:
+        print(take(), flush=True)
+
+
+def bert_config(name: str, **others: Any) -> Any:
+    """Transformers' `BertConfig` of a preset."""
+    from transformers import BertConfig
+
+    config = preset(name).config
+    return BertConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        max_position_embeddings=config.max_positions,
+        hidden_dropout_prob=config.hidden_dropout,
+        attention_probs_dropout_prob=config.attention_dropout,
+        **others,
+    )
