@@ -59,7 +59,8 @@ def read_table(
     wanted = [column for column in (text_column, pair_column, label_column) if column]
     if len(set(wanted)) < len(wanted):
         raise UserError(
-            f"{path}: text, pair and label must be in columns of their own; received {', '.join(wanted)}; name each once"
+            f"{path}: text, pair and label must be in columns of their own; received {', '.join(wanted)}; name each "
+            "once"
         )
     problems = RowProblems(path)
     lines: list[int] = []

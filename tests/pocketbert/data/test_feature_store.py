@@ -2,117 +2,33 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from feature_stores import (
+    CONFIG,
+    EXAMPLES,
+    IDENTITY,
+    LENGTHS,
+    TARGETS,
+    VOCABULARY,
+    batch_of,
+    encoded,
+    fill,
+    flip,
+    values_of,
+    writer,
+)
 
 from pocketbert.data import feature_writer
-from pocketbert.data.batches import EncodedExamples, plan_batches
-from pocketbert.data.feature_layout import StoreIdentity, TargetSpec, dataset_digest, plan_shards, record_bytes
+from pocketbert.data.batches import plan_batches
+from pocketbert.data.feature_layout import StoreIdentity, TargetSpec, dataset_digest, record_bytes
 from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.feature_writer import StoreWriter, open_writer, sizes_text
 from pocketbert.errors import UserError
-from pocketbert.presets import preset
-
-# Any file will do.
-VOCABULARY = Path(__file__).resolve()
-CONFIG = preset("mobilebert").config
-# 6 features, 3 heads and 2 classes for 29 examples of 3 to 17 tokens.
-TARGETS = (
-    TargetSpec(name="attention", shape=(3, None, None), dtype="float16"),
-    TargetSpec(name="hidden", shape=(None, 6), dtype="float16"),
-    TargetSpec(name="logits", shape=(2,), dtype="float16"),
-)
-EXAMPLES = 29
-LENGTHS = np.random.default_rng(1).integers(3, 18, EXAMPLES)
-# Eight shards or so.
-SHARD_BYTES = 3000
-IDENTITY = StoreIdentity(
-    teacher="a" * 64,
-    tokenizer="b" * 64,
-    dataset="c" * 64,
-    method="mimicry",
-    stage="first",
-    features={"hidden_states": (0, 3), "logits": ()},
-    options={"options.mapping": "uniform"},
-)
-
-
-def values_of(example: int, dtype: str = "float32") -> dict[str, np.ndarray]:
-    generator = np.random.default_rng([5, example])
-    return {
-        target.name: generator.standard_normal(target.shape_of(int(LENGTHS[example]))).astype(dtype)
-        for target in TARGETS
-    }
-
-
-def batch_of(indices: np.ndarray, width: int, filling: float) -> dict[str, np.ndarray]:
-    """What the live path gives: rows padded to the batch's width with whatever the teacher computes there."""
-    batch = {t.name: np.full((len(indices), *t.shape_of(width)), filling, np.float32) for t in TARGETS}
-    for row, example in enumerate(indices):
-        for name, value in values_of(int(example)).items():
-            batch[name][(row, *map(slice, value.shape))] = value
-    return batch
-
-
-def writer(path: Path, **changes: Any) -> Any:
-    options: dict[str, Any] = {
-        "identity": IDENTITY,
-        "teacher_config": CONFIG,
-        "teacher_task": None,
-        "vocabulary": VOCABULARY,
-        "lowercase": False,
-        "targets": TARGETS,
-        "lengths": LENGTHS,
-        "shard_bytes": SHARD_BYTES,
-    }
-    return open_writer(path, **options | changes)
-
-
-def fill(store: StoreWriter) -> None:
-    for shard in store.pending:
-        content = store.blank(shard)
-        # In an order of its own, and in two batches, as buckets give it.
-        order = np.random.default_rng(shard.first).permutation(shard.examples)
-        for rows in filter(len, (order[:2], order[2:])):
-            # Not a number in the padding: what nobody reads may be anything.
-            content.put(rows, batch_of(rows + shard.first, int(LENGTHS.max()) + 3, filling=np.nan))
-        store.write(content)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stores") / "first"
-    with writer(folder) as store:
-        fill(store)
-    return folder
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "first"))
-
-
-def encoded() -> EncodedExamples:
-    offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
-    words = np.random.default_rng(2).integers(5, 90, offsets[-1]).astype(np.int32)
-    return EncodedExamples(
-        word_ids=words, type_ids=words % 2, offsets=offsets, labels=np.arange(EXAMPLES, dtype=np.int32),
-        max_length=17, pad_token_id=3,
-    )  # fmt: skip
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_an_example_comes_back_as_it_was_rounded(finished: Path) -> None:
@@ -206,59 +122,6 @@ def test_hidden_states_cost_their_numbers_and_hardly_more(tmp_path: Path) -> Non
             store.write(content)
     total = sum(path.stat().st_size for path in (tmp_path / "s").iterdir())
     assert total - VOCABULARY.stat().st_size <= 1.03 * 4 * 768 * 2 * lengths.sum()
-
-
-def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "first"
-    with writer(folder) as store:
-        predicted = store.manifest.size_bytes
-        assert not list(folder.glob("shard-*"))
-        fill(store)
-    assert predicted == sum(path.stat().st_size for path in folder.iterdir())
-    printed = capsys.readouterr().err
-    assert f"{predicted:,} bytes in " in printed
-    tokens, pairs = LENGTHS.sum(), (LENGTHS**2).sum()
-    assert sizes_text(TARGETS, LENGTHS) == [
-        f"12 bytes a token (hidden) x {tokens:,} = {12 * tokens:,} bytes",
-        f"6 bytes a pair of tokens (attention) x {pairs:,} = {6 * pairs:,} bytes",
-        f"4 bytes an example (logits) x {EXAMPLES:,} = {4 * EXAMPLES:,} bytes",
-    ]
-    for line in sizes_text(TARGETS, LENGTHS):
-        assert line in printed
-
-
-def test_too_small_a_disk_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with writer(tmp_path / "elsewhere") as store:
-        needed = store.manifest.size_bytes
-    usage = shutil.disk_usage(tmp_path)
-
-    def free(value: int) -> None:
-        monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=value))
-
-    free(needed - 1)
-    with (
-        pytest.raises(UserError, match=f"room for {needed:,} more bytes; it has {needed - 1:,}"),
-        writer(tmp_path / "first"),
-    ):
-        pass
-    assert not (tmp_path / "first").exists()
-    free(needed)
-    with writer(tmp_path / "first") as store:
-        content = store.blank(store.pending[0])
-        content.filled[:] = True
-        store.write(content)
-    # What is there already needs no room.
-    free(needed - store.manifest.shards[0].size_bytes)
-    with writer(tmp_path / "first") as store:
-        assert len(store.pending) == len(store.manifest.shards) - 1
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
 
 
 def test_damage_is_refused_by_name(copied: Path) -> None:
@@ -376,155 +239,6 @@ def test_the_datasets_digest_sees_ids_segments_and_borders() -> None:
     # Labels are the student's business, and int64 ids are the same ids.
     same = dataclasses.replace(base, labels=None, word_ids=base.word_ids.astype(np.int64))
     assert dataset_digest(same) == dataset_digest(base)
-
-
-def kill_at(event: str, number: int) -> None:
-    """Makes this process kill itself before (`aside`) or after (`placed`) its N-th rename."""
-    replace, left = os.replace, number
-
-    def counted(source: Any, target: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0 and event == "placed":
-            replace(source, target)
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
-
-    os.replace = counted  # type: ignore[assignment]
-
-
-def attempt(folder: Path, event: str, number: int) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            kill_at(event, number)
-            with writer(folder) as store:
-                fill(store)
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def test_killed_at_any_rename_it_ends_with_the_same_bytes(tmp_path: Path, finished: Path) -> None:
-    # An attempt renames the manifest, the two small files, then two files a shard; each gets a little further.
-    folder = tmp_path / "first"
-    for event in ("aside", "placed"):
-        for number in (1, 2, 3, 4, 5, 6, 7):
-            assert attempt(folder, event, number) == -signal.SIGKILL
-    with writer(folder) as store:
-        done = len(store.manifest.shards) - len(store.pending)
-        assert 0 < done < len(store.manifest.shards)
-        fill(store)
-    assert contents(folder) == contents(finished)
-
-
-def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
-    copied: Path, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = (copied / "shard-00002.bin").stat().st_mtime_ns
-    flip(copied / "shard-00001.bin", 5)
-    (copied / "shard-00004.bin").unlink()
-    with writer(copied) as store:
-        assert [shard.name for shard in store.pending] == ["shard-00001.bin", "shard-00004.bin"]
-        fill(store)
-    assert "damaged and made again: shard-00001.bin, shard-00004.bin" in capsys.readouterr().err
-    assert contents(copied) == contents(finished)
-    assert (copied / "shard-00002.bin").stat().st_mtime_ns == before
-
-
-def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None:
-    other = dataclasses.replace(IDENTITY, teacher="0" * 64)
-    with (
-        pytest.raises(UserError, match="holds a store with another teacher .*or pass --overwrite"),
-        writer(copied, identity=other),
-    ):
-        pass
-    wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
-    with (
-        pytest.raises(UserError, match="holds a store with targets of other names, shapes or types"),
-        writer(copied, targets=wide),
-    ):
-        pass
-    with (
-        pytest.raises(UserError, match="holds a store with shards of another size"),
-        writer(copied, shard_bytes=2 * SHARD_BYTES),
-    ):
-        pass
-    assert contents(copied) == contents(finished) | {".lock": b""}
-    with writer(copied, targets=wide, overwrite=True) as store:
-        assert len(store.pending) == len(store.manifest.shards)
-        fill(store)
-    assert FeatureStore.open(copied).example(3)["hidden"].dtype == np.float32
-    strange = copied.parent / "strange"
-    strange.mkdir()
-    (strange / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="holds something else"), writer(strange, overwrite=True):
-        pass
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_finished_store_is_left_as_it_is_without_overwrite(copied: Path, overwrite: bool) -> None:
-    with writer(copied, overwrite=overwrite) as store:
-        assert len(store.pending) == (len(store.manifest.shards) if overwrite else 0)
-
-
-def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:
-    with (
-        writer(tmp_path / "first"),
-        pytest.raises(UserError, match="one process at a time"),
-        writer(tmp_path / "first"),
-    ):
-        pass
-
-
-@pytest.fixture
-def content(tmp_path: Path) -> Iterator[feature_writer.ShardContent]:
-    with writer(tmp_path / "first") as store:
-        yield store.blank(store.pending[0])
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (65505.0, "the target hidden must fit float16, at most 65504; received 65505; store it with --dtype=float32"),
-        (-7e4, "received 70000"),
-        (np.inf, "the target hidden must be finite; received inf"),
-        (np.nan, "the target hidden must be finite; received nan"),
-    ],
-)
-def test_what_float16_cannot_hold_is_an_error(content: feature_writer.ShardContent, value: float, message: str) -> None:
-    batch = batch_of(np.array([0]), 20, filling=np.inf)
-    batch["hidden"][0, LENGTHS[0] - 1, 2] = value
-    with pytest.raises(UserError, match=message):
-        content.put(np.array([0]), batch)
-    batch["hidden"][0, LENGTHS[0] - 1, 2] = 65504.0
-    content.put(np.array([0]), batch)
-
-
-def test_float32_holds_more(tmp_path: Path) -> None:
-    wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
-    with writer(tmp_path / "first", targets=wide) as store:
-        batch = batch_of(np.array([0]), 20, filling=0.0)
-        batch["logits"][0] = 1e30
-        store.blank(store.pending[0]).put(np.array([0]), batch)
-
-
-def test_a_shard_without_all_its_examples_is_not_written(tmp_path: Path) -> None:
-    with writer(tmp_path / "first") as store:
-        with pytest.raises(ValueError, match="shard-00000.bin: .* examples have no targets"):
-            store.write(store.blank(store.pending[0]))
-
-
-def test_shards_cover_all_examples_in_order() -> None:
-    for size in (1, 700, 3000, 10**9):
-        shards = plan_shards(TARGETS, LENGTHS, size)
-        assert shards[0].first == 0 and sum(shard.examples for shard in shards) == EXAMPLES
-        for before, after in zip(shards, shards[1:], strict=False):
-            assert after.first == before.first + before.examples
-        assert sum(shard.size_bytes for shard in shards) == record_bytes(TARGETS, LENGTHS).sum()
-    assert len(plan_shards(TARGETS, LENGTHS, 1)) == EXAMPLES
-    assert len(plan_shards(TARGETS, LENGTHS, 10**9)) == 1
 
 
 def test_reading_imports_no_model() -> None:

@@ -1,0 +1,97 @@
+"""A small store of made-up targets, its writer and its readers' fixtures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.feature_layout import StoreIdentity, TargetSpec
+from pocketbert.data.feature_writer import StoreWriter, open_writer
+from pocketbert.presets import preset
+
+# Any file will do.
+VOCABULARY = Path(__file__).resolve()
+CONFIG = preset("mobilebert").config
+# 6 features, 3 heads and 2 classes for 29 examples of 3 to 17 tokens.
+TARGETS = (
+    TargetSpec(name="attention", shape=(3, None, None), dtype="float16"),
+    TargetSpec(name="hidden", shape=(None, 6), dtype="float16"),
+    TargetSpec(name="logits", shape=(2,), dtype="float16"),
+)
+EXAMPLES = 29
+LENGTHS = np.random.default_rng(1).integers(3, 18, EXAMPLES)
+# Eight shards or so.
+SHARD_BYTES = 3000
+IDENTITY = StoreIdentity(
+    teacher="a" * 64,
+    tokenizer="b" * 64,
+    dataset="c" * 64,
+    method="mimicry",
+    stage="first",
+    features={"hidden_states": (0, 3), "logits": ()},
+    options={"options.mapping": "uniform"},
+)
+
+
+def values_of(example: int, dtype: str = "float32") -> dict[str, np.ndarray]:
+    generator = np.random.default_rng([5, example])
+    return {
+        target.name: generator.standard_normal(target.shape_of(int(LENGTHS[example]))).astype(dtype)
+        for target in TARGETS
+    }
+
+
+def batch_of(indices: np.ndarray, width: int, filling: float) -> dict[str, np.ndarray]:
+    """What the live path gives: rows padded to the batch's width with whatever the teacher computes there."""
+    batch = {t.name: np.full((len(indices), *t.shape_of(width)), filling, np.float32) for t in TARGETS}
+    for row, example in enumerate(indices):
+        for name, value in values_of(int(example)).items():
+            batch[name][(row, *map(slice, value.shape))] = value
+    return batch
+
+
+def writer(path: Path, **changes: Any) -> Any:
+    options: dict[str, Any] = {
+        "identity": IDENTITY,
+        "teacher_config": CONFIG,
+        "teacher_task": None,
+        "vocabulary": VOCABULARY,
+        "lowercase": False,
+        "targets": TARGETS,
+        "lengths": LENGTHS,
+        "shard_bytes": SHARD_BYTES,
+    }
+    return open_writer(path, **options | changes)
+
+
+def fill(store: StoreWriter) -> None:
+    for shard in store.pending:
+        content = store.blank(shard)
+        # In an order of its own, and in two batches, as buckets give it.
+        order = np.random.default_rng(shard.first).permutation(shard.examples)
+        for rows in filter(len, (order[:2], order[2:])):
+            # Not a number in the padding: what nobody reads may be anything.
+            content.put(rows, batch_of(rows + shard.first, int(LENGTHS.max()) + 3, filling=np.nan))
+        store.write(content)
+
+
+def encoded() -> EncodedExamples:
+    offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
+    words = np.random.default_rng(2).integers(5, 90, offsets[-1]).astype(np.int32)
+    return EncodedExamples(
+        word_ids=words, type_ids=words % 2, offsets=offsets, labels=np.arange(EXAMPLES, dtype=np.int32),
+        max_length=17, pad_token_id=3,
+    )  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feature_stores import (
+    EXAMPLES,
+    IDENTITY,
+    LENGTHS,
+    SHARD_BYTES,
+    TARGETS,
+    batch_of,
+    contents,
+    fill,
+    flip,
+    writer,
+)
+
+from pocketbert.data import feature_writer
+from pocketbert.data.feature_layout import plan_shards, record_bytes
+from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.feature_writer import sizes_text
+from pocketbert.errors import UserError
+
+
+def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "first"
+    with writer(folder) as store:
+        predicted = store.manifest.size_bytes
+        assert not list(folder.glob("shard-*"))
+        fill(store)
+    assert predicted == sum(path.stat().st_size for path in folder.iterdir())
+    printed = capsys.readouterr().err
+    assert f"{predicted:,} bytes in " in printed
+    tokens, pairs = LENGTHS.sum(), (LENGTHS**2).sum()
+    assert sizes_text(TARGETS, LENGTHS) == [
+        f"12 bytes a token (hidden) x {tokens:,} = {12 * tokens:,} bytes",
+        f"6 bytes a pair of tokens (attention) x {pairs:,} = {6 * pairs:,} bytes",
+        f"4 bytes an example (logits) x {EXAMPLES:,} = {4 * EXAMPLES:,} bytes",
+    ]
+    for line in sizes_text(TARGETS, LENGTHS):
+        assert line in printed
+
+
+def test_too_small_a_disk_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writer(tmp_path / "elsewhere") as store:
+        needed = store.manifest.size_bytes
+    usage = shutil.disk_usage(tmp_path)
+
+    def free(value: int) -> None:
+        monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=value))
+
+    free(needed - 1)
+    with (
+        pytest.raises(UserError, match=f"room for {needed:,} more bytes; it has {needed - 1:,}"),
+        writer(tmp_path / "first"),
+    ):
+        pass
+    assert not (tmp_path / "first").exists()
+    free(needed)
+    with writer(tmp_path / "first") as store:
+        content = store.blank(store.pending[0])
+        content.filled[:] = True
+        store.write(content)
+    # What is there already needs no room.
+    free(needed - store.manifest.shards[0].size_bytes)
+    with writer(tmp_path / "first") as store:
+        assert len(store.pending) == len(store.manifest.shards) - 1
+
+
+def kill_at(event: str, number: int) -> None:
+    """Makes this process kill itself before (`aside`) or after (`placed`) its N-th rename."""
+    replace, left = os.replace, number
+
+    def counted(source: Any, target: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0 and event == "placed":
+            replace(source, target)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    os.replace = counted  # type: ignore[assignment]
+
+
+def attempt(folder: Path, event: str, number: int) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            kill_at(event, number)
+            with writer(folder) as store:
+                fill(store)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_killed_at_any_rename_it_ends_with_the_same_bytes(tmp_path: Path, finished: Path) -> None:
+    # An attempt renames the manifest, the two small files, then two files a shard; each gets a little further.
+    folder = tmp_path / "first"
+    for event in ("aside", "placed"):
+        for number in (1, 2, 3, 4, 5, 6, 7):
+            assert attempt(folder, event, number) == -signal.SIGKILL
+    with writer(folder) as store:
+        done = len(store.manifest.shards) - len(store.pending)
+        assert 0 < done < len(store.manifest.shards)
+        fill(store)
+    assert contents(folder) == contents(finished)
+
+
+def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
+    copied: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (copied / "shard-00002.bin").stat().st_mtime_ns
+    flip(copied / "shard-00001.bin", 5)
+    (copied / "shard-00004.bin").unlink()
+    with writer(copied) as store:
+        assert [shard.name for shard in store.pending] == ["shard-00001.bin", "shard-00004.bin"]
+        fill(store)
+    assert "damaged and made again: shard-00001.bin, shard-00004.bin" in capsys.readouterr().err
+    assert contents(copied) == contents(finished)
+    assert (copied / "shard-00002.bin").stat().st_mtime_ns == before
+
+
+def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None:
+    other = dataclasses.replace(IDENTITY, teacher="0" * 64)
+    with (
+        pytest.raises(UserError, match="holds a store with another teacher .*or pass --overwrite"),
+        writer(copied, identity=other),
+    ):
+        pass
+    wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
+    with (
+        pytest.raises(UserError, match="holds a store with targets of other names, shapes or types"),
+        writer(copied, targets=wide),
+    ):
+        pass
+    with (
+        pytest.raises(UserError, match="holds a store with shards of another size"),
+        writer(copied, shard_bytes=2 * SHARD_BYTES),
+    ):
+        pass
+    assert contents(copied) == contents(finished) | {".lock": b""}
+    with writer(copied, targets=wide, overwrite=True) as store:
+        assert len(store.pending) == len(store.manifest.shards)
+        fill(store)
+    assert FeatureStore.open(copied).example(3)["hidden"].dtype == np.float32
+    strange = copied.parent / "strange"
+    strange.mkdir()
+    (strange / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="holds something else"), writer(strange, overwrite=True):
+        pass
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_finished_store_is_left_as_it_is_without_overwrite(copied: Path, overwrite: bool) -> None:
+    with writer(copied, overwrite=overwrite) as store:
+        assert len(store.pending) == (len(store.manifest.shards) if overwrite else 0)
+
+
+def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:
+    with (
+        writer(tmp_path / "first"),
+        pytest.raises(UserError, match="one process at a time"),
+        writer(tmp_path / "first"),
+    ):
+        pass
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Iterator[feature_writer.ShardContent]:
+    with writer(tmp_path / "first") as store:
+        yield store.blank(store.pending[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (65505.0, "the target hidden must fit float16, at most 65504; received 65505; store it with --dtype=float32"),
+        (-7e4, "received 70000"),
+        (np.inf, "the target hidden must be finite; received inf"),
+        (np.nan, "the target hidden must be finite; received nan"),
+    ],
+)
+def test_what_float16_cannot_hold_is_an_error(content: feature_writer.ShardContent, value: float, message: str) -> None:
+    batch = batch_of(np.array([0]), 20, filling=np.inf)
+    batch["hidden"][0, LENGTHS[0] - 1, 2] = value
+    with pytest.raises(UserError, match=message):
+        content.put(np.array([0]), batch)
+    batch["hidden"][0, LENGTHS[0] - 1, 2] = 65504.0
+    content.put(np.array([0]), batch)
+
+
+def test_float32_holds_more(tmp_path: Path) -> None:
+    wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
+    with writer(tmp_path / "first", targets=wide) as store:
+        batch = batch_of(np.array([0]), 20, filling=0.0)
+        batch["logits"][0] = 1e30
+        store.blank(store.pending[0]).put(np.array([0]), batch)
+
+
+def test_a_shard_without_all_its_examples_is_not_written(tmp_path: Path) -> None:
+    with writer(tmp_path / "first") as store:
+        with pytest.raises(ValueError, match="shard-00000.bin: .* examples have no targets"):
+            store.write(store.blank(store.pending[0]))
+
+
+def test_shards_cover_all_examples_in_order() -> None:
+    for size in (1, 700, 3000, 10**9):
+        shards = plan_shards(TARGETS, LENGTHS, size)
+        assert shards[0].first == 0 and sum(shard.examples for shard in shards) == EXAMPLES
+        for before, after in zip(shards, shards[1:], strict=False):
+            assert after.first == before.first + before.examples
+        assert sum(shard.size_bytes for shard in shards) == record_bytes(TARGETS, LENGTHS).sum()
+    assert len(plan_shards(TARGETS, LENGTHS, 1)) == EXAMPLES
+    assert len(plan_shards(TARGETS, LENGTHS, 10**9)) == 1
