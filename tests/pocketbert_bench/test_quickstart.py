@@ -6,9 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_finetuning
 
+from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import quickstart as module
@@ -83,8 +85,21 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
         module.quickstart(tiny_path, quick=True)
 
 
-def test_quick_part_is_even_and_the_same_every_time() -> None:
+def test_quick_part_is_the_same_every_time() -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
     first, second = module.quick_part(train, dev), module.quick_part(train, dev)
     assert [len(part) for part in first] == [module.QUICK_TRAIN_EXAMPLES, module.QUICK_DEV_EXAMPLES]
-    assert first[0].ids == second[0].ids and first[0].ids[-1] == train.ids[-1]
+    assert first[0].ids == second[0].ids and first[1].ids == second[1].ids
+
+
+def test_the_quick_part_is_balanced_where_kinds_take_turns() -> None:
+    def in_turn(count: int) -> Examples:
+        numbers = [str(number) for number in range(count)]
+        return Examples(numbers, None, (np.arange(count) % 2).astype(np.int32), numbers, "in turn")
+
+    train, dev = module.quick_part(in_turn(7676), in_turn(854))
+    assert (len(train), len(dev)) == (module.QUICK_TRAIN_EXAMPLES, module.QUICK_DEV_EXAMPLES)
+    for part in (train, dev):
+        assert part.labels is not None
+        # Four standard deviations of as many fair coins.
+        assert abs(part.labels.mean() - 0.5) < 4 * 0.5 / len(part) ** 0.5
