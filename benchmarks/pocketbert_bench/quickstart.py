@@ -30,7 +30,7 @@ LENGTHS = (32, 64, 128)
 PEER_LENGTH = 128
 # Chosen on the held-out tenth; `suites/quickstart_accuracy.py` publishes what three seeds give.
 OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
-# A hundred and twenty small steps learn more of a part of the data than sixty large ones.
+# A part of the data gives few steps: smaller batches make more of them, at a higher rate.
 QUICK_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
 QUICK_TRAIN_EXAMPLES = 1920
 QUICK_DEV_EXAMPLES = 200
