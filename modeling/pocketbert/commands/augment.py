@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from pocketbert.commands import task_flags
 from pocketbert.errors import UserError, raise_if_any
 
 if TYPE_CHECKING:
@@ -80,15 +81,9 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "glove-rows", 100_000, "lines of --glove to read, from the top; 0 for all", flag_values=flag_values
     )
-    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
-    text("data", None, "GLUE's folder, or the task's own in it")
+    task_flags.define_sentences(flag_values)
     text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file")
-    text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
-    text("pair-column", None, "column of the second sentence")
     text("label-column", "label", "column of the label or score; empty for text without labels")
-    flags.DEFINE_enum(
-        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
-    )
     text("output", None, "the .jsonl or .tsv file to write")
     flags.DEFINE_boolean("overwrite", False, "replace --output", flag_values=flag_values)
     flags.DEFINE_enum(

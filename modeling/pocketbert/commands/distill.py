@@ -20,9 +20,6 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,7 +59,6 @@ def run(flag_values: flags.FlagValues) -> int | None:
     layers = distillation_flags.teacher_layers(flag_values)
 
     from pocketbert.distillation.run import distill, distill_seeds
-    from pocketbert.training.callbacks import TrainingFailed
 
     arguments: dict[str, Any] = {
         "method": method,
@@ -77,17 +73,7 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "output": flag_values.output,
         "overwrite": flag_values.overwrite,
     }
-    try:
-        if len(seeds) > 1:
-            result = distill_seeds(seeds, **arguments)
-            run_flags.print_table(result)
-        else:
-            result = dataclasses.asdict(distill(**arguments))
-    except TrainingFailed as error:
-        print(f"pocketbert distill: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(result, indent=2, ensure_ascii=False))
-    return None
+    return run_flags.answer("distill", seeds, lambda: distill(**arguments), lambda: distill_seeds(seeds, **arguments))
 
 
 def _check(flag_values: flags.FlagValues) -> None:

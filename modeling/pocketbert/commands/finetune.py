@@ -14,9 +14,6 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import sys
 from typing import Any
 
 from absl import flags
@@ -63,7 +60,6 @@ def run(flag_values: flags.FlagValues) -> int | None:
     _check(flag_values)
     seeds = run_flags.seeds(flag_values)
 
-    from pocketbert.training.callbacks import TrainingFailed
     from pocketbert.training.loop import finetune, finetune_seeds
     from pocketbert.training.options import FinetuneOptions
 
@@ -76,17 +72,9 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "options": options,
         "overwrite": flag_values.overwrite,
     }
-    try:
-        if len(seeds) > 1:
-            result = finetune_seeds(seeds, **arguments)
-            run_flags.print_table(result)
-        else:
-            result = dataclasses.asdict(finetune(**arguments))
-    except TrainingFailed as error:
-        print(f"pocketbert finetune: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(result, indent=2, ensure_ascii=False))
-    return None
+    return run_flags.answer(
+        "finetune", seeds, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments)
+    )
 
 
 def _check(flag_values: flags.FlagValues) -> None:

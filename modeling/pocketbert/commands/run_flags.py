@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -36,7 +40,36 @@ def seeds(flag_values: flags.FlagValues) -> list[int]:
     return numbers
 
 
-def print_table(summary: dict[str, Any]) -> None:
+def answer(
+    command: str, numbers: list[int], train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]
+) -> int | None:
+    """Trains and prints the result as JSON; of several seeds, a table on stderr too.
+
+    Args:
+      command: the command's name, for the message of a training that failed.
+      numbers: the seeds.
+      train: makes the run of one seed; its result is a dataclass.
+      train_seeds: makes the runs of several.
+
+    Returns:
+      1 if training failed, else None.
+    """
+    from pocketbert.training.callbacks import TrainingFailed
+
+    try:
+        if len(numbers) > 1:
+            result = train_seeds()
+            _print_table(result)
+        else:
+            result = dataclasses.asdict(train())
+    except TrainingFailed as error:
+        print(f"pocketbert {command}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+    return None
+
+
+def _print_table(summary: dict[str, Any]) -> None:
     """Says the metrics of several runs, one run a line, then their mean and spread."""
     from pocketbert.progress import say
 

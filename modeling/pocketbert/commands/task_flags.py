@@ -32,24 +32,33 @@ class TaskExamples(NamedTuple):
     main_metric: str
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines `--task` and `--data`, `--train-file` and `--dev-file`, and what the files hold."""
+def define_sentences(flag_values: flags.FlagValues) -> None:
+    """Defines `--task`, `--data`, and of a file of one's own the columns of the sentences and the labels' kind."""
 
     def text(name: str, default: str | None, description: str) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
     text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
     text("data", None, "GLUE's folder, or the task's own in it")
-    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
-    text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
     text("pair-column", None, "column of the second sentence")
+    flags.DEFINE_enum(
+        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
+    )
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines `--task` and `--data`, `--train-file` and `--dev-file`, and what the files hold."""
+
+    def text(name: str, default: str | None, description: str) -> None:
+        flags.DEFINE_string(name, default, description, flag_values=flag_values)
+
+    define_sentences(flag_values)
+    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
+    text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
         "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
-    )
-    flags.DEFINE_enum(
-        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
     )
 
 
