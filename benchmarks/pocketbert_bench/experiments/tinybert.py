@@ -1,0 +1,375 @@
+"""TinyBERT on real tasks with a small teacher: what each of its parts gives, over three seeds.
+
+    python -m pocketbert_bench.experiments.tinybert --minutes=120
+    python tools/result_tables.py
+
+The 6x384 network is fine-tuned on five GLUE tasks and distilled into 3 and 4 layers of 312 and 384, along the paper's
+ablation of procedures (its table 2) and beside students that never see the teacher. Every student takes the same number
+of steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT; with augmented examples, of
+which there are as many times more, the passes are as many times fewer. That is far less than the paper's (20 + 3 passes
+of 20 times the data, after 3 of Wikipedia), so rates are higher; `LEARNING_RATES` were chosen on one seed of CoLA and
+SST-2. As in the paper's tables 2 to 7 the best of a stage's passes is chosen, and scored, on the development set.
+
+Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
+read back from the committed result file, if it was made with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from absl import flags
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.assets import minilm
+from pocketbert.data.examples import Examples
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.errors import UserError
+from pocketbert.presets import preset
+from pocketbert.progress import say
+from pocketbert_bench import accuracy, results
+from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
+from pocketbert_bench.quickstart import NETWORK
+from pocketbert_bench.suites.shared_data import shared_data
+
+RESULT = Path(__file__).resolve().parents[2] / "results" / "tinybert.json"
+OUTPUT = "runs/experiment-tinybert"
+MASKED_LM = "runs/suite-masked-lm/model"
+
+SEEDS = (0, 1, 2)
+TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
+SST2_EXAMPLES = 8000
+LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128, "rte": 128}
+BATCH_SIZE = 32
+PASSES = 6
+# Copies of a sentence; of a pair, for each side as many.
+COPIES = {"sentence": 2, "pair": 1}
+TIMES_MORE = 3
+
+TEACHER_PASSES, TEACHER_RATE = 3, 1e-4
+LEARNING_RATES = {"intermediate": 3e-4, "prediction": 1e-4, "labels": 1e-4}
+GENERAL_STEPS, GENERAL_BATCH_SIZE, GENERAL_RATE = 1000, 32, 5e-4
+
+# Shape → preset and layers, and the teacher's layers that a student of the teacher's width starts from.
+SHAPES: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "4x312": ("tinybert_4l_312d", 4, ()),
+    "3x384": ("minilmv2_6l_384d", 3, (1, 3, 5)),
+    "4x384": ("minilmv2_6l_384d", 4, (1, 2, 4, 5)),
+    "3x312": ("tinybert_4l_312d", 3, ()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to make a student.
+
+    Attributes:
+      label: in the table.
+      start: where the weights come from: fresh, from general distillation, or from the fine-tuned teacher's layers.
+      learns: the task's `labels`, the teacher's `prediction`, or `both steps` of TinyBERT.
+      augmented: whether from augmented examples.
+    """
+
+    label: str
+    start: Literal["fresh", "general", "teacher layers"]
+    learns: Literal["labels", "prediction", "both steps"]
+    augmented: bool = False
+
+
+ARMS = {
+    "4x312": (
+        Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
+        Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
+        Arm(label="general distillation, then fine-tuned", start="general", learns="labels"),
+        Arm(label="general distillation, prediction only", start="general", learns="prediction"),
+        Arm(label="general distillation, two steps", start="general", learns="both steps"),
+        Arm(label="general distillation, two steps, augmented", start="general", learns="both steps", augmented=True),
+    ),
+    "3x384": (
+        Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
+        Arm(label="teacher's layers, prediction only", start="teacher layers", learns="prediction"),
+        Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
+    ),
+    "4x384": (
+        Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
+        Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
+    ),
+    "3x312": (
+        Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
+        Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
+    ),
+}
+
+
+def student_config(shape: str) -> EncoderConfig:
+    """The architecture of one of `SHAPES`."""
+    name, layers, _ = SHAPES[shape]
+    return preset(name).config.replace(num_layers=layers)
+
+
+def jobs(output: Path, masked_lm: Path) -> list[Job]:
+    """Everything that the table needs, in an order in which seeds are complete early."""
+    found = [
+        Job(name="general/4x312", call=distil_generally, arguments=("4x312", output)),
+        *(Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)) for task in TASKS),
+        *(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)) for task in TASKS),
+    ]
+    for shape, arms in ARMS.items():
+        for seed in SEEDS:
+            for task in TASKS:
+                found += [_cell(shape, arm, task, seed, output) for arm in arms]
+    return found
+
+
+def _cell(shape: str, arm: Arm, task: str, seed: int, output: Path) -> Job:
+    needs = []
+    if arm.learns != "labels" or arm.start == "teacher layers":
+        needs.append(f"teacher/{task}")
+    if arm.start == "general":
+        needs.append(f"general/{shape}")
+    if arm.augmented:
+        needs.append(f"augmented/{task}")
+    return Job(
+        name=_cell_name(shape, arm.label, task, seed),
+        call=train_student,
+        arguments=(shape, arm, task, seed, output),
+        needs=tuple(needs),
+    )
+
+
+def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
+    return f"student/{shape}/{label.replace(' ', '-')}/{task}-{seed}"
+
+
+def train_teacher(task: str, output: Path) -> dict[str, Any]:
+    """Fine-tunes the 6x384 network; its metrics."""
+    from pocketbert.training.loop import finetune
+    from pocketbert.training.options import FinetuneOptions
+
+    train, dev = _examples(task)
+    options = FinetuneOptions(
+        learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
+    )
+    glue = GLUE[task]
+    found = finetune(
+        minilm(), glue.task, train, dev, output / "teacher" / task, options, glue.metrics, glue.main_metric
+    )
+    return {"metrics": found.metrics, "examples": len(dev)}
+
+
+def distil_generally(shape: str, output: Path) -> dict[str, Any]:
+    """General distillation from the network before any task: paper, section 4.2, as far as the time goes."""
+    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+    from pocketbert.distillation.run import distill
+    from pocketbert.distillation.run_options import RunOptions
+
+    found = distill(
+        method="tinybert",
+        student=student_config(shape),
+        output=output / "general" / shape,
+        teacher_directory=minilm(),
+        text=shared_data("text/enwiki2015-train.txt.xz"),
+        options=TinyBERTOptions(
+            general_steps=GENERAL_STEPS, general_batch_size=GENERAL_BATCH_SIZE, general_learning_rate=GENERAL_RATE
+        ),
+        run=RunOptions(checkpoint_seconds=300),
+    )
+    return {"steps": found.steps, "seconds": found.seconds}
+
+
+def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
+    """Augments a task's training examples as the paper does, but for the number of copies; rows and seconds."""
+    from pocketbert.data.augmentation import AugmentationOptions
+    from pocketbert.distillation.augment_run import AugmentationJob, augment
+
+    train, _ = _examples(task)
+    kind = "sentence" if train.pairs is None else "pair"
+    job = AugmentationJob(
+        masked_lm=str(masked_lm),
+        glove=str(shared_data("glove/glove.twitter.27B.25d.subset11925.txt")),
+        options=AugmentationOptions(copies=COPIES[kind]),
+        max_length=LENGTHS[task],
+        columns=("text",) if kind == "sentence" else ("text", "pair"),
+    )
+    found = augment(job, train, GLUE[task].task.labels, _augmented_file(task, output), overwrite=True)
+    return {"rows": found.rows, "seconds": found.seconds}
+
+
+def train_student(shape: str, arm: Arm, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Makes one student; its metrics."""
+    from pocketbert.data.tables import read_table
+    from pocketbert.distillation.preparation import TaskData
+    from pocketbert.distillation.run import distill
+    from pocketbert.distillation.run_options import RunOptions
+
+    train, dev = _examples(task)
+    glue = GLUE[task]
+    augmented = None
+    if arm.augmented:
+        augmented, _ = read_table(
+            _augmented_file(task, output),
+            text_column="text",
+            pair_column=None if train.pairs is None else "pair",
+            label_column="label",
+            kind="regression" if glue.task.kind == "regression" else "classification",
+            labels=glue.task.labels or None,
+        )
+    student: EncoderConfig | Path = student_config(shape)
+    if arm.start == "general":
+        student = output / "general" / shape / "model"
+    # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
+    teacher = (
+        output / "teacher" / task / "model" if arm.learns != "labels" or arm.start == "teacher layers" else minilm()
+    )
+    found = distill(
+        method="tinybert",
+        student=student,
+        output=output / _cell_name(shape, arm.label, task, seed),
+        teacher_directory=teacher,
+        teacher_layers=SHAPES[shape][2] if arm.start == "teacher layers" else (),
+        task_data=TaskData(
+            task=glue.task,
+            train=train,
+            dev=dev,
+            metrics=glue.metrics,
+            main_metric=glue.main_metric,
+            augmented=augmented,
+        ),
+        options=_options(arm, glue.task),
+        run=RunOptions(seed=seed),
+    )
+    return {"metrics": found.metrics, "examples": len(dev), "seconds": found.seconds}
+
+
+def _options(arm: Arm, task: TaskConfig) -> Any:
+    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+
+    without: tuple[str, ...] = () if arm.augmented else ("augmentation",)
+    passes = PASSES
+    if arm.learns == "labels":
+        without += ("task_distillation",)
+    elif arm.learns == "prediction":
+        without += ("embedding", "transformer")
+    else:
+        passes //= 2
+    fewer = TIMES_MORE if arm.augmented else 1
+    return TinyBERTOptions(
+        without=without,
+        intermediate_epochs=passes // fewer,
+        # A regression's prediction learns from the original examples (paper, footnote 5).
+        prediction_epochs=passes if task.kind == "regression" else passes // fewer,
+        intermediate_batch_size=BATCH_SIZE,
+        prediction_batch_size=BATCH_SIZE,
+        intermediate_learning_rate=LEARNING_RATES["intermediate"],
+        prediction_learning_rate=LEARNING_RATES["labels" if arm.learns == "labels" else "prediction"],
+    )
+
+
+def _examples(task: str) -> tuple[Examples, Examples]:
+    train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
+    if task == "sst2":
+        train = train.select(np.sort(np.random.default_rng(0).permutation(len(train))[:SST2_EXAMPLES]))
+    return train, dev
+
+
+def _augmented_file(task: str, output: Path) -> Path:
+    return output / "augmented" / f"{task}.jsonl"
+
+
+def settings() -> str:
+    """All that decides the table, for its notes."""
+    values = {
+        "passes": PASSES,
+        "batch size": BATCH_SIZE,
+        "rates": LEARNING_RATES,
+        "teacher": [TEACHER_PASSES, TEACHER_RATE],
+        "general distillation": {"steps": GENERAL_STEPS, "batch size": GENERAL_BATCH_SIZE, "rate": GENERAL_RATE},
+        "examples of SST-2": SST2_EXAMPLES,
+        "copies": COPIES,
+        "lengths": LENGTHS,
+        "started from the teacher's layers": {shape: list(each[2]) for shape, each in SHAPES.items() if each[2]},
+    }
+    return f"settings: {json.dumps(values)}"
+
+
+def result(done: dict[str, Any], notes: tuple[str, ...] = ()) -> results.ResultFile:
+    """The scores of the jobs that are done."""
+    accuracies = []
+    for task in TASKS:
+        if found := done.get(f"teacher/{task}"):
+            accuracies += _records(found, "teacher", NETWORK, task)
+    for shape, arms in ARMS.items():
+        for arm in arms:
+            for task in TASKS:
+                for seed in SEEDS:
+                    if found := done.get(_cell_name(shape, arm.label, task, seed)):
+                        accuracies += _records(found, f"{arm.label}, seed {seed}", shape, task)
+    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=[settings(), *notes])
+
+
+def _records(found: dict[str, Any], label: str, model: str, task: str) -> list[results.Accuracy]:
+    return [
+        accuracy.record(
+            label=label,
+            model=model,
+            recipe="trained",
+            task=task,
+            split="development set",
+            metric=metric,
+            value=value,
+            examples=found["examples"],
+        )
+        for metric, value in found["metrics"].items()
+    ]
+
+
+def scored(content: results.ResultFile) -> dict[str, Any]:
+    """Name of a student's job → its result, from a result file with these settings; else nothing."""
+    if settings() not in content.notes:
+        return {}
+    found: dict[str, Any] = {}
+    for each in content.accuracies:
+        label, separator, seed = each.label.rpartition(", seed ")
+        if separator:
+            name = _cell_name(each.model, label, each.task, int(seed))
+            found.setdefault(name, {"metrics": {}, "examples": each.examples})["metrics"][each.metric] = each.value
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Runs what is missing and writes the result file; 2 for bad input."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("output", OUTPUT, "folder of everything that is made", flag_values=flag_values)
+    flags.DEFINE_string(
+        "masked-lm", MASKED_LM, "the augmentation's model, from suites.masked_lm", flag_values=flag_values
+    )
+    flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
+    flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
+    try:
+        if rest := flag_values(arguments)[1:]:
+            raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
+        output = Path(flag_values.output)
+        if RESULT.exists():
+            keep(output, scored(results.read(RESULT)))
+        done = run_jobs(
+            jobs(output, Path(flag_values["masked-lm"].value)),
+            output,
+            processes=flag_values.processes,
+            minutes=flag_values.minutes,
+        )
+    except (UserError, flags.Error) as error:
+        print(error, file=sys.stderr)
+        return 2
+    content = result(done)
+    results.write(RESULT, content)
+    say(f"{RESULT}: {len(content.accuracies)} scores")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
