@@ -47,7 +47,7 @@ def test_jobs_come_after_those_that_they_need() -> None:
     for job in tinybert.jobs(Path("out"), Path("masked-lm")):
         assert job.name not in names and {*job.needs} <= {*names}
         names.append(job.name)
-    assert len(names) == 1 + 2 * len(TASKS) + len(every_arm()) * len(TASKS) * 3
+    assert len(names) == 1 + 4 * len(TASKS) + len(every_arm()) * len(TASKS) * 3
 
 
 def made_up(metrics: dict[str, float]) -> dict[str, Any]:
@@ -67,3 +67,29 @@ def test_scores_come_back_from_a_result_file(monkeypatch: pytest.MonkeyPatch) ->
     assert tinybert.scored(content) == {job.name: done[job.name]}
     monkeypatch.setattr(tinybert, "PASSES", PASSES + 1)
     assert tinybert.scored(content) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.usefixtures("minilm_directory", "shared")
+@pytest.mark.parametrize("task", ["cola", "stsb"])
+def test_every_job_of_a_task_runs(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pocketbert as pb
+
+    read = tinybert._examples
+    monkeypatch.setattr(tinybert, "_examples", lambda name: tuple(each.select(range(40)) for each in read(name)))
+    monkeypatch.setattr(tinybert, "GENERAL_STEPS", 2)
+    monkeypatch.setattr(tinybert, "GENERAL_BATCH_SIZE", 4)
+    masked_lm = tmp_path / "masked-lm"
+    tokenizer = pb.load(tinybert.minilm()).tokenizer
+    shape = preset("minilmv2_6l_384d").config.replace(num_layers=1)
+    pb.build(shape, [pb.TaskConfig(kind="masked_lm")], tokenizer, seed=0).save_pretrained(masked_lm)
+    done = {}
+    for job in tinybert.jobs(tmp_path, masked_lm):
+        if job.name.endswith((f"/{task}", f"/{task}-0")) or job.name.startswith("general/"):
+            done[job.name] = job.call(*job.arguments)
+    content = tinybert.result(done)
+    assert results.problems(results.to_json(content)) == []
+    metrics = tinybert.GLUE[task].metrics
+    assert len(content.accuracies) == (1 + len(every_arm())) * len(metrics)
+    assert done[f"augmented/{task}"]["rows"] == 40 * TIMES_MORE

@@ -85,24 +85,16 @@ ARMS = {
     "4x312": (
         Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
         Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
-        Arm(label="general distillation, then fine-tuned", start="general", learns="labels"),
         Arm(label="general distillation, prediction only", start="general", learns="prediction"),
         Arm(label="general distillation, two steps", start="general", learns="both steps"),
         Arm(label="general distillation, two steps, augmented", start="general", learns="both steps", augmented=True),
     ),
     "3x384": (
         Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
-        Arm(label="teacher's layers, prediction only", start="teacher layers", learns="prediction"),
         Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
     ),
-    "4x384": (
-        Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
-        Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
-    ),
-    "3x312": (
-        Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
-        Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
-    ),
+    "4x384": (Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
+    "3x312": (Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),),
 }
 
 
@@ -113,16 +105,16 @@ def student_config(shape: str) -> EncoderConfig:
 
 
 def jobs(output: Path, masked_lm: Path) -> list[Job]:
-    """Everything that the table needs, in an order in which seeds are complete early."""
-    found = [
-        Job(name="general/4x312", call=distil_generally, arguments=("4x312", output)),
-        *(Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)) for task in TASKS),
-        *(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)) for task in TASKS),
-    ]
-    for shape, arms in ARMS.items():
+    """Everything that the table needs, task after task."""
+    found = [Job(name="general/4x312", call=distil_generally, arguments=("4x312", output))]
+    for task in TASKS:
+        found.append(Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)))
+        for layers in (4, 3):
+            name, needs = f"targets/{layers}-layers/{task}", (f"teacher/{task}",)
+            found.append(Job(name=name, call=store_targets, arguments=(layers, task, output), needs=needs))
+        found.append(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
         for seed in SEEDS:
-            for task in TASKS:
-                found += [_cell(shape, arm, task, seed, output) for arm in arms]
+            found += [_cell(shape, arm, task, seed, output) for shape, arms in ARMS.items() for arm in arms]
     return found
 
 
@@ -134,6 +126,8 @@ def _cell(shape: str, arm: Arm, task: str, seed: int, output: Path) -> Job:
         needs.append(f"general/{shape}")
     if arm.augmented:
         needs.append(f"augmented/{task}")
+    elif arm.learns != "labels":
+        needs.append(f"targets/{SHAPES[shape][1]}-layers/{task}")
     return Job(
         name=_cell_name(shape, arm.label, task, seed),
         call=train_student,
@@ -182,6 +176,29 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
     return {"steps": found.steps, "seconds": found.seconds}
 
 
+def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
+    """Stores what students of so many layers learn of a teacher, for all seeds and arms with original examples."""
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.preparation import prepare
+    from pocketbert.distillation.run_options import RunOptions
+    from pocketbert.distillation.teacher_dump import dump_stages
+
+    arm = Arm(label="", start="fresh", learns="both steps")
+    preparation = prepare(
+        method=get_method("tinybert"),
+        options=_options(arm, GLUE[task].task),
+        run=RunOptions(),
+        student=student_config(f"{layers}x312"),
+        teacher_layers=(),
+        teacher_directory=_teacher(task, output),
+        store=None,
+        task_data=_task_data(task),
+        text=None,
+    )
+    folders = dump_stages(preparation, _store(layers, task, output))
+    return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
+
+
 def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
     """Augments a task's training examples as the paper does, but for the number of copies; rows and seconds."""
     from pocketbert.data.augmentation import AugmentationOptions
@@ -202,48 +219,24 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
 
 def train_student(shape: str, arm: Arm, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Makes one student; its metrics."""
-    from pocketbert.data.tables import read_table
-    from pocketbert.distillation.preparation import TaskData
     from pocketbert.distillation.run import distill
     from pocketbert.distillation.run_options import RunOptions
 
-    train, dev = _examples(task)
-    glue = GLUE[task]
-    augmented = None
-    if arm.augmented:
-        augmented, _ = read_table(
-            _augmented_file(task, output),
-            text_column="text",
-            pair_column=None if train.pairs is None else "pair",
-            label_column="label",
-            kind="regression" if glue.task.kind == "regression" else "classification",
-            labels=glue.task.labels or None,
-        )
-    student: EncoderConfig | Path = student_config(shape)
-    if arm.start == "general":
-        student = output / "general" / shape / "model"
     # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
-    teacher = (
-        output / "teacher" / task / "model" if arm.learns != "labels" or arm.start == "teacher layers" else minilm()
-    )
+    taught = arm.learns != "labels"
+    data = _task_data(task, _augmented_file(task, output) if arm.augmented else None)
     found = distill(
         method="tinybert",
-        student=student,
+        student=output / "general" / shape / "model" if arm.start == "general" else student_config(shape),
         output=output / _cell_name(shape, arm.label, task, seed),
-        teacher_directory=teacher,
+        teacher_directory=_teacher(task, output) if taught or arm.start == "teacher layers" else minilm(),
         teacher_layers=SHAPES[shape][2] if arm.start == "teacher layers" else (),
-        task_data=TaskData(
-            task=glue.task,
-            train=train,
-            dev=dev,
-            metrics=glue.metrics,
-            main_metric=glue.main_metric,
-            augmented=augmented,
-        ),
-        options=_options(arm, glue.task),
+        store=_store(SHAPES[shape][1], task, output) if taught and not arm.augmented else None,
+        task_data=data,
+        options=_options(arm, data.task),
         run=RunOptions(seed=seed),
     )
-    return {"metrics": found.metrics, "examples": len(dev), "seconds": found.seconds}
+    return {"metrics": found.metrics, "examples": len(data.dev), "seconds": found.seconds}
 
 
 def _options(arm: Arm, task: TaskConfig) -> Any:
@@ -275,6 +268,40 @@ def _examples(task: str) -> tuple[Examples, Examples]:
     if task == "sst2":
         train = train.select(np.sort(np.random.default_rng(0).permutation(len(train))[:SST2_EXAMPLES]))
     return train, dev
+
+
+def _task_data(task: str, augmented_file: Path | None = None) -> Any:
+    from pocketbert.data.tables import read_table
+    from pocketbert.distillation.preparation import TaskData
+
+    glue = GLUE[task]
+    train, dev = _examples(task)
+    augmented = None
+    if augmented_file is not None:
+        augmented, _ = read_table(
+            augmented_file,
+            text_column="text",
+            pair_column=None if train.pairs is None else "pair",
+            label_column="label",
+            labels=glue.task.labels or None,
+            kind="regression" if glue.task.kind == "regression" else "classification",
+        )
+    return TaskData(
+        task=glue.task,
+        train=train,
+        dev=dev,
+        metrics=glue.metrics,
+        main_metric=glue.main_metric,
+        augmented=augmented,
+    )
+
+
+def _teacher(task: str, output: Path) -> Path:
+    return output / "teacher" / task / "model"
+
+
+def _store(layers: int, task: str, output: Path) -> Path:
+    return output / "targets" / f"{layers}-layers" / task
 
 
 def _augmented_file(task: str, output: Path) -> Path:
