@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import sys
 from collections import Counter
@@ -153,7 +152,6 @@ def test_shards_together_are_the_whole(folder: Path) -> None:
         assert [line for shard in reversed(shards) for line in list(augmenter.rows(shard))[::-1]] == expected[::-1]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None, reason="the extra `beam` is not installed")
 def test_a_beam_pipeline_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert cli.main(command(folder, tmp_path / "here.tsv")) == 0
     assert cli.main(command(folder, tmp_path / "beam.tsv", "--runner=direct", "--shards=4")) == 0
