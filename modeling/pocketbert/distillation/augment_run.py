@@ -110,8 +110,8 @@ class AugmentResult:
       examples: originals read.
       rows: rows written, originals among them.
       seconds: of this call, models loaded included.
-      sentences_per_second: original sentences (two a pair) a second, loading not counted; None with a runner, and
-        where an earlier call had augmented them all.
+      sentences_per_second: original sentences (two a pair) a second, loading not counted; None where an earlier
+        call had augmented them all.
     """
 
     output: str
@@ -271,8 +271,11 @@ def augment(
             sentences = sum(len(each.sides) for each in pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
         if not is_joined:
-            with new_file(output) as stream:
+            # Among the parts, so that what a kill leaves of it goes with them.
+            joined = folder / "joined"
+            with new_file(joined) as stream:
                 stream.writelines(_joined(job, parts, folder))
+            os.replace(joined, output)
         rows = sum(block.count(b"\n") for block in _joined(job, parts, folder)) - len(header(job).splitlines())
         clear_run(run)
     return AugmentResult(str(output), len(part.sides), rows, time.perf_counter() - begun, rate)
