@@ -156,6 +156,13 @@ def teacher_entropy(case: Case, data: dict[str, tf.Tensor]) -> float:
 
 
 @each_case
+def test_labels_reach_the_term_of_their_name_and_no_other(name: str, kind: str) -> None:
+    case, data = make_case(name, kind), batch(kind)
+    for stage, distiller in zip(case.stages, case.distillers(), strict=True):
+        assert label_terms(distiller, data) == {"labels"} & set(stage.weights)
+
+
+@each_case
 def test_padding_and_the_order_of_the_batch_change_nothing(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     mask = data["input_mask"].numpy()

@@ -34,11 +34,11 @@ class TaskData:
 
     Attributes:
       task: classification or regression.
-      train: labelled examples.
+      train: examples, labelled where a stage learns from their labels.
       dev: labelled examples, for the metrics that choose the best checkpoint.
       metrics: names for `pocketbert.tasks.metrics.compute`.
       main_metric: the one of them that chooses.
-      augmented: the training examples with augmented ones; None takes the training examples alone.
+      augmented: the training examples with augmented ones, labelled likewise; None takes the training examples alone.
     """
 
     task: TaskConfig
@@ -224,6 +224,11 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
         problems.append(f"{where} learns from plain text; received none; give it (--text)")
     if stage.data != "text" and task_data is None:
         problems.append(f"{where} learns from a task's examples; received none; give a task and its data")
+    if stage.reads_labels and stage.data != "text" and task_data is not None:
+        augmented = task_data.augmented if stage.data == "augmented" else None
+        examples = task_data.train if augmented is None else augmented
+        if examples.labels is None:
+            problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
     if store is not None and stage.teacher_features:
         if stage.masked_text:
             problems.append(

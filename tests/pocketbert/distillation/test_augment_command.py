@@ -306,7 +306,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path
     arguments = [f"--train-file={table}", "--copies=1"]
     expected, killed = tmp_path / "expected.jsonl", tmp_path / "killed.jsonl"
     assert cli.main(command(folder, expected, *arguments)) == 0
-    # Renames: run.json, three parts, the joined file aside and in its place. Killed before the second part has its name,
+    # Renames: run.json, three parts, the joined file aside and in its place. Killed before the second part has a name,
     # as all are joined aside, and after the output has its name.
     answer = subprocess.run(
         [sys.executable, str(KILLED_RUNS), "aside:3,aside:4,placed:2", *command(folder, killed, *arguments)],

@@ -330,6 +330,30 @@ def refusals() -> list[Any]:
     ]
 
 
+def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
+    distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = dataclasses.replace(task_data.train, labels=None, source="plain.csv")
+    more = dataclasses.replace(task_data.train, labels=None, source="more.jsonl")
+    unlabelled = dataclasses.replace(task_data, train=plain)
+    # What follows the teacher alone needs none.
+    result = distill(tmp_path / "hidden", method=toy_method.ToyMethod(only="hidden"), task_data=unlabelled)
+    assert result.steps == 12
+    monkeypatch.setattr(distillation, "make_student", None)
+    augmented = dataclasses.replace(unlabelled, augmented=more)
+    only = toy_method.ToyMethod(only="labels", data="augmented")
+    for method, data, source in (
+        (METHOD, unlabelled, "plain.csv"),
+        (METHOD, augmented, "plain.csv"),
+        (only, unlabelled, "plain.csv"),
+        (only, augmented, "more.jsonl"),
+    ):
+        message = f"stage labels learns from labels; {source} has none; give labelled examples"
+        with pytest.raises(UserError, match=message):
+            distill(tmp_path / "run", method=method, task_data=data)
+        assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(("changes", "message"), refusals())
 def test_what_does_not_fit_is_refused_before_anything_is_written(
     changes: dict[str, Any], message: str, distill: Any, tmp_path: Path
