@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -282,20 +283,36 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest
 
 def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> None:
     lines = tiny_finetuning.examples(120, seed=7).texts
-    (tmp_path / "text.txt").write_text("\n\n".join(f"{line.capitalize()}." for line in lines), encoding="utf-8")
-    options = TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8)
-    result = distillation.distill(
-        method="tinybert",
-        options=options,
-        student=tiny_distillation.STUDENT,
-        teacher_directory=teacher,
-        text=tmp_path / "text.txt",
-        output=tmp_path / "run",
-    )
+    text = tmp_path / "text"
+    text.mkdir()
+    for name, part in (("a", lines[:50]), ("b.txt", lines[50:])):
+        (text / name).write_text("\n\n".join(f"{line.capitalize()}." for line in part), encoding="utf-8")
+
+    def general(text: Path) -> DistillResult:
+        return distillation.distill(
+            method="tinybert",
+            options=TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8),
+            student=tiny_distillation.STUDENT,
+            teacher_directory=teacher,
+            text=text,
+            output=tmp_path / "run",
+        )
+
+    result = general(text)
     assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
     assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
     student = pb.load(result.model)
     assert student.task is None and student.tokenizer is not None
+    # The same text in another place is the same run; another letter in it is not, at the same size and time.
+    moved = text.rename(tmp_path / "moved")
+    (moved / ".hidden").write_text("not read")
+    assert general(moved) == result
+    changed, times = moved / "b.txt", (moved / "b.txt").stat()
+    changed.write_text(changed.read_text("utf-8").swapcase(), encoding="utf-8")
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert changed.stat().st_size == times.st_size
+    with pytest.raises(UserError, match="a finished run with other options: text_sha256='[0-9a-f]{64}', received"):
+        general(moved)
 
 
 def test_stages_stop_early_and_evaluate_more_often(
