@@ -59,7 +59,7 @@ docs: $(INSTALLED) ## build the guide and the API pages into site/
 # An update is only as good as an installation from nothing, so that is what ends it.
 lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fresh environment
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
-	  --python-version 3.11 --extra dev --extra peers pyproject.toml -o requirements.lock
+	  --python-version 3.11 --extra dev --extra peers --extra beam pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 export/pocketbert_export/tflite_2_16.in -o export/pocketbert_export/tflite_2_16.lock
 	rm -rf build/lock-check

@@ -19,7 +19,10 @@ from pocketbert.errors import UserError
 
 POCKETBERT = Path(sys.executable).with_name("pocketbert")
 # What takes seconds to import, and so has no place before a command runs.
-HEAVY = "tensorflow tf_keras official tensorflow_text ai_edge_litert ai_edge_quantizer matplotlib sklearn scipy".split()
+HEAVY = [
+    *"tensorflow tf_keras official tensorflow_text ai_edge_litert ai_edge_quantizer".split(),
+    *"matplotlib sklearn scipy apache_beam".split(),
+]
 
 
 def pocketbert(*arguments: str) -> subprocess.CompletedProcess[str]:

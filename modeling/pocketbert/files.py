@@ -16,9 +16,18 @@ from pocketbert.errors import UserError
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Hexadecimal SHA-256 of a file's bytes.
+
+    Raises:
+      UserError: there is no such file, or it cannot be read.
+    """
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file; check the path") from error
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
 
 
 @contextlib.contextmanager

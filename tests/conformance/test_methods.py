@@ -21,6 +21,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.data.feature_store import FeatureStore
+from pocketbert.distillation import means
 from pocketbert.distillation.distiller import Distiller, adapter_variables, make_optimizer
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import Method, Setting, Stage, Steps, check_setting
@@ -153,6 +154,42 @@ def teacher_entropy(case: Case, data: dict[str, tf.Tensor]) -> float:
     logits = case.teacher(inputs)["logits"].numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     return float(-(np.exp(logs) * logs).sum(-1).mean())
+
+
+@each_case
+def test_labels_reach_the_term_of_their_name_and_no_other(name: str, kind: str) -> None:
+    case, data = make_case(name, kind), batch(kind)
+    for stage, distiller in zip(case.stages, case.distillers(), strict=True):
+        assert label_terms(distiller, data) == {"labels"} & set(stage.weights)
+
+
+@each_case
+def test_micro_batches_are_counted_without_running_a_network(name: str, kind: str) -> None:
+    case, data = make_case(name, kind), batch(kind)
+    for distiller in case.distillers():
+        todo, needed = recorded_operations(distiller, data), set()
+        assert todo
+        while todo:
+            operation = todo.pop()
+            if operation not in needed:
+                needed.add(operation)
+                todo += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+        assert not {operation.type for operation in needed} & {"ReadVariableOp", "ResourceGather"}
+
+
+def recorded_operations(distiller: Distiller, data: dict[str, tf.Tensor]) -> list[tf.Operation]:
+    """What gives the totals in a graph; what a function returns would also wait for all that it reads."""
+    found: list[tf.Operation] = []
+    signature = {key: tf.TensorSpec([None] * value.shape.rank, value.dtype) for key, value in data.items()}
+
+    @tf.function(input_signature=[signature])
+    def record(data: Any) -> None:
+        with means.recording() as totals:
+            distiller.losses(data)
+        found.extend(total.op for total in totals)
+
+    record.get_concrete_function()
+    return found
 
 
 @each_case

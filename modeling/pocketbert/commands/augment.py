@@ -8,6 +8,7 @@ text, pair, label), and the columns `example` and `copy` that say where a row is
 --augmented-file.
 
 The same seed gives the same file, also with --runner, which cuts the data into shards for an Apache Beam pipeline.
+Killed and called again with the same options, it goes on after the parts that it had finished.
 
 Example:
   pocketbert augment --masked-lm=models/bert-base --glove=glove.6B.300d.txt --task=sst2 --data=glue \
@@ -85,7 +86,9 @@ def define(flag_values: flags.FlagValues) -> None:
     text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file")
     text("label-column", "label", "column of the label or score; empty for text without labels")
     text("output", None, "the .jsonl or .tsv file to write")
-    flags.DEFINE_boolean("overwrite", False, "replace --output", flag_values=flag_values)
+    flags.DEFINE_boolean(
+        "overwrite", False, "replace --output, or an unfinished run of it with other options", flag_values=flag_values
+    )
     flags.DEFINE_enum(
         "preset",
         "paper",
@@ -141,8 +144,6 @@ def run(flag_values: flags.FlagValues) -> None:
 
 
 def _check(flag_values: flags.FlagValues) -> None:
-    from pocketbert.files import check_absent
-
     required = ("masked-lm", "output")
     problems = [f"--{name} is required; received none" for name in required if not flag_values[name].value]
     given = [name for name in ("task", "data", "train-file") if flag_values[name].value]
@@ -166,7 +167,6 @@ def _check(flag_values: flags.FlagValues) -> None:
     if flag_values.shards < 1:
         problems.append(f"--shards must be at least 1; received {flag_values.shards}")
     raise_if_any(problems, "augment")
-    check_absent(flag_values.output, overwrite=flag_values.overwrite)
 
 
 def _options(flag_values: flags.FlagValues) -> AugmentationOptions:

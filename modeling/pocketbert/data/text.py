@@ -109,7 +109,7 @@ def read_documents(
     if format is not None and format not in get_args(TextFormat):
         raise UserError(f"the text's format is one of {', '.join(get_args(TextFormat))}; received {format!r}")
     path = Path(path)
-    return _documents(path, _files(path), format, TextCounts() if counts is None else counts)
+    return _documents(path, text_files(path), format, TextCounts() if counts is None else counts)
 
 
 def _documents(root: Path, files: list[Path], format: TextFormat | None, counts: TextCounts) -> Iterator[Document]:
@@ -132,7 +132,12 @@ def _documents(root: Path, files: list[Path], format: TextFormat | None, counts:
         raise UserError(f"{root}: the text must hold at least one paragraph with words; received {counts}")
 
 
-def _files(path: Path) -> list[Path]:
+def text_files(path: Path) -> list[Path]:
+    """The files that `read_documents` reads, in their order.
+
+    Raises:
+      UserError: there are none.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():

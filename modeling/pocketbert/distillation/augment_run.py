@@ -1,19 +1,23 @@
-"""A data set augmented into a file: read, replaced, written."""
+"""A data set augmented into a file: read, replaced, written.
+
+The file is made in parts, each of some consecutive examples, which are then joined. Beside the output a folder keeps
+the finished ones, so that a run that is killed goes on after them and ends with the same bytes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
+import math
 import os
 import re
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +26,18 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.glove import DEFAULT_ROWS, read_glove
 from pocketbert.distillation.word_candidates import WordCandidates
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import check_absent, new_file
+from pocketbert.files import check_absent, new_file, sha256, write_json
 from pocketbert.model import load
 from pocketbert.progress import bar, say
+from pocketbert.training.checkpointing import OPTIONS_FILE, PARTS_FOLDER, clear_run, digest_directory, open_run
 
 SUFFIXES = (".jsonl", ".tsv")
 EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"
-# Enough sentences to fill batches of every length.
+# What follows the output's name in that of the folder of an unfinished run.
+UNFINISHED = ".unfinished"
+# Enough sentences to fill batches of every length; what a kill costs is the work of so many.
 EXAMPLES_A_CHUNK = 2048
+_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,10 @@ class Part:
     labels: list[str | float] | None
     ids: list[str]
 
+    def file(self, folder: Path) -> Path:
+        """Where its rows are, once they are all written."""
+        return folder / f"{self.first:09}-{self.first + len(self.sides):09}"
+
 
 @dataclass(frozen=True)
 class AugmentResult:
@@ -97,8 +109,9 @@ class AugmentResult:
       output: the file.
       examples: originals read.
       rows: rows written, originals among them.
-      seconds: in all, models loaded included.
-      sentences_per_second: original sentences (two a pair) a second, loading not counted; None with a runner.
+      seconds: of this call, models loaded included.
+      sentences_per_second: original sentences (two a pair) a second, loading not counted; None where an earlier
+        call had augmented them all.
     """
 
     output: str
@@ -106,6 +119,11 @@ class AugmentResult:
     rows: int
     seconds: float
     sentences_per_second: float | None
+
+
+OnTexts = Callable[[int], None]
+# Writes parts into their files in a folder.
+Writer = Callable[[Sequence[Part], Path], None]
 
 
 class Augmenter:
@@ -120,7 +138,7 @@ class Augmenter:
         vectors = None if job.glove is None else read_glove(job.glove, job.glove_rows)
         self._find = WordCandidates(load(job.masked_lm), vectors, job.options, max_length=job.max_length)
 
-    def rows(self, part: Part, on_texts: Callable[[int], None] = lambda count: None) -> Iterator[bytes]:
+    def rows(self, part: Part, on_texts: OnTexts = lambda count: None) -> Iterator[bytes]:
         """The part's rows as lines of the output, originals and copies.
 
         Args:
@@ -207,20 +225,25 @@ def augment(
 ) -> AugmentResult:
     """Augments a data set into a file that `read_table` reads, complete or not at all.
 
+    Interrupted and called again with the same arguments, it keeps the parts that were finished and ends with the same
+    bytes. Until then they are in the folder `OUTPUT.unfinished`.
+
     Args:
       job: with what and how; its columns and label column must be those of the examples.
       examples: sentences or pairs.
       label_texts: the classes' texts; empty for scores and for unlabelled text.
       output: the `.jsonl` or `.tsv` file to write.
-      overwrite: replace an existing one.
+      overwrite: replace an existing one, and throw away what an unfinished run with other options left.
       shards: 0: in this process; else an Apache Beam pipeline over so many shards. The file is the same.
       beam_options: Beam's `PipelineOptions`; None for its DirectRunner. A runner on other machines needs the model,
         the vectors and the output's folder at the same paths there.
     Raises:
-      UserError: the output exists, the model or the vectors cannot be used, or Beam is not installed.
+      UserError: the output exists, it has parts of another run, the model or the vectors cannot be used, or Beam is not
+        installed.
     """
     output = Path(output)
-    check_absent(output, overwrite=overwrite)
+    unfinished = output.with_name(output.name + UNFINISHED)
+    check_absent(output, overwrite=overwrite or unfinished.exists())
     if (examples.labels is None) != (job.label_column is None) or (examples.pairs is None) != (len(job.columns) == 1):
         raise ValueError("the job's columns must be those of the examples")
     part = whole(examples, label_texts)
@@ -228,34 +251,84 @@ def augment(
         raise UserError(f"{examples.source}: at least one example must have a text; received none")
     begun = time.perf_counter()
     rate = None
-    with new_file(output) as stream:
-        stream.write(header(job))
-        if shards:
-            from pocketbert.distillation.augment_beam import write_shards
-
-            with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
-                rows = 0
-                for path, count in write_shards(job, shards_of(part, shards), Path(folder), beam_options):
-                    with open(path, "rb") as shard:
-                        shutil.copyfileobj(shard, stream)
-                    rows += count
-        else:
-            augmenter = Augmenter(job)
+    recorded = _recorded(job, part)
+    with open_run(unfinished, recorded, overwrite=overwrite) as run:
+        folder = run / PARTS_FOLDER
+        parts = shards_of(part, shards or math.ceil(len(part.sides) / EXAMPLES_A_CHUNK))
+        pending = [each for each in parts if not each.file(folder).exists()]
+        # Killed between the output's last rename and the removal of its parts, a run has only that left to do.
+        is_joined = not pending and _holds(output, _joined(job, parts, folder))
+        if not is_joined:
+            check_absent(output, overwrite=overwrite)
+        if len(pending) < len(parts):
+            say(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are there already")
+        if pending:
+            write = _writer(job, shards, beam_options)
+            # Only now: bad input leaves nothing behind.
+            write_json(run / OPTIONS_FILE, recorded)
             loaded = time.perf_counter()
-            sentences = len(part.sides) * len(job.columns)
-            with bar(sentences, "augment", "sentence") as progress:
-                rows = write_rows(augmenter.rows(part, progress.update), stream)
+            write(pending, folder)
+            sentences = sum(len(each.sides) for each in pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
+        if not is_joined:
+            # Among the parts, so that what a kill leaves of it goes with them.
+            joined = folder / "joined"
+            with new_file(joined) as stream:
+                stream.writelines(_joined(job, parts, folder))
+            os.replace(joined, output)
+        rows = sum(block.count(b"\n") for block in _joined(job, parts, folder)) - len(header(job).splitlines())
+        clear_run(run)
     return AugmentResult(str(output), len(part.sides), rows, time.perf_counter() - begun, rate)
 
 
-def write_rows(rows: Iterator[bytes], stream: IO[bytes]) -> int:
-    """Writes lines; returns how many."""
-    count = 0
-    for line in rows:
-        stream.write(line)
-        count += 1
-    return count
+def write_part(augmenter: Augmenter, part: Part, folder: Path, on_texts: OnTexts = lambda count: None) -> None:
+    """Writes a part's rows into its file, complete or not at all."""
+    with new_file(part.file(folder)) as stream:
+        stream.writelines(augmenter.rows(part, on_texts))
+
+
+def _writer(job: AugmentationJob, shards: int, beam_options: Any) -> Writer:
+    if shards:
+        from pocketbert.distillation.augment_beam import beam_writer
+
+        return beam_writer(job, beam_options)
+    augmenter = Augmenter(job)
+
+    def write(parts: Sequence[Part], folder: Path) -> None:
+        with bar(sum(len(part.sides) for part in parts) * len(job.columns), "augment", "sentence") as progress:
+            for part in parts:
+                write_part(augmenter, part, folder, progress.update)
+
+    return write
+
+
+def _joined(job: AugmentationJob, parts: Sequence[Part], folder: Path) -> Iterator[bytes]:
+    """The output's bytes, block by block."""
+    yield header(job)
+    for part in parts:
+        with open(part.file(folder), "rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+
+
+def _holds(path: Path, blocks: Iterator[bytes]) -> bool:
+    """Whether there is a file of just these bytes."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as stream:
+        return all(stream.read(len(block)) == block for block in blocks) and not stream.read(1)
+
+
+def _recorded(job: AugmentationJob, part: Part) -> dict[str, Any]:
+    """All that decides the output, as JSON values; where model and vectors lie does not."""
+    recorded = dataclasses.asdict(job)
+    recorded |= {f"option_{name}": value for name, value in recorded.pop("options").items()}
+    recorded["masked_lm_sha256"] = digest_directory(recorded.pop("masked_lm"))
+    glove = recorded.pop("glove")
+    recorded["glove_sha256"] = None if glove is None else sha256(glove)
+    content = json.dumps([part.sides, part.labels, part.ids])
+    recorded["examples_sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    return recorded
 
 
 def to_json(result: AugmentResult) -> dict[str, Any]:

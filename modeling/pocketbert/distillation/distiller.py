@@ -10,6 +10,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.distillation import means
 from pocketbert.distillation.method import Adapters, Batch, FeatureRequest, Features, Method, Stage
+from pocketbert.errors import UserError
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import weights_by_path
 from pocketbert.training.gradients import dense
@@ -121,19 +122,24 @@ class Distiller(tf_keras.Model):
         """The loss and its unweighted terms in the order of `loss_names`, float32 [1 + terms].
 
         Args:
-          batch: inputs, and labels where there are some.
+          batch: inputs, and labels where there are some; the method gets these in a stage that reads them alone.
           targets: stored ones; None asks the teacher.
           training: whether the student's dropout is active, where the stage has it active.
+
+        Raises:
+          UserError: the stage reads labels, and there are none.
         """
         stage = self._stage
         inputs = {name: value for name, value in batch.items() if name != "labels"}
+        if stage.reads_labels and "labels" not in batch:
+            raise UserError(f"stage {stage.name} learns from labels; its examples have none; give labelled ones")
         if targets is None:
-            targets = self._live_targets(inputs, batch)
+            targets = self._live_targets(inputs)
         targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
         student = self.student.features(
             inputs, stage.student_features, training=bool(training and stage.student_dropout)
         )
-        terms = self._method.loss(stage, targets, student, self.adapters, batch)
+        terms = self._method.loss(stage, targets, student, self.adapters, batch if stage.reads_labels else inputs)
         if set(terms) != set(stage.weights):
             raise ValueError(
                 f"{self._method.name}, stage {stage.name}: the loss must give the terms {', '.join(stage.weights)}; "
@@ -142,7 +148,7 @@ class Distiller(tf_keras.Model):
         total = tf.add_n([weight * terms[name] for name, weight in stage.weights.items()])
         return tf.stack([total, *(terms[name] for name in stage.weights)])
 
-    def _live_targets(self, inputs: Batch, batch: Batch) -> Targets:
+    def _live_targets(self, inputs: Batch) -> Targets:
         if not self._stage.teacher_features:
             return {}
         if self._read_teacher is None:
@@ -150,7 +156,7 @@ class Distiller(tf_keras.Model):
                 f"stage {self._stage.name} reads {', '.join(self._stage.teacher_features)} of the teacher; received "
                 "neither a teacher nor stored targets"
             )
-        return self._method.targets(self._stage, self._read_teacher(inputs), batch)
+        return self._method.targets(self._stage, self._read_teacher(inputs), inputs)
 
     def _losses_and_gradients(
         self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]

@@ -17,14 +17,15 @@ def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 scalar, mean over examples: nats, or squared units of the score.
     """
+    # Counted by the labels: where micro-batches are counted first, that leaves the networks out of it.
+    counted = tf.ones_like(labels)
     if logits.shape.rank == 1:
-        return mean_squared_error(labels, logits)
+        return mean_squared_error(labels, logits, counted)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    return masked_mean(losses, tf.ones_like(losses))
+    return masked_mean(losses, counted)
 
 
-def mean_squared_error(target: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """Mean squared difference of scores [B], float32; the target gets no gradient."""
+def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean squared difference of scores [B], of those with a mask [B] of 1; float32; the target gets no gradient."""
     target = tf.stop_gradient(tf.cast(target, tf.float32))
-    losses = tf.math.squared_difference(tf.cast(scores, tf.float32), target)
-    return masked_mean(losses, tf.ones_like(losses))
+    return masked_mean(tf.math.squared_difference(tf.cast(scores, tf.float32), target), mask)

@@ -152,7 +152,12 @@ def tinybert_hidden(teacher_hidden: tf.Tensor, student_projected: tf.Tensor, mas
     return _hidden_squared_error(teacher_hidden, student_projected, mask)
 
 
-def soft_cross_entropy(teacher_logits: tf.Tensor, student_logits: tf.Tensor, temperature: float = 1.0) -> tf.Tensor:
+def soft_cross_entropy(
+    teacher_logits: tf.Tensor,
+    student_logits: tf.Tensor,
+    temperature: float = 1.0,
+    mask: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Prediction-layer distillation: CE(z^T / t, z^S / t) = −Σ_c softmax(z^T / t)_c · log softmax(z^S / t)_c.
 
     Jiao et al. 2020 (TinyBERT), eq. 10, https://arxiv.org/abs/1909.10351; Liu et al. 2021 (HSK), section 3.3. As in
@@ -163,6 +168,8 @@ def soft_cross_entropy(teacher_logits: tf.Tensor, student_logits: tf.Tensor, tem
       teacher_logits: [..., C], one row an example.
       student_logits: [..., C].
       temperature: t, above 0; TinyBERT's is 1.
+      mask: [...], 1 = an example that counts; None counts all, by the teacher's rows. Where it comes from the inputs,
+        micro-batches are counted without running a live teacher for it.
 
     Returns:
       Scalar, nats, mean over examples. A perfect student's is the mean entropy of the teacher, not 0.
@@ -175,7 +182,7 @@ def soft_cross_entropy(teacher_logits: tf.Tensor, student_logits: tf.Tensor, tem
     teacher, student = _alike(teacher_logits, student_logits, "logits", "give the student the teacher's labels")
     losses = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher / temperature), student / temperature)
     # Counted by the teacher's rows: where micro-batches are counted first, that leaves the student out of it.
-    return masked_mean(losses, tf.ones_like(teacher[..., 0]))
+    return masked_mean(losses, tf.ones_like(teacher[..., 0]) if mask is None else mask)
 
 
 def relation_transfer(

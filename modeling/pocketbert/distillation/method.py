@@ -65,7 +65,7 @@ __all__ = [
 Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
 TeacherFeatures: TypeAlias = Features
 StudentFeatures: TypeAlias = Features
-# The model's inputs, int32 [B, S], by name; `labels` [B] where the data have them.
+# The model's inputs, int32 [B, S], by name; for the loss of a stage that reads them also `labels` [B].
 Batch: TypeAlias = "Mapping[str, tf.Tensor]"
 Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
 

@@ -15,12 +15,13 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student, vocabulary_of
 from pocketbert.distillation.method import Method, Setting, Stage, Vocabulary, check_setting
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.progress import say
+from pocketbert.progress import say, track
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory, digest_examples
 
@@ -34,11 +35,11 @@ class TaskData:
 
     Attributes:
       task: classification or regression.
-      train: labelled examples.
+      train: examples, labelled where a stage learns from their labels.
       dev: labelled examples, for the metrics that choose the best checkpoint.
       metrics: names for `pocketbert.tasks.metrics.compute`.
       main_metric: the one of them that chooses.
-      augmented: the training examples with augmented ones; None takes the training examples alone.
+      augmented: the training examples with augmented ones, labelled likewise; None takes the training examples alone.
     """
 
     task: TaskConfig
@@ -96,7 +97,7 @@ class Preparation:
             manifests = sorted(self.store.glob(f"*/{MANIFEST_NAME}"))
             recorded["store_sha256"] = hashlib.sha256(" ".join(map(sha256, manifests)).encode()).hexdigest()
         if self.text is not None:
-            recorded["text"] = _text_listing(self.text)
+            recorded["text_sha256"] = _text_digest(self.text)
         data = self.task_data
         if data is not None:
             recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
@@ -224,6 +225,11 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
         problems.append(f"{where} learns from plain text; received none; give it (--text)")
     if stage.data != "text" and task_data is None:
         problems.append(f"{where} learns from a task's examples; received none; give a task and its data")
+    if stage.reads_labels and stage.data != "text" and task_data is not None:
+        augmented = task_data.augmented if stage.data == "augmented" else None
+        examples = task_data.train if augmented is None else augmented
+        if examples.labels is None:
+            problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
     if store is not None and stage.teacher_features:
         if stage.masked_text:
             problems.append(
@@ -261,8 +267,7 @@ def _check_task_data(data: TaskData) -> None:
     raise_if_any(problems, "distillation")
 
 
-def _text_listing(path: Path) -> str:
-    """A digest of the names and sizes of a text's files; reading a whole dump would take minutes."""
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    listing = "".join(f"{file.relative_to(path.parent)} {file.stat().st_size}\n" for file in files)
-    return hashlib.sha256(listing.encode()).hexdigest()
+def _text_digest(path: Path) -> str:
+    """SHA-256 of a text's files in the order of their reading; where they lie, and since when, does not matter."""
+    digests = [sha256(file) for file in track(text_files(path), "hash the text", "file")]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()

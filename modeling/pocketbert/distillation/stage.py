@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FeatureRequest: TypeAlias = Mapping[str, tuple[int, ...]]
 Data = Literal["text", "task", "augmented"]
 ScheduleName = Literal["linear", "constant"]
+# The one term of a loss that may read the examples' labels, in every method.
+LABELS_TERM = "labels"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Stage:
       name: a folder's and a curve's name, unique in the run.
       teacher_features: what `Method.targets` reads; empty where the teacher is neither loaded nor read.
       student_features: what `Method.loss` reads.
-      weights: term → weight in the sum; exactly the terms that `Method.loss` gives.
+      weights: term → weight in the sum; exactly the terms that `Method.loss` gives. Only the loss of a stage with the
+        term `labels` is given the examples' labels.
       data: plain text, the task's examples, or those with augmented ones.
       max_length: tokens; longer texts are cut, or packed into pieces.
       duration: how long the stage lasts.
@@ -175,6 +178,11 @@ class Stage:
         if self.masked_text and self.data != "text":
             problems.append(f"masked_text is for data='text'; received data={self.data!r}")
         raise_if_any(problems, f"stage {self.name}")
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the loss is given the examples' labels."""
+        return LABELS_TERM in self.weights
 
     def describe(self) -> dict[str, Any]:
         """The stage as JSON values, for a run's records; functions are left out, `options` say what made them."""

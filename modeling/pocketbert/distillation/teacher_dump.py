@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -139,7 +138,8 @@ def dump_targets(
         plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
         batches = dataset(encoded, [indices for plan in plans for indices in plan])
         step = tf.function(
-            lambda batch: _targets(teacher, method, stage, _joined(batch)), input_signature=[batches.element_spec]
+            lambda element: _targets(teacher, method, stage, element[0] if isinstance(element, tuple) else element),
+            input_signature=[batches.element_spec],
         )
         tokens = int(encoded.lengths.sum())
         left = sum(int(encoded.lengths[indices].sum()) for plan in plans for indices in plan)
@@ -195,27 +195,19 @@ def target_specs(
     return tuple(found), read
 
 
-def _targets(teacher: Model, method: Method, stage: Stage, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """What the live path gives, in float32 where the teacher computes in less."""
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
     features = teacher.features(inputs, stage.teacher_features, training=False)
-    targets = method.targets(stage, features, batch)
+    targets = method.targets(stage, features, inputs)
     return {name: tf.cast(value, tf.float32) if value.dtype.is_floating else value for name, value in targets.items()}
 
 
-def _joined(batch: Any) -> dict[str, tf.Tensor]:
-    return dict(batch) if isinstance(batch, dict) else {**batch[0], "labels": batch[1]}
-
-
 def _trial(encoded: EncodedExamples, size: int, length: int) -> dict[str, tf.Tensor]:
-    batch = {
+    return {
         "input_word_ids": tf.fill([size, length], encoded.pad_token_id),
         "input_mask": tf.ones([size, length], tf.int32),
         "input_type_ids": tf.zeros([size, length], tf.int32),
     }
-    if encoded.labels is not None:
-        batch["labels"] = tf.zeros([size], encoded.labels.dtype)
-    return batch
 
 
 def _plan(encoded: EncodedExamples, first: int, examples: int) -> list[np.ndarray]:

@@ -33,6 +33,7 @@ MODEL_FOLDER = "model"
 STAGES_FOLDER = "stages"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
+PARTS_FOLDER = "parts"
 RUN_FILES = (
     OPTIONS_FILE,
     RESULT_FILE,
@@ -43,6 +44,7 @@ RUN_FILES = (
     STAGES_FOLDER,
     ADAPTERS_FILE,
     TEACHER_FILE,
+    PARTS_FOLDER,
 )
 # What an atomic writer leaves of these when it is killed.
 _ASIDE = (*(f".{name}.*" for name in RUN_FILES), f"{STAGES_FOLDER}/*/.*")
@@ -250,7 +252,7 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
                 _remove(folder.glob(pattern))
             difference = _difference(folder, json.loads(json.dumps(options)))
             if overwrite and (difference or (folder / RESULT_FILE).exists()):
-                _remove(folder / name for name in RUN_FILES)
+                clear_run(folder)
             elif difference:
                 state = "a finished" if (folder / RESULT_FILE).exists() else "an unfinished"
                 raise UserError(
@@ -264,13 +266,18 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
                 folder.rmdir()
 
 
+def clear_run(folder: Path) -> None:
+    """Removes everything of a run but its lock; if nothing is put there, `open_run` removes the folder."""
+    _remove(folder / name for name in RUN_FILES)
+
+
 def _lock(stream: TextIO, folder: Path) -> None:
     try:
         # The kernel gives it back when the process ends, however it ends.
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"one process at a time may train in a folder; another has {folder}; wait for it, or choose another output"
+            f"one process at a time may work in a folder; another has {folder}; wait for it, or choose another output"
         ) from None
 
 

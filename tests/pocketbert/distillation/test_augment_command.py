@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
+import re
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_masked_lm
@@ -19,6 +22,8 @@ from pocketbert.data.tables import read_table
 from pocketbert.distillation import augment_run
 from pocketbert.distillation.augment_run import AugmentationJob, Augmenter, shards_of, whole
 from pocketbert.errors import UserError
+
+KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,6 @@ def test_shards_together_are_the_whole(folder: Path) -> None:
         assert [line for shard in reversed(shards) for line in list(augmenter.rows(shard))[::-1]] == expected[::-1]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None, reason="the extra `beam` is not installed")
 def test_a_beam_pipeline_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert cli.main(command(folder, tmp_path / "here.tsv")) == 0
     assert cli.main(command(folder, tmp_path / "beam.tsv", "--runner=direct", "--shards=4")) == 0
@@ -216,15 +220,105 @@ def test_nothing_is_overwritten_unless_asked(
     with monkeypatch.context() as context:
         context.setattr(Augmenter, "rows", broken)
         assert "no more" in one_error(command(folder, output, "--overwrite"), capsys)
-    assert output.read_text("utf-8") == "precious" and list(tmp_path.iterdir()) == [output]
+    # What is unfinished beside it does not make it less precious.
+    assert "--overwrite" in one_error(command(folder, output), capsys)
+    assert output.read_text("utf-8") == "precious"
     assert cli.main(command(folder, output, "--overwrite")) == 0
     capsys.readouterr()
-    assert len(output.read_bytes().splitlines()) == 92
+    assert len(output.read_bytes().splitlines()) == 92 and list(tmp_path.iterdir()) == [output]
     own = folder / "pairs.jsonl"
     assert "another file than --train-file" in one_error(command(folder, own, "--overwrite"), capsys)
     taken = command(folder, tmp_path / "b.jsonl", "--label-column=first")
     assert "must differ from one another" in one_error(taken, capsys)
     assert "received copy, mood" in one_error(command(folder, tmp_path / "b.jsonl", "--text-column=copy"), capsys)
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process."""
+
+
+def test_finished_parts_are_kept_and_not_made_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(augment_run, "EXAMPLES_A_CHUNK", 5)
+    whole_file, output = tmp_path / "whole.tsv", tmp_path / "a.tsv"
+    assert cli.main(command(folder, whole_file)) == 0
+    rows = Augmenter.rows
+    made: list[int] = []
+
+    def interrupted(self: Augmenter, part: augment_run.Part, *arguments: Any) -> Iterator[bytes]:
+        made.append(part.first)
+        for number, line in enumerate(rows(self, part, *arguments)):
+            if len(made) == 3 and number == 4:
+                raise Interrupted
+            yield line
+
+    monkeypatch.setattr(Augmenter, "rows", interrupted)
+    with pytest.raises(Interrupted):
+        cli.main(command(folder, output))
+    unfinished = tmp_path / "a.tsv.unfinished"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv.unfinished", "whole.tsv"]
+    first, second = sorted((unfinished / "parts").iterdir())
+    kept = first.read_bytes()
+    capsys.readouterr()
+    # Whoever makes it again does not know of this.
+    first.write_bytes(kept.replace(b"film", b"kept"))
+    message = one_error(command(folder, output, "--seed=7"), capsys)
+    assert f"{unfinished} holds an unfinished run with other options: option_seed=0, received 7;" in message
+    assert "repeat its options" in message and "--overwrite" in message
+    assert cli.main(command(folder, output)) == 0
+    assert "2 of 5 parts are there already" in capsys.readouterr().err
+    assert made == [0, 4, 9, 9, 13, 18]
+    expected = whole_file.read_bytes()
+    assert kept in expected and output.read_bytes() == expected.replace(kept, kept.replace(b"film", b"kept"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "whole.tsv"]
+
+
+@pytest.mark.parametrize("changed", ["model/config.json", "glove.txt", "pairs.jsonl"])
+def test_parts_made_from_other_files_are_refused_or_overwritten(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    def interrupted(self: Augmenter, *arguments: object) -> Iterator[bytes]:
+        raise Interrupted
+
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out" / "a.jsonl"
+    with monkeypatch.context() as context, pytest.raises(Interrupted):
+        context.setattr(Augmenter, "rows", interrupted)
+        cli.main(command(own, output))
+    # The same in another place is the same.
+    moved = own.rename(tmp_path / "moved")
+    text = (moved / changed).read_text("utf-8")
+    (moved / changed).write_text(text.replace("film", "play", 1) if "film" in text else text + " ", encoding="utf-8")
+    name = {"model/config.json": "masked_lm", "glove.txt": "glove", "pairs.jsonl": "examples"}[changed]
+    message = one_error(command(moved, output), capsys)
+    assert f"other options: {name}_sha256=" in message and message.count("received") == 1
+    assert cli.main(command(moved, output, "--overwrite")) == 0
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    # Three parts of a few sentences again and again, which cost nothing.
+    lines = (folder / "pairs.jsonl").read_text("utf-8").splitlines(keepends=True)
+    table = tmp_path / "many.jsonl"
+    table.write_text("".join(lines[number * number % 23] for number in range(5000)), encoding="utf-8")
+    arguments = [f"--train-file={table}", "--copies=1"]
+    expected, killed = tmp_path / "expected.jsonl", tmp_path / "killed.jsonl"
+    assert cli.main(command(folder, expected, *arguments)) == 0
+    # Renames: run.json, three parts, the joined file aside and in its place. Killed before the second part has a name,
+    # as all are joined aside, and after the output has its name.
+    answer = subprocess.run(
+        [sys.executable, str(KILLED_RUNS), "aside:3,aside:4,placed:2", *command(folder, killed, *arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert re.findall(r"(\d) of 3 parts are there already", answer.stderr) == ["1", "3", "3"]
+    assert killed.read_bytes() == expected.read_bytes()
+    assert json.loads(answer.stdout)["rows"] == 5000 * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["expected.jsonl", "killed.jsonl", "many.jsonl"]
 
 
 def test_what_a_table_cannot_hold_is_written_so_that_it_can(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -282,20 +283,36 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest
 
 def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> None:
     lines = tiny_finetuning.examples(120, seed=7).texts
-    (tmp_path / "text.txt").write_text("\n\n".join(f"{line.capitalize()}." for line in lines), encoding="utf-8")
-    options = TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8)
-    result = distillation.distill(
-        method="tinybert",
-        options=options,
-        student=tiny_distillation.STUDENT,
-        teacher_directory=teacher,
-        text=tmp_path / "text.txt",
-        output=tmp_path / "run",
-    )
+    text = tmp_path / "text"
+    text.mkdir()
+    for name, part in (("a", lines[:50]), ("b.txt", lines[50:])):
+        (text / name).write_text("\n\n".join(f"{line.capitalize()}." for line in part), encoding="utf-8")
+
+    def general(text: Path) -> DistillResult:
+        return distillation.distill(
+            method="tinybert",
+            options=TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8),
+            student=tiny_distillation.STUDENT,
+            teacher_directory=teacher,
+            text=text,
+            output=tmp_path / "run",
+        )
+
+    result = general(text)
     assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
     assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
     student = pb.load(result.model)
     assert student.task is None and student.tokenizer is not None
+    # The same text in another place is the same run; another letter in it is not, at the same size and time.
+    moved = text.rename(tmp_path / "moved")
+    (moved / ".hidden").write_text("not read")
+    assert general(moved) == result
+    changed, times = moved / "b.txt", (moved / "b.txt").stat()
+    changed.write_text(changed.read_text("utf-8").swapcase(), encoding="utf-8")
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert changed.stat().st_size == times.st_size
+    with pytest.raises(UserError, match="a finished run with other options: text_sha256='[0-9a-f]{64}', received"):
+        general(moved)
 
 
 def test_stages_stop_early_and_evaluate_more_often(
@@ -328,6 +345,30 @@ def refusals() -> list[Any]:
         ({"method": toy_method.ToyMethod(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
         ({"method": "no_such_method"}, "no distillation method 'no_such_method'; the methods are"),
     ]
+
+
+def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
+    distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = dataclasses.replace(task_data.train, labels=None, source="plain.csv")
+    more = dataclasses.replace(task_data.train, labels=None, source="more.jsonl")
+    unlabelled = dataclasses.replace(task_data, train=plain)
+    # What follows the teacher alone needs none.
+    result = distill(tmp_path / "hidden", method=toy_method.ToyMethod(only="hidden"), task_data=unlabelled)
+    assert result.steps == 12
+    monkeypatch.setattr(distillation, "make_student", None)
+    augmented = dataclasses.replace(unlabelled, augmented=more)
+    only = toy_method.ToyMethod(only="labels", data="augmented")
+    for method, data, source in (
+        (METHOD, unlabelled, "plain.csv"),
+        (METHOD, augmented, "plain.csv"),
+        (only, unlabelled, "plain.csv"),
+        (only, augmented, "more.jsonl"),
+    ):
+        message = f"stage labels learns from labels; {source} has none; give labelled examples"
+        with pytest.raises(UserError, match=message):
+            distill(tmp_path / "run", method=method, task_data=data)
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("changes", "message"), refusals())

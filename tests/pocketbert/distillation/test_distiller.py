@@ -17,6 +17,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.distillation.distiller import Distiller, make_optimizer
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import OptimizerConfig, Setting, Stage
+from pocketbert.errors import UserError
 from pocketbert.training.run import precision_policy
 
 TEACHER, STUDENT, TASK = tiny_distillation.TEACHER, tiny_distillation.STUDENT, tiny_distillation.TASK
@@ -102,6 +103,23 @@ def test_the_terms_are_what_the_features_give(teacher: pb.Model) -> None:
     labels = -np.mean(logs[np.arange(3), data["labels"].numpy()])
     # Sums of 3*7*30 float32 products of order 1: within 1e-5.
     assert np.allclose(distiller.losses(data), [2.0 * hidden + 0.5 * labels, hidden, labels], rtol=1e-5)
+
+
+def test_labels_are_given_to_the_stage_that_has_their_term_alone(teacher: pb.Model) -> None:
+    class Liar(toy_method.ToyMethod):
+        def loss(self, stage: Stage, *arguments: Any) -> dict[str, tf.Tensor]:
+            terms = super().loss(dataclasses.replace(stage, weights={"labels": 1.0}), *arguments)
+            return {"secret": terms["labels"]}
+
+    stage = toy_method.label_stage()
+    student = pb.build(STUDENT, tasks=(TASK,), seed=4)
+    data = batch()
+    unlabelled = {name: value for name, value in data.items() if name != "labels"}
+    assert np.isfinite(Distiller(student, METHOD, stage).losses(data)).all()
+    with pytest.raises(UserError, match="stage labels learns from labels; its examples have none; give labelled ones"):
+        Distiller(student, METHOD, stage).losses(unlabelled)
+    with pytest.raises(KeyError, match="labels"):
+        Distiller(student, Liar(), dataclasses.replace(stage, weights={"secret": 1.0})).losses(data)
 
 
 def test_micro_batches_change_nothing(teacher: pb.Model) -> None:

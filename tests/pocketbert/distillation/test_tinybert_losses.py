@@ -18,7 +18,6 @@ from pocketbert.configs import TaskConfig
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import Setting, Stage, check_setting
 from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
-from pocketbert.errors import UserError
 
 # float32 sums of at most some thousand values of order 1 to 10, in another order than NumPy's: 2^-24 · √4000 ≈ 4e-6
 # relative; the features themselves are given to both sides.
@@ -159,14 +158,6 @@ def test_without_prediction_the_loss_is_the_labels_cross_entropy(models: dict[st
     probabilities = softmax(made.student["logits"][0])
     expected = -np.log(probabilities[[0, 1, 2], [2, 0, 3]]).mean()
     assert made.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and made.targets == {}
-
-
-def test_labels_that_are_not_there_are_missed(models: dict[str, pb.Model]) -> None:
-    tiny = Setting(teacher=TEACHER, student=STUDENT, task=COLORS, teacher_task=COLORS)
-    stage = METHOD.stages(tiny, TinyBERTOptions(without=("prediction",)))[1]
-    student = models["student classification"].features(batch(STUDENT), stage.student_features)
-    with pytest.raises(UserError, match="stage prediction learns from labels; its examples have none"):
-        METHOD.loss(stage, {}, student, {}, batch(STUDENT))
 
 
 def test_regression_follows_the_teachers_score_or_the_label(models: dict[str, pb.Model]) -> None:

@@ -69,9 +69,11 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+MODULES = {"finetune": "training.loop", "distill": "distillation.run", "augment": "distillation.augment_run"}
+
 if __name__ == "__main__":
     # Before the forks, once for all.
-    importlib.import_module(f"pocketbert.{'training.loop' if sys.argv[2] == 'finetune' else 'distillation.run'}")
+    importlib.import_module(f"pocketbert.{MODULES[sys.argv[2]]}")
 
     moments = [moment for moment in sys.argv[1].split(",") if moment]
     for chosen in moments:

@@ -256,11 +256,7 @@ class TinyBERT:
         adapters: Adapters,
         batch: Batch,
     ) -> Mapping[str, tf.Tensor]:
-        """The terms of `stage.weights`; see the class.
-
-        Raises:
-          UserError: a stage that learns from labels has none.
-        """
+        """The terms of `stage.weights`; see the class."""
         from pocketbert.distillation.label_losses import label_loss
         from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
 
@@ -273,10 +269,10 @@ class TinyBERT:
         for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(tinybert_attention(target, learned, mask))
         if "prediction" in losses:
-            losses["prediction"].append(_prediction_loss(targets["logits"], student["logits"][0], stage.options))
+            # Every example has a first token: so they are counted without asking a network how many there are.
+            logits = targets["logits"], student["logits"][0]
+            losses["prediction"].append(_prediction_loss(*logits, mask[:, 0], stage.options))
         if "labels" in losses:
-            if "labels" not in batch:
-                raise UserError(f"stage {stage.name} learns from labels; its examples have none; give labelled ones")
             losses["labels"].append(label_loss(batch["labels"], student["logits"][0]))
         return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
 
@@ -387,12 +383,12 @@ def _projection(term: str, options: TinyBERTOptions) -> str:
     return "shared_projection" if options.shared_projection else f"{term}_projection"
 
 
-def _prediction_loss(teacher: tf.Tensor, student: tf.Tensor, options: TinyBERTOptions) -> tf.Tensor:
+def _prediction_loss(teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor, options: TinyBERTOptions) -> tf.Tensor:
     """Eq. 10 for logits [B, C]; the mean squared difference of scores [B]."""
     from pocketbert.distillation.label_losses import mean_squared_error
     from pocketbert.distillation.losses import soft_cross_entropy
 
     if student.shape.rank == 1:
-        return mean_squared_error(teacher, student)
-    loss = soft_cross_entropy(teacher, student, options.temperature)
+        return mean_squared_error(teacher, student, mask)
+    loss = soft_cross_entropy(teacher, student, options.temperature, mask)
     return loss / student.shape[-1] if options.mean_over_classes else loss
