@@ -71,9 +71,9 @@ class Pair:
         # With more than two labels both may be wrong.
         neither = differ - teacher - student
         return (
-            f"As {self.export}, teacher and student give different answers to {differ:,} of {self.examples:,} texts; "
-            f"there the teacher is right {teacher:,} times, the student {student:,} times"
-            + (f", neither {neither:,} times." if neither else ".")
+            f"As {self.export}, teacher and student give different answers to {differ:,} of {self.examples:,} texts: "
+            f"the teacher is right on {teacher:,} of them, the student on {student:,}"
+            + (f", neither on {neither:,}." if neither else ".")
         )
 
     def surest(self, count: int) -> list[Disagreement]:
