@@ -174,9 +174,10 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
 
 
 def _against_reference(best: Row, reference: Row, found: Sequence[Row]) -> list[tuple[str, str, str]]:
-    tiles, name = [], comparison.name(reference, found)
+    tiles, name = [], _beside(reference, best)
     if best.smaller and best.smaller > 1.05 and best.size_bytes and reference.size_bytes:
-        detail = f"{best.size_bytes / 1e6:.1f} MB; {name} {reference.size_bytes / 1e6:.1f} MB"
+        ours = comparison.name(best, found)
+        detail = f"{ours} {best.size_bytes / 1e6:.1f} MB; {name} {reference.size_bytes / 1e6:.1f} MB"
         tiles.append((times(best.smaller), "smaller", detail))
     if best.faster and best.faster_at:
         low, high = (1 / end for end in reversed(best.faster.interval))
@@ -189,6 +190,11 @@ def _against_reference(best: Row, reference: Row, found: Sequence[Row]) -> list[
     return tiles
 
 
+def _beside(row: Row, best: Row) -> str:
+    """What to call an export beside the best one: with its network's name where that is another."""
+    return row.label if row.model == best.model else f"{row.model}, {row.label}"
+
+
 def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
     number = min(count for _, count in peer.latencies)
     longest = max(length for length, count in peer.latencies if count == number)
@@ -198,7 +204,7 @@ def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
         mine, theirs = best.effective_latency_us(tokens, number), peer.effective_latency_us(tokens, number)
         if mine and theirs and (tokens == longest or short < longest):
             pads = "" if (tokens, number) in peer.latencies else f", which pads to {longest},"
-            detail = f"{_ms(mine)} for up to {tokens} tokens; {peer.label}{pads} {_ms(theirs)}"
+            detail = f"{_ms(mine)} for up to {tokens} tokens; {_beside(peer, best)}{pads} {_ms(theirs)}"
             tiles.append((times(theirs / mine), name, detail))
     return tiles
 

@@ -140,6 +140,11 @@ def test_the_headline_is_about_our_smallest_export(run: ResultFile) -> None:
     assert tiles["accuracy"][0] == "78.8 %" and "float32 80.0 %" in tiles["accuracy"][1]
 
 
+def test_a_lone_export_is_not_compared_with_itself(run: ResultFile) -> None:
+    alone = bench_subjects.result(measurement("float32", 32, 3.0), accuracies=run.accuracies)
+    assert report._tiles(comparison.rows([alone]), {}) == [("80.0 %", "accuracy", "float32 on 80 examples")]
+
+
 def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
     import dataclasses
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import bench_subjects
@@ -111,15 +112,21 @@ def test_costs_of_the_same_export_length_by_length(run: ResultFile) -> None:
     assert side_by_side.costs(rows(run)[:2], whole) is None
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_the_page_shows_both_and_the_surest_disagreements(run: ResultFile, tmp_path: Path, more: int) -> None:
+@pytest.mark.parametrize(
+    ("more", "learned", "change"), [(0, 0.825, "1.50 points worse"), (1, 0.865, "2.50 points better")]
+)
+def test_the_page_shows_both_and_the_surest_disagreements(
+    run: ResultFile, tmp_path: Path, more: int, learned: float, change: str
+) -> None:
+    teacher, student = run.accuracies
+    run = dataclasses.replace(run, accuracies=(teacher, dataclasses.replace(student, value=learned)))
     shown = report.SHOWN_DISAGREEMENTS
     texts = [f"<text {number}> & so" for number in range(shown + more)]
     differ = tuple(disagreement(text, 0.9 - index / 100, 0.95) for index, text in enumerate(texts))
     whole = Pair(teacher="teacher", student="pupil", export="int8", examples=1234, disagreements=differ)
     page = report.build_report([run], tmp_path / "report", pair=whole).read_text(encoding="utf-8")
     for expected in (
-        whole.verdict, "1.50 points worse", "1.25× smaller", "3.00× faster", "1.60× faster", "84.00 %", "82.50 %",
+        whole.verdict, change, "1.25× smaller", "3.00× faster", "1.60× faster", "84.00 %", f"{100 * learned:.2f} %",
         "90.0 %", "95.0 %", '<span class="good">good</span>', '<span class="bad">bad</span>',
     ):  # fmt: skip
         assert expected in page, expected
