@@ -135,6 +135,7 @@ def test_the_page_shows_both_and_the_surest_disagreements(
     ] * more
     assert (f"the {shown} on which both are surest" in page) is bool(more)
     # The headline is the student's against the teacher as anybody would export it.
+    assert "pupil, int8 1.6 MB; teacher, plain converter float32 8.0 MB" in page
     assert "5.00×" in page and "2.40×" in page
 
     lines = report.table(run, whole).splitlines()
