@@ -10,16 +10,30 @@ import numpy as np
 import pytest
 import tiny_finetuning
 
+from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.errors import UserError
+from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import quickstart as module
 from pocketbert_bench import quickstart_training as training
 from pocketbert_bench import results
 from pocketbert_bench.suites import quickstart_accuracy
+from pocketbert_export.checks import Check
+from pocketbert_export.verify import GateFailed, Verification
 
 TRAIN, DEV = 96, 24
+REFUSED = Verification(
+    recipe="float32",
+    checks=(Check(name="alive", passed=False, measured=0.0, bound=1.0, reason="it answers nothing but zeros"),),
+    runtimes={},
+    num_examples=0,
+    source="none",
+    labelled=False,
+    weights_need={},
+    operators={},
+)
 
 
 @pytest.fixture
@@ -124,6 +138,21 @@ def test_the_suite_trains_teacher_and_student_once_a_seed(tiny_training: None, m
     assert [directory.parent.name for directory in taught] == ["seed-0", "seed-3"]
     students = [each["value"] for each in content["accuracies"][2:]]
     assert f"3x384 student: mean of 2 seeds {np.mean(students):.4f}" in content["notes"][1]
+
+
+@pytest.mark.parametrize(
+    "failure", [GateFailed(REFUSED), TrainingFailed("the loss is not finite")], ids=["gate", "loss"]
+)
+def test_a_negative_result_is_one_line_and_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(module, "quickstart", fail)
+    assert cli.main(["quickstart", f"--output={tmp_path}"]) == 1
+    output = capsys.readouterr()
+    assert output.out == "" and output.err == f"pocketbert quickstart: {failure}\n"
 
 
 def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:

@@ -30,12 +30,13 @@ def define(flag_values: flags.FlagValues) -> None:
 def run(flag_values: flags.FlagValues) -> int:
     """Runs the path and prints the table."""
     from pocketbert.progress import say
+    from pocketbert.training.callbacks import TrainingFailed
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 
     try:
         print(quickstart(Path(flag_values.output), quick=flag_values.quick, seed=flag_values.seed))
-    except GateFailed as error:
+    except (GateFailed, TrainingFailed) as error:
         say(f"pocketbert quickstart: {error}")
         return 1
     return 0
