@@ -88,11 +88,6 @@ def _element(document: str) -> str:
     return re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", element)
 
 
-def _name(row: Row, found: Sequence[Row]) -> str:
-    several = len({other.model for other in found}) > 1
-    return f"{row.model}, {row.label}" if several else row.label
-
-
 def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
     scored = [row for row in found if row.accuracy and row.latencies]
     if not scored:
@@ -103,7 +98,14 @@ def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
         points = sorted((length, row.latency_us(length, n)) for length, n in row.latencies if n == thread_count)
         xs, score = [latency / 1e3 for _, latency in points if latency], 100 * row.accuracy.value
         axes.plot(xs, [score] * len(xs), "-", color=colour[row.model, row.label], linewidth=1.5, alpha=0.5)
-        axes.plot(xs, [score] * len(xs), "o", color=colour[row.model, row.label], label=_name(row, found), markersize=7)
+        axes.plot(
+            xs,
+            [score] * len(xs),
+            "o",
+            color=colour[row.model, row.label],
+            label=comparison.name(row, found),
+            markersize=7,
+        )
         for x, (length, _) in zip(xs, points, strict=True):
             axes.annotate(str(length), (x, score), (0, 8), textcoords="offset points", ha="center", fontsize=8)
     scores = [100 * row.accuracy.value for row in scored if row.accuracy]
@@ -135,7 +137,7 @@ def _latency_by_length(axes: Any, found: Sequence[Row]) -> bool:
             if own:
                 text, above = f"{latency / 1e3:.3g}", {"xytext": (0, 2), "textcoords": "offset points"}
                 axes.annotate(text, (x, latency / 1e3), ha="center", fontsize=7.5, **above)
-        axes.bar(0, 0, color=colour[row.model, row.label], label=_name(row, found))
+        axes.bar(0, 0, color=colour[row.model, row.label], label=comparison.name(row, found))
     axes.set_xticks(range(len(lengths)), [f"{length} tokens" for length in lengths])
     axes.set_ylabel(f"median latency, ms ({_threads(thread_count)})")
     axes.grid(axis="y", color=_FAINT)
@@ -156,7 +158,7 @@ def _size(axes: Any, found: Sequence[Row]) -> bool:
     axes.barh(positions, megabytes, 0.6, color=[colour[row.model, row.label] for row in sized])
     for position, value in zip(positions, megabytes, strict=True):
         axes.annotate(f"{value:.1f}", (value, position), (4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(positions, [_name(row, found) for row in sized])
+    axes.set_yticks(positions, [comparison.name(row, found) for row in sized])
     axes.invert_yaxis()
     axes.set_xlabel("size of the model file, MB")
     axes.grid(axis="x", color=_FAINT)
@@ -179,7 +181,7 @@ def _distribution(axes: Any, found: Sequence[Row]) -> bool:
     for row, length, number, measurement in parts:
         low, quarter, middle, three, high = np.percentile(measurement.latency_us, [1, 25, 50, 75, 99]) / 1e3
         box = {"whislo": low, "q1": quarter, "med": middle, "q3": three, "whishi": high, "fliers": []}
-        boxes.append({**box, "label": f"{_name(row, found)} · {length} · {number}t"})
+        boxes.append({**box, "label": f"{comparison.name(row, found)} · {length} · {number}t"})
     axes.figure.set_size_inches(_SIZE[0], max(_SIZE[1], 0.9 + 0.27 * len(parts)))
     drawn = axes.bxp(boxes, orientation="horizontal", patch_artist=True, widths=0.6)
     for patch, (row, *_) in zip(drawn["boxes"], parts, strict=True):

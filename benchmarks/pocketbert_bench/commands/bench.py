@@ -8,7 +8,7 @@ gives figures that mean little: compare inside one run.
 onnxruntime are installed, ONNX Runtime. They are made from the model directory that the bundles came from.
 
 Example:
-  pocketbert bench runs/quickstart/bundles/float32 runs/quickstart/bundles/dynamic_wi8 --lengths=32,128 --threads=1,2
+  pocketbert bench runs/quickstart/bundles/student/float32 bundles/sst2 --lengths=32,128 --threads=1,2
   pocketbert bench runs/sst2_int8 --output=runs/sst2_int8.json
 """
 

@@ -30,7 +30,7 @@ from pocketbert.data.text import Document, TextCounts, read_documents
 from pocketbert.errors import UserError
 from pocketbert.progress import say, track
 from pocketbert_bench import accuracy, results
-from pocketbert_bench.quickstart import NETWORK
+from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 
 TASK = TaskConfig(kind="masked_lm", name="masked words of enwiki2015", dropout=0.0)

@@ -18,7 +18,7 @@ from pocketbert.tasks.metrics import compute
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import accuracy, results
-from pocketbert_bench.quickstart import NETWORK
+from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.exporter import export_bundle

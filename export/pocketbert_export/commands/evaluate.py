@@ -5,7 +5,7 @@ took. A bundle runs on LiteRT and each text goes to the shortest of its lengths 
 the longest are cut, in a model directory at its positions.
 
 Example:
-  pocketbert evaluate --model=runs/quickstart/bundles/dynamic_wi8 --task=sst2 --data=glue
+  pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
 """
 

@@ -8,7 +8,7 @@ each text goes to the shortest of its lengths that holds it.
 A file is JSON if its first line that is not blank begins with an opening brace; --format says it outright.
 
 Example:
-  echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundles/dynamic_wi8
+  echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundles/student/dynamic_wi8
   pocketbert predict --model=models/mrpc --input=pairs.jsonl > answers.jsonl
 """
 

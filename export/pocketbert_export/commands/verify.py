@@ -7,8 +7,8 @@ model directory it was made from, and --data or --file, it compares on real text
 TFLite 2.16.1 in the cache ($POCKETBERT_CACHE or ~/.cache/pocketbert) on first use.
 
 Example:
-  pocketbert verify runs/quickstart/bundles/dynamic_wi8
-  pocketbert verify runs/quickstart/bundles/dynamic_wi8 --model=runs/quickstart/finetune/model --task=sst2 --data=glue
+  pocketbert verify runs/quickstart/bundles/student/dynamic_wi8
+  pocketbert verify bundles/sst2 --model=runs/sst2/model --task=sst2 --data=glue
   pocketbert verify phone --runtime=litert,tflite-2.16
 """
 
