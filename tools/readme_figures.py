@@ -28,6 +28,16 @@ RATIOS = {
     ("bucketed_training", "bucketed training"): "training examples a second, bucketed against fixed 128",
     ("tokenizer", "tokenizer ids, SST-2"): "tokenizer speed on SST-2 against transformers' fast tokenizer",
     ("tokenizer", "tokenizer ids, Wikipedia paragraphs"): "the same on Wikipedia paragraphs",
+    (
+        "distillation",
+        "distillation step, live against PyTorch eager",
+    ): "speed of a distillation step against PyTorch, step by step",
+    ("distillation", "distillation step, stored against live"): "the same from a store against a live teacher",
+    ("distillation", "store, bytes a token"): "size of a store of hidden states against the bare numbers",
+    (
+        "distillation",
+        "stored distillation, real lengths",
+    ): "distillation steps from a store, bucketed against fixed 128",
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.experiments.tinybert import ARMS, RESULT, SEEDS, TASKS
-from pocketbert_bench.quickstart import NETWORK
+from pocketbert_bench.quickstart_training import NETWORK
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tinybert-results.md"
 BEGIN, END = "<!-- TABLE: begin. ", "<!-- TABLE: end -->"

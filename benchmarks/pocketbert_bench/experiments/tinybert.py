@@ -34,7 +34,7 @@ from pocketbert.presets import preset
 from pocketbert.progress import say
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
-from pocketbert_bench.quickstart import NETWORK
+from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 
 RESULT = Path(__file__).resolve().parents[2] / "results" / "tinybert.json"
