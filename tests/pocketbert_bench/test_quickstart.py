@@ -16,9 +16,9 @@ from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.errors import UserError
 from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.options import FinetuneOptions
+from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
 from pocketbert_bench import quickstart_training as training
-from pocketbert_bench import results
 from pocketbert_bench.suites import quickstart_accuracy
 from pocketbert_export.checks import Check
 from pocketbert_export.verify import GateFailed, Verification
@@ -46,11 +46,13 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(each, "sentences", lambda quick: sentences)
     monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
     options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
-    monkeypatch.setattr(training, "QUICK_OPTIONS", options)
+    for name in ("OPTIONS", "QUICK_OPTIONS"):
+        monkeypatch.setattr(training, name, options)
     distillation = TinyBERTOptions(
         without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
     )
-    monkeypatch.setattr(training, "QUICK_DISTILLATION", distillation)
+    for name in ("DISTILLATION", "QUICK_DISTILLATION"):
+        monkeypatch.setattr(training, name, distillation)
 
 
 @pytest.fixture
@@ -61,22 +63,25 @@ def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_training: No
     return tmp_path / "run"
 
 
-def test_goes_on_where_it_was_and_shows_everything(
-    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def run_until(owner: object, name: str, output: Path, *, quick: bool) -> None:
+    """Runs until a function is called that is killed."""
+
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    def interrupted_in(owner: object, name: str) -> None:
-        """Runs until a function is called that is killed."""
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(owner, name, killed)
-            module.quickstart(tiny_path, quick=True)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, killed)
+        module.quickstart(output, quick=quick)
 
-    interrupted_in(training, "distill")
+
+def test_goes_on_where_it_was_and_shows_everything(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host, "FULL", host.QUICK)
+    run_until(training, "distill", tiny_path, quick=False)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
-    interrupted_in(module.peers, "plain_export")
+    run_until(module.peers, "plain_export", tiny_path, quick=False)
     progress = capsys.readouterr().err
     assert "[6/7]" in progress and progress.count("this run is finished") == 1
     kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
@@ -91,12 +96,11 @@ def test_goes_on_where_it_was_and_shows_everything(
     logits["student"]["dynamic_wi8"] = rows
     (tiny_path / "logits" / "student.json").write_text(json.dumps(logits["student"]))
 
-    text = module.quickstart(tiny_path, quick=True)
+    text = module.quickstart(tiny_path, quick=False)
     progress = capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns == teacher
     assert progress.count("already exported") == 4 and progress.count("this run is finished") == 2
-    assert "--quick" in progress
 
     assert re.search(r"^student, dynamic_wi8 +\d", text, re.MULTILINE)
     assert re.search(r"^plain converter float32 +\d", text, re.MULTILINE)
@@ -120,6 +124,15 @@ def test_goes_on_where_it_was_and_shows_everything(
         assert scores[role, "dynamic_wi8"] == pytest.approx((answers == dev.labels).mean())
     assert f"to 3 of {DEV} texts" in content and f"to 3 of {DEV} texts" in text
     assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
+
+
+def test_quick_exports_int8_alone_and_says_what_its_figures_are(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_until(module.peers, "plain_export", tiny_path, quick=True)
+    bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}
+    assert bundles == {"teacher/dynamic_wi8", "student/dynamic_wi8"}
+    assert "--quick: a part of the data" in capsys.readouterr().err
 
 
 def test_the_suite_trains_teacher_and_student_once_a_seed(tiny_training: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ they differ. Takes up to ten minutes on two cores. Interrupted, the same command
 
 Example:
   pocketbert quickstart --output runs/quickstart
-  pocketbert quickstart --quick --output runs/quick  # a part of the data, within three minutes
+  pocketbert quickstart --quick --output runs/quick  # a part of the data, int8 alone, within three minutes
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("output", "runs/quickstart", "folder for everything that is made", flag_values=flag_values)
     flags.DEFINE_boolean(
-        "quick", False, "use a part of the data; figures are only an impression", flag_values=flag_values
+        "quick",
+        False,
+        "use a part of the data, and export int8 alone; figures are only an impression",
+        flag_values=flag_values,
     )
     flags.DEFINE_integer("seed", 0, "of fresh weights, the shuffling and dropout", flag_values=flag_values)
 
