@@ -1,7 +1,7 @@
 """What the quickstart's training gives over three seeds: the teacher, and the student that learns from it.
 
 Accuracy on the held-out tenth of the Rotten Tomatoes sentences, each seed trained as `pocketbert quickstart` does.
-Run it with `python -m pocketbert_bench.suites quickstart_accuracy`; about twelve minutes on two quiet cores.
+Run it with `python -m pocketbert_bench.suites quickstart_accuracy`; about twenty minutes on two cores.
 """
 
 from __future__ import annotations
