@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from marked_block import Block
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- FIGURES: begin. ", "<!-- FIGURES: end -->"
-NOTE = "Written by tools/readme_figures.py from benchmarks/results. -->\n"
+BLOCK = Block(path=ROOT / "README.md", name="FIGURES", origin="tools/readme_figures.py from benchmarks/results")
 
 # Result file, ratio → what a reader is told.
 RATIOS = {
@@ -38,6 +39,10 @@ RATIOS = {
         "distillation",
         "stored distillation, real lengths",
     ): "distillation steps from a store, bucketed against fixed 128",
+    (
+        "augmentation",
+        "augmentation, default, against the authors' way",
+    ): "sentences augmented a second against one network call a word",
 }
 
 
@@ -50,7 +55,8 @@ def figures() -> str:
         ratio = next(each for each in contents[suite]["ratios"] if each["name"] == name)
         low, high = ratio["interval"]
         sign = "≤" if ratio["better"] == "lower" else "≥"
-        lines.append(f"| {words} | {ratio['value']:.2f} ({low:.2f} to {high:.2f}) | {sign} {ratio['target']:g} |")
+        asked = f"{sign} {ratio['target']:g}" + ("" if ratio["met"] else ", which the interval's worse end misses")
+        lines.append(f"| {words} | {ratio['value']:.2f} ({low:.2f} to {high:.2f}) | {asked} |")
     lines += ["", "Accuracy of the 6x384 network, fine-tuned here:", "", "| what | accuracy |", "|---|---|"]
     for each in contents["sst2"]["accuracies"]:
         label = "float model" if each["label"] == "model" else f"`{each['label']}`"
@@ -80,14 +86,5 @@ def _machine(content: dict[str, Any]) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Puts the figures into README.md."""
-    path = ROOT / "README.md"
-    text = path.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    path.write_text(f"{before}{BEGIN}{NOTE}{figures()}{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    BLOCK.write(figures())

@@ -8,19 +8,22 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from marked_block import Block
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.experiments.tinybert import ARMS, RESULT, SEEDS, TASKS
 from pocketbert_bench.quickstart_training import NETWORK
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "tinybert-results.md"
-BEGIN, END = "<!-- TABLE: begin. ", "<!-- TABLE: end -->"
-NOTE = "Written by tools/result_tables.py from benchmarks/results/tinybert.json. -->\n"
+BLOCK = Block(
+    path=Path(__file__).resolve().parents[1] / "docs" / "tinybert-results.md",
+    name="TABLE",
+    origin="tools/result_tables.py from benchmarks/results/tinybert.json",
+)
 
 GENERAL, FRESH, PREDICTION = "general distillation, two steps", "two steps, no general distillation", "prediction only"
 # What the paper finds, and which of two arms of 4x312 has to be better for it.
 FINDINGS = {
-    "two steps beat plain fine-tuning (tables 1 and 2)": (GENERAL, "fine-tuned, no distillation"),
+    "TinyBERT beats a student without distillation (table 1)": (GENERAL, "fine-tuned, no distillation"),
     "intermediate layers help beside the prediction (table 3)": (GENERAL, f"general distillation, {PREDICTION}"),
     "general distillation helps (table 2: MRPC +1.7, CoLA +10.0)": (GENERAL, FRESH),
     "augmentation helps (table 2: MRPC +3.4, CoLA +21.0)": (f"{GENERAL}, augmented", GENERAL),
@@ -73,13 +76,5 @@ def _cell(values: list[float], seeds: int) -> str:
     return text if len(values) == seeds else f"{text} ({len(values)} of {seeds})"
 
 
-def main() -> None:
-    """Puts the table into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}{NOTE}{table(results.read(RESULT))}{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    BLOCK.write(table(results.read(RESULT)))

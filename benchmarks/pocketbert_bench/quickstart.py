@@ -12,11 +12,11 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.progress import say
 from pocketbert.tasks.metrics import compute
 from pocketbert_bench import accuracy, host, peers, report, results
+from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
     METRIC,
     NETWORK,
@@ -58,7 +58,7 @@ def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
       UserError: `output` holds a run with other settings.
     """
     started = time.monotonic()
-    _claim(output, {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
+    claim(output / "quickstart.json", {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
     if quick:
         say("--quick: a part of the data and short measurements; the figures are an impression, not a result")
 
@@ -129,17 +129,6 @@ class _Steps:
     def __call__(self, description: str) -> None:
         self._number += 1
         say(f"[{self._number}/{self._total}] {description}")
-
-
-def _claim(output: Path, settings: dict[str, object]) -> None:
-    """Makes `output` this run's, or checks that it is."""
-    path = output / "quickstart.json"
-    if not path.exists():
-        write_json(path, settings)
-        return
-    found = json.loads(path.read_text())
-    if found != settings:
-        raise UserError(f"{output} holds a run with {found}; received {settings}; choose another --output")
 
 
 def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:

@@ -74,6 +74,22 @@ def test_scores_come_back_from_a_result_file(monkeypatch: pytest.MonkeyPatch) ->
     assert tinybert.scored(content) == {}
 
 
+def test_a_folder_with_jobs_of_other_settings_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tinybert, "RESULT", tmp_path / "tinybert.json")
+    command = ["tinybert", f"--output={tmp_path / 'run'}", "--minutes=0"]
+    assert tinybert.main(command) == 0
+    assert results.read(tmp_path / "tinybert.json").accuracies == ()
+    (tmp_path / "tinybert.json").unlink()
+    monkeypatch.setattr(tinybert, "PASSES", PASSES + 1)
+    capsys.readouterr()
+    assert tinybert.main(command) == 2
+    error = capsys.readouterr().err
+    assert f"'passes': {PASSES}," in error and f"'passes': {PASSES + 1}," in error and "another --output" in error
+    assert not (tmp_path / "tinybert.json").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.usefixtures("minilm_directory", "shared")

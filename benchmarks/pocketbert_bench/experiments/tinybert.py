@@ -7,8 +7,8 @@ The 6x384 network is fine-tuned on five GLUE tasks and distilled into 3 and 4 la
 ablation of procedures (its table 2) and beside students that never see the teacher. Every student takes the same number
 of steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT; with augmented examples, of
 which there are as many times more, the passes are as many times fewer. That is far less than the paper's (20 + 3 passes
-of 20 times the data, after 3 of Wikipedia), so rates are higher; `LEARNING_RATES` were chosen on one seed of CoLA and
-SST-2. As in the paper's tables 2 to 7 the best of a stage's passes is chosen, and scored, on the development set.
+of 20 times the data, after 3 of Wikipedia), so rates are higher; the students' were chosen on SST-2 alone, on one seed.
+As in the paper's tables 2 to 7 the best of a stage's passes is chosen, and scored, on the development set.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
 read back from the committed result file, if it was made with the same settings.
@@ -33,6 +33,7 @@ from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert.progress import say
 from pocketbert_bench import accuracy, results
+from pocketbert_bench.claims import claim
 from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
@@ -316,9 +317,9 @@ def _augmented_file(task: str, output: Path) -> Path:
     return output / "augmented" / f"{task}.jsonl"
 
 
-def settings() -> str:
-    """All that decides the table, for its notes."""
-    values = {
+def settings() -> dict[str, Any]:
+    """All that decides the table, as JSON values."""
+    return {
         "passes": PASSES,
         "batch size": BATCH_SIZE,
         "rates": LEARNING_RATES,
@@ -329,10 +330,13 @@ def settings() -> str:
         "lengths": LENGTHS,
         "started from the teacher's layers": {shape: list(each[2]) for shape, each in SHAPES.items() if each[2]},
     }
-    return f"settings: {json.dumps(values)}"
 
 
-def result(done: dict[str, Any], notes: tuple[str, ...] = ()) -> results.ResultFile:
+def _settings_note() -> str:
+    return f"settings: {json.dumps(settings())}"
+
+
+def result(done: dict[str, Any]) -> results.ResultFile:
     """The scores of the jobs that are done."""
     accuracies = []
     for task in TASKS:
@@ -344,7 +348,7 @@ def result(done: dict[str, Any], notes: tuple[str, ...] = ()) -> results.ResultF
                 for seed in SEEDS:
                     if found := done.get(_cell_name(shape, arm.label, task, seed)):
                         accuracies += _records(found, f"{arm.label}, seed {seed}", shape, task)
-    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=[settings(), *notes])
+    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=[_settings_note()])
 
 
 def _records(found: dict[str, Any], label: str, model: str, task: str) -> list[results.Accuracy]:
@@ -365,7 +369,7 @@ def _records(found: dict[str, Any], label: str, model: str, task: str) -> list[r
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
     """Name of a student's job → its result, from a result file with these settings; else nothing."""
-    if settings() not in content.notes:
+    if _settings_note() not in content.notes:
         return {}
     found: dict[str, Any] = {}
     for each in content.accuracies:
@@ -389,6 +393,8 @@ def main(arguments: list[str]) -> int:
         if rest := flag_values(arguments)[1:]:
             raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
         output = Path(flag_values.output)
+        # Jobs that were done with other settings are no part of this table.
+        claim(output / "settings.json", settings())
         if RESULT.exists():
             keep(output, scored(results.read(RESULT)))
         done = run_jobs(
