@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +46,7 @@ MASKED_LM = "runs/suite-masked-lm/model"
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
 SST2_EXAMPLES = 4000
-# The other students than 4x312, to compare sizes by.
+# What the students of other shapes than 4x312 learn, to compare sizes by.
 FEWER_TASKS = ("sst2", "cola", "stsb")
 LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128, "rte": 128}
 BATCH_SIZE = 32
@@ -98,6 +99,7 @@ ARMS = {
     "4x384": (Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
     "3x312": (Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),),
 }
+OTHER_SHAPES = tuple(shape for shape in ARMS if shape != "4x312")
 
 
 def student_config(shape: str) -> EncoderConfig:
@@ -112,19 +114,33 @@ def tasks_of(shape: str) -> tuple[str, ...]:
 
 
 def jobs(output: Path, masked_lm: Path) -> list[Job]:
-    """Everything that the table needs, task after task."""
+    """Everything that the table needs: the ablation a seed at a time, then the other sizes."""
     found = [Job(name="general/4x312", call=distil_generally, arguments=("4x312", output))]
-    for task in TASKS:
-        found.append(Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)))
-        for layers in sorted({SHAPES[shape][1] for shape in ARMS if task in tasks_of(shape)}, reverse=True):
-            name, needs = f"targets/{layers}-layers/{task}", (f"teacher/{task}",)
-            found.append(Job(name=name, call=store_targets, arguments=(layers, task, output), needs=needs))
-        found.append(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
+    for shapes in (("4x312",), OTHER_SHAPES):
         for seed in SEEDS:
-            for shape, arms in ARMS.items():
-                if task in tasks_of(shape):
-                    found += [_cell(shape, arm, task, seed, output) for arm in arms]
+            for task in TASKS:
+                cells = [
+                    _cell(shape, arm, task, seed, output)
+                    for shape in shapes
+                    if task in tasks_of(shape)
+                    for arm in ARMS[shape]
+                ]
+                made = {job.name for job in found}
+                found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
+                found += cells
     return found
+
+
+def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[Job]) -> list[Job]:
+    """What students of a task need, a job behind those that it needs itself."""
+    teacher = Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
+    every = [teacher]
+    for layers in (4, 3):
+        name = f"targets/{layers}-layers/{task}"
+        every.append(Job(name=name, call=store_targets, arguments=(layers, task, output), needs=(teacher.name,)))
+    every.append(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
+    needed = {teacher.name} | {name for cell in cells for name in cell.needs}
+    return [job for job in every if job.name in needed]
 
 
 def _cell(shape: str, arm: Arm, task: str, seed: int, output: Path) -> Job:
