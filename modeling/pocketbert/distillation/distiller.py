@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.distillation import means
-from pocketbert.distillation.method import Adapters, Batch, FeatureRequest, Features, Method, Stage
+from pocketbert.distillation.method import LABEL_TERMS, Adapters, Batch, FeatureRequest, Features, Method, Stage
 from pocketbert.errors import UserError
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import weights_by_path
@@ -41,7 +41,7 @@ class Student(Teacher, Protocol):
 class Distiller(tf_keras.Model):
     """Trains a student in one stage of a method, with Keras' own `compile(optimizer=…)` and `fit(dataset)`.
 
-    An element of the data set is a batch, a mapping with the inputs [B, S] and `labels` [B] where there are some; or,
+    An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`); or,
     where the teacher's targets are stored, `(batch, targets)` as `FeatureStore.dataset` gives them. A step gives
     `{"loss": …, **terms}`, float32 scalars of that step, the terms unweighted.
 
@@ -122,7 +122,7 @@ class Distiller(tf_keras.Model):
         """The loss and its unweighted terms in the order of `loss_names`, float32 [1 + terms].
 
         Args:
-          batch: inputs, and labels where there are some; the method gets these in a stage that reads them alone.
+          batch: inputs and labels; of these the method gets `stage.label_names` alone.
           targets: stored ones; None asks the teacher.
           training: whether the student's dropout is active, where the stage has it active.
 
@@ -130,16 +130,20 @@ class Distiller(tf_keras.Model):
           UserError: the stage reads labels, and there are none.
         """
         stage = self._stage
-        inputs = {name: value for name, value in batch.items() if name != "labels"}
-        if stage.reads_labels and "labels" not in batch:
-            raise UserError(f"stage {stage.name} learns from labels; its examples have none; give labelled ones")
+        inputs = {name: value for name, value in batch.items() if name not in LABEL_TERMS.values()}
+        missing = [name for name in stage.label_names if name not in batch]
+        if missing:
+            raise UserError(
+                f"stage {stage.name} learns from {', '.join(missing)}; its examples have none; give labelled ones"
+            )
         if targets is None:
             targets = self._live_targets(inputs)
         targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
         student = self.student.features(
             inputs, stage.student_features, training=bool(training and stage.student_dropout)
         )
-        terms = self._method.loss(stage, targets, student, self.adapters, batch if stage.reads_labels else inputs)
+        readable = {**inputs, **{name: batch[name] for name in stage.label_names}}
+        terms = self._method.loss(stage, targets, student, self.adapters, readable)
         if set(terms) != set(stage.weights):
             raise ValueError(
                 f"{self._method.name}, stage {stage.name}: the loss must give the terms {', '.join(stage.weights)}; "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation.options import OptionField, describe_options, option_problems
 from pocketbert.distillation.stage import (
+    LABEL_TERMS,
     Data,
     Epochs,
     FeatureRequest,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pocketbert.model import Model
 
 __all__ = [
+    "LABEL_TERMS",
     "Adapters",
     "Batch",
     "Data",
@@ -65,7 +67,8 @@ __all__ = [
 Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
 TeacherFeatures: TypeAlias = Features
 StudentFeatures: TypeAlias = Features
-# The model's inputs, int32 [B, S], by name; for the loss of a stage that reads them also `labels` [B].
+# The model's inputs, int32 [B, S], by name, of pretraining's examples also `masked_lm_positions` [B, P]; and for the
+# loss of a stage that reads them `labels` [B], or `masked_lm_labels` [B, P] (-1: none) and `next_sentence_labels` [B].
 Batch: TypeAlias = "Mapping[str, tf.Tensor]"
 Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
 
@@ -95,6 +98,7 @@ class Setting:
       task: what the student learns; None for general distillation, on plain text.
       pairs: whether the task's examples are pairs of texts.
       teacher_task: the teacher's own head, or None where it has none.
+      teacher_heads: the kinds of all its heads, or None where they are not known.
       teacher_vocabulary: the teacher's vocabulary, or None where it is not known.
       student_vocabulary: the student's, or None where the student has none of its own yet.
       start: where the student's weights come from, or None where that is not known.
@@ -105,6 +109,7 @@ class Setting:
     task: TaskConfig | None
     pairs: bool = False
     teacher_task: TaskConfig | None = None
+    teacher_heads: tuple[str, ...] | None = None
     teacher_vocabulary: Vocabulary | None = None
     student_vocabulary: Vocabulary | None = None
     start: Start | None = None

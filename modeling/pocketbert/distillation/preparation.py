@@ -223,9 +223,9 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
     where = f"stage {stage.name}"
     if stage.data == "text" and text is None:
         problems.append(f"{where} learns from plain text; received none; give it (--text)")
-    if stage.data != "text" and task_data is None:
+    if stage.data in ("task", "augmented") and task_data is None:
         problems.append(f"{where} learns from a task's examples; received none; give a task and its data")
-    if stage.reads_labels and stage.data != "text" and task_data is not None:
+    if "labels" in stage.label_names and task_data is not None:
         augmented = task_data.augmented if stage.data == "augmented" else None
         examples = task_data.train if augmented is None else augmented
         if examples.labels is None:

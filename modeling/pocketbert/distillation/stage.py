@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 # Feature → layers, for example {"hidden_states": (0, 3), "attention_logits": (3,), "logits": ()}.
 FeatureRequest: TypeAlias = Mapping[str, tuple[int, ...]]
-Data = Literal["text", "task", "augmented"]
+Data = Literal["text", "pretraining", "task", "augmented"]
 ScheduleName = Literal["linear", "constant"]
-# The one term of a loss that may read the examples' labels, in every method.
-LABELS_TERM = "labels"
+# The terms of a loss that may read labels, in every method, and the labels that each may read.
+LABEL_TERMS = {
+    "labels": "labels",
+    "masked_lm": "masked_lm_labels",
+    "next_sentence": "next_sentence_labels",
+}
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,10 @@ class Stage:
       name: a folder's and a curve's name, unique in the run.
       teacher_features: what `Method.targets` reads; empty where the teacher is neither loaded nor read.
       student_features: what `Method.loss` reads.
-      weights: term → weight in the sum; exactly the terms that `Method.loss` gives. Only the loss of a stage with the
-        term `labels` is given the examples' labels.
-      data: plain text, the task's examples, or those with augmented ones.
+      weights: term → weight in the sum; exactly the terms that `Method.loss` gives. A loss is given labels of those
+        `LABEL_TERMS` alone that are among them.
+      data: plain text, pretraining's examples (pairs of segments with masked words), the task's examples, or those
+        with augmented ones.
       max_length: tokens; longer texts are cut, or packed into pieces.
       duration: how long the stage lasts.
       batch_size: examples an update, over all replicas.
@@ -177,12 +182,15 @@ class Stage:
                 problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
         if self.masked_text and self.data != "text":
             problems.append(f"masked_text is for data='text'; received data={self.data!r}")
+        for term, name in LABEL_TERMS.items():
+            if term in self.weights and (name == "labels") == (self.data in ("text", "pretraining")):
+                problems.append(f"the term {term} reads {name}, which data={self.data!r} does not have")
         raise_if_any(problems, f"stage {self.name}")
 
     @property
-    def reads_labels(self) -> bool:
-        """Whether the loss is given the examples' labels."""
-        return LABELS_TERM in self.weights
+    def label_names(self) -> tuple[str, ...]:
+        """What the loss is given of a batch beside the model's inputs."""
+        return tuple(name for term, name in LABEL_TERMS.items() if term in self.weights)
 
     def describe(self) -> dict[str, Any]:
         """The stage as JSON values, for a run's records; functions are left out, `options` say what made them."""
