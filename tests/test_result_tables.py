@@ -10,7 +10,7 @@ from pocketbert_bench.experiments import tinybert
 
 
 def test_the_page_says_what_the_result_file_says() -> None:
-    table = result_tables.table(results.read(tinybert.RESULT))
+    table = result_tables.table(results.read(tinybert.EXPERIMENT.result))
     assert result_tables.BLOCK.read() == table, "run: python tools/result_tables.py"
 
 

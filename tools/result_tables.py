@@ -11,7 +11,7 @@ from pathlib import Path
 from marked_block import Block
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
-from pocketbert_bench.experiments.tinybert import ARMS, RESULT, SEEDS, TASKS
+from pocketbert_bench.experiments.tinybert import ARMS, EXPERIMENT, SEEDS, TASKS
 from pocketbert_bench.quickstart_training import NETWORK
 
 BLOCK = Block(
@@ -77,4 +77,4 @@ def _cell(values: list[float], seeds: int) -> str:
 
 
 if __name__ == "__main__":
-    BLOCK.write(table(results.read(RESULT)))
+    BLOCK.write(table(results.read(EXPERIMENT.result)))

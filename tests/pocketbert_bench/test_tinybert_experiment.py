@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pocketbert.distillation.methods.tinybert import METHOD
 from pocketbert.presets import preset
 from pocketbert_bench import results
 from pocketbert_bench.experiments import tinybert
+from pocketbert_bench.experiments.table import main
 from pocketbert_bench.experiments.tinybert import ARMS, FEWER_TASKS, PASSES, TASKS, TIMES_MORE, Arm
 
 
@@ -77,14 +79,14 @@ def test_scores_come_back_from_a_result_file(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_folder_with_jobs_of_other_settings_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tinybert, "RESULT", tmp_path / "tinybert.json")
+    experiment = dataclasses.replace(tinybert.EXPERIMENT, result=tmp_path / "tinybert.json")
     command = ["tinybert", f"--output={tmp_path / 'run'}", "--minutes=0"]
-    assert tinybert.main(command) == 0
+    assert main(experiment, command) == 0
     assert results.read(tmp_path / "tinybert.json").accuracies == ()
     (tmp_path / "tinybert.json").unlink()
     monkeypatch.setattr(tinybert, "PASSES", PASSES + 1)
     capsys.readouterr()
-    assert tinybert.main(command) == 2
+    assert main(experiment, command) == 2
     error = capsys.readouterr().err
     assert f"'passes': {PASSES}," in error and f"'passes': {PASSES + 1}," in error and "another --output" in error
     assert not (tmp_path / "tinybert.json").exists()

@@ -16,9 +16,8 @@ read back from the committed result file, if it was made with the same settings.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,17 +29,22 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.errors import UserError
 from pocketbert.presets import preset
-from pocketbert.progress import say
-from pocketbert_bench import accuracy, results
-from pocketbert_bench.claims import claim
-from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
+from pocketbert_bench import results
+from pocketbert_bench.experiments.jobs import Job
+from pocketbert_bench.experiments.table import (
+    RESULTS,
+    Experiment,
+    main,
+    records,
+    scores_by_job,
+    seeds_label,
+    settings_note,
+)
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 
-RESULT = Path(__file__).resolve().parents[2] / "results" / "tinybert.json"
-OUTPUT = "runs/experiment-tinybert"
+SPLIT = "development set"
 MASKED_LM = "runs/suite-masked-lm/model"
 
 SEEDS = (0, 1, 2)
@@ -348,85 +352,42 @@ def settings() -> dict[str, Any]:
     }
 
 
-def _settings_note() -> str:
-    return f"settings: {json.dumps(settings())}"
-
-
-def result(done: dict[str, Any]) -> results.ResultFile:
+def result(done: Mapping[str, Any]) -> results.ResultFile:
     """The scores of the jobs that are done."""
     accuracies = []
     for task in TASKS:
         if found := done.get(f"teacher/{task}"):
-            accuracies += _records(found, "teacher", NETWORK, task)
+            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
     for shape, arms in ARMS.items():
         for arm in arms:
             for task in TASKS:
                 for seed in SEEDS:
                     if found := done.get(_cell_name(shape, arm.label, task, seed)):
-                        accuracies += _records(found, f"{arm.label}, seed {seed}", shape, task)
-    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=[_settings_note()])
-
-
-def _records(found: dict[str, Any], label: str, model: str, task: str) -> list[results.Accuracy]:
-    return [
-        accuracy.record(
-            label=label,
-            model=model,
-            recipe="trained",
-            task=task,
-            split="development set",
-            metric=metric,
-            value=value,
-            examples=found["examples"],
-        )
-        for metric, value in found["metrics"].items()
-    ]
+                        accuracies += records(found, seeds_label(arm.label, seed), shape, task, SPLIT)
+    notes = [settings_note(settings())]
+    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
 
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
     """Name of a student's job → its result, from a result file with these settings; else nothing."""
-    if _settings_note() not in content.notes:
-        return {}
-    found: dict[str, Any] = {}
-    for each in content.accuracies:
-        label, separator, seed = each.label.rpartition(", seed ")
-        if separator:
-            name = _cell_name(each.model, label, each.task, int(seed))
-            found.setdefault(name, {"metrics": {}, "examples": each.examples})["metrics"][each.metric] = each.value
-    return found
+    return scores_by_job(content, settings(), _cell_name)
 
 
-def main(arguments: list[str]) -> int:
-    """Runs what is missing and writes the result file; 2 for bad input."""
-    flag_values = flags.FlagValues()
-    flags.DEFINE_string("output", OUTPUT, "folder of everything that is made", flag_values=flag_values)
+def _define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "masked-lm", MASKED_LM, "the augmentation's model, from suites.masked_lm", flag_values=flag_values
     )
-    flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
-    flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
-    try:
-        if rest := flag_values(arguments)[1:]:
-            raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
-        output = Path(flag_values.output)
-        # Jobs that were done with other settings are no part of this table.
-        claim(output / "settings.json", settings())
-        if RESULT.exists():
-            keep(output, scored(results.read(RESULT)))
-        done = run_jobs(
-            jobs(output, Path(flag_values["masked-lm"].value)),
-            output,
-            processes=flag_values.processes,
-            minutes=flag_values.minutes,
-        )
-    except (UserError, flags.Error) as error:
-        print(error, file=sys.stderr)
-        return 2
-    content = result(done)
-    results.write(RESULT, content)
-    say(f"{RESULT}: {len(content.accuracies)} scores")
-    return 0
 
+
+EXPERIMENT = Experiment(
+    result=RESULTS / "tinybert.json",
+    output="runs/experiment-tinybert",
+    settings=settings,
+    jobs=lambda output, flag_values: jobs(output, Path(flag_values["masked-lm"].value)),
+    content=result,
+    scored=scored,
+    define=_define,
+)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main(EXPERIMENT, sys.argv))

@@ -1,0 +1,126 @@
+"""An experiment as a command: its jobs, what they scored, and the committed result file that a page's table is from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from pocketbert.errors import UserError
+from pocketbert.progress import say
+from pocketbert_bench import accuracy, results
+from pocketbert_bench.claims import claim
+from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What differs between experiments.
+
+    Attributes:
+      result: the committed result file.
+      output: the default folder of everything that is made.
+      settings: all that decides the table, as JSON values; what was scored with others is no part of it.
+      jobs: everything that the table needs, from the folder and the flags.
+      content: the scores of the jobs that are done.
+      scored: name of a job → its result, of those that can be read back from a result file with these settings.
+      define: defines flags of its own.
+    """
+
+    result: Path
+    output: str
+    settings: Callable[[], dict[str, Any]]
+    jobs: Callable[[Path, flags.FlagValues], Sequence[Job]]
+    content: Callable[[Mapping[str, Any]], results.ResultFile]
+    scored: Callable[[results.ResultFile], Mapping[str, Any]]
+    define: Callable[[flags.FlagValues], None] = field(default=lambda flag_values: None)
+
+
+def main(experiment: Experiment, arguments: list[str]) -> int:
+    """Runs what is missing and writes the result file; 2 for bad input.
+
+    Args:
+      experiment: which.
+      arguments: the command line.
+    """
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("output", experiment.output, "folder of everything that is made", flag_values=flag_values)
+    flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
+    flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
+    experiment.define(flag_values)
+    try:
+        if rest := flag_values(arguments)[1:]:
+            raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
+        output = Path(flag_values.output)
+        # Jobs that were done with other settings are no part of this table.
+        claim(output / "settings.json", experiment.settings())
+        if experiment.result.exists():
+            keep(output, experiment.scored(results.read(experiment.result)))
+        done = run_jobs(
+            experiment.jobs(output, flag_values),
+            output,
+            processes=flag_values.processes,
+            minutes=flag_values.minutes,
+        )
+    except (UserError, flags.Error) as error:
+        print(error, file=sys.stderr)
+        return 2
+    content = experiment.content(done)
+    results.write(experiment.result, content)
+    say(f"{experiment.result}: {len(content.accuracies)} scores")
+    return 0
+
+
+def settings_note(settings: Mapping[str, Any]) -> str:
+    """The note by which a result file says its settings."""
+    return f"settings: {json.dumps(settings)}"
+
+
+def seeds_label(label: str, seed: int) -> str:
+    """The label of one seed's scores."""
+    return f"{label}, seed {seed}"
+
+
+def records(found: Mapping[str, Any], label: str, model: str, task: str, split: str) -> list[results.Accuracy]:
+    """What one job scored, from its `metrics` and `examples`."""
+    return [
+        accuracy.record(
+            label=label,
+            model=model,
+            recipe="trained",
+            task=task,
+            split=split,
+            metric=metric,
+            value=value,
+            examples=found["examples"],
+        )
+        for metric, value in found["metrics"].items()
+    ]
+
+
+def scores_by_job(
+    content: results.ResultFile, settings: Mapping[str, Any], job_name: Callable[[str, str, str, int], str]
+) -> dict[str, Any]:
+    """Name of a job → what it scored, of those with seeds, from a result file with these settings; else nothing.
+
+    Args:
+      content: the result file.
+      settings: the experiment's.
+      job_name: of model, label, task and seed.
+    """
+    if settings_note(settings) not in content.notes:
+        return {}
+    found: dict[str, Any] = {}
+    for each in content.accuracies:
+        label, separator, seed = each.label.rpartition(", seed ")
+        if separator:
+            name = job_name(each.model, label, each.task, int(seed))
+            found.setdefault(name, {"metrics": {}, "examples": each.examples})["metrics"][each.metric] = each.value
+    return found
