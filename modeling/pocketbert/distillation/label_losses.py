@@ -1,10 +1,11 @@
-"""A task's own losses, where a method learns from labels too or instead; every mean is a `masked_mean`."""
+"""Losses against labels, where a method learns from them too or instead; every mean is a `masked_mean`."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from pocketbert.distillation.means import masked_mean
+from pocketbert.tasks.masked_lm import IGNORED_LABEL
 
 
 def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -23,6 +24,22 @@ def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return mean_squared_error(labels, logits, counted)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return masked_mean(losses, counted)
+
+
+def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of masked words.
+
+    Args:
+      labels: int [B, P], the words that were masked; −1 (`IGNORED_LABEL`) does not count.
+      logits: [B, P, V], at the masked positions.
+
+    Returns:
+      float32 scalar, mean over masked positions, nats.
+    """
+    # One row a position, for the reason given in `losses.soft_cross_entropy`.
+    labels, rows = tf.reshape(labels, [-1]), tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), rows)
+    return masked_mean(losses, tf.not_equal(labels, IGNORED_LABEL))
 
 
 def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
