@@ -1,4 +1,4 @@
-"""Losses against labels, where a method learns from them too or instead; every mean is a `masked_mean`."""
+"""The losses on labels, where a method learns from them too or instead; every mean is a `masked_mean`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,35 @@ def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of masked words.
+    """Cross-entropy of masked words (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805).
 
     Args:
-      labels: int [B, P], the words that were masked; −1 (`IGNORED_LABEL`) does not count.
-      logits: [B, P, V], at the masked positions.
+      labels: int32 [B, P], the words' ids; -1 does not count.
+      logits: [B, P, V].
 
     Returns:
-      float32 scalar, mean over masked positions, nats.
+      float32 scalar, mean over the batch's masked words, nats.
     """
-    # One row a position, for the reason given in `losses.soft_cross_entropy`.
-    labels, rows = tf.reshape(labels, [-1]), tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), rows)
+    # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
+    # check out, so recording the means would cost a pass through the student.
+    labels = tf.reshape(labels, [-1])
+    logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     return masked_mean(losses, tf.not_equal(labels, IGNORED_LABEL))
+
+
+def next_sentence_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of the next sentence (Devlin et al. 2019, section 3.1, task 2).
+
+    Args:
+      labels: int32 [B], 0 = the second text follows the first, 1 = it is from elsewhere.
+      logits: [B, 2].
+
+    Returns:
+      float32 scalar, mean over examples, nats.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    return masked_mean(losses, tf.ones_like(labels))
 
 
 def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

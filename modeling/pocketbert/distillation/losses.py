@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert.distillation.label_losses import label_loss, masked_lm_loss
+from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
 from pocketbert.distillation.means import masked_mean
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
@@ -268,7 +268,7 @@ def pretraining_distillation(
     Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. L_MLM is the cross-entropy of the masked
     words, L_NSP that of the next sentence. The paper gives no equation for L_KD; as in the authors' code it is
     −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (code: α = 0.5). The three are
-    `label_losses.masked_lm_loss`, `soft_cross_entropy` and `label_losses.label_loss`.
+    `label_losses.masked_lm_loss`, `soft_cross_entropy` and `label_losses.next_sentence_loss`.
 
     Args:
       mlm_labels: int [B, P], the words that were masked; −1 does not count.
@@ -291,7 +291,7 @@ def pretraining_distillation(
     )
     distilled = soft_cross_entropy(teacher, student, mask=tf.not_equal(mlm_labels, IGNORED_LABEL))
     masked_words = masked_lm_loss(mlm_labels, student)
-    return alpha * masked_words + (1 - alpha) * distilled + label_loss(nsp_labels, nsp_logits)
+    return alpha * masked_words + (1 - alpha) * distilled + next_sentence_loss(nsp_labels, nsp_logits)
 
 
 _ADAPTER = "map the student's to the teacher's width with an adapter"

@@ -48,10 +48,18 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
 
 def copy_mismatches(setting: Setting) -> list[str]:
     """What keeps the teacher's embedding and heads from fitting into the student, each with its remedy."""
-    return [
+    problems = [
         f"the teacher's embedding and heads are copied, so {name} must be its {getattr(setting.teacher, name)}; the "
         f"student's is {getattr(setting.student, name)}; give a student with it, or a strategy that copies nothing "
         "(auxiliary, none)"
         for name in _SHAPES
         if getattr(setting.teacher, name) != getattr(setting.student, name)
     ]
+    heads = HEADS if setting.teacher_heads is None else setting.teacher_heads
+    missing = [kind for kind in HEADS if kind not in heads]
+    if missing:
+        problems.append(
+            f"the teacher must have the heads of pretraining, {' and '.join(HEADS)}, for the student to take; it lacks "
+            f"{' and '.join(missing)}; give a teacher as pretraining leaves it"
+        )
+    return problems

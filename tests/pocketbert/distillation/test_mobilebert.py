@@ -249,7 +249,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         "hidden_size must be its 512; the student's is 384",
         "embedding_size must be its 128; the student's is 96",
         "max_positions must be its 512; the student's is 256",
-        "it lacks masked_lm; give a teacher as pocketbert pretrain leaves it",
+        "it lacks masked_lm; give a teacher as pretraining leaves it",
         "one of the student's 12 layers; received 13",
         "the student starts fresh",
     ):
@@ -283,15 +283,13 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
     stages(shallow, strategy="none")
 
 
-def test_the_teacher_needs_the_heads_that_are_read() -> None:
+def test_the_teacher_needs_the_heads_that_are_copied() -> None:
     words_only = setting(teacher_heads=("masked_lm",))
-    with pytest.raises(UserError, match="masked_lm and next_sentence; it lacks next_sentence"):
-        stages(words_only)
-    stages(words_only, strategy="none")
-    bare = setting(teacher_heads=())
-    with pytest.raises(UserError, match="it lacks masked_lm"):
-        stages(bare, strategy="auxiliary")
-    stages(bare, strategy="none", without=("distillation",))
+    for strategy in ("progressive", "joint"):
+        with pytest.raises(UserError, match="masked_lm and next_sentence, for the student to take; it lacks next_sent"):
+            stages(words_only, strategy=strategy, without=("distillation",))
+    for strategy in ("auxiliary", "none"):
+        stages(words_only, strategy=strategy, without=("distillation",))
     stages(setting(teacher_heads=None))
 
 

@@ -19,7 +19,7 @@ from pocketbert.distillation.method import (
     head_count_mismatches,
     option_problems,
 )
-from pocketbert.distillation.teacher_copy import HEADS, copy_embedding_and_heads, copy_mismatches
+from pocketbert.distillation.teacher_copy import copy_embedding_and_heads, copy_mismatches
 from pocketbert.distillation.transfer_rates import TransferRates
 from pocketbert.errors import UserError, raise_if_any
 
@@ -245,7 +245,6 @@ class MobileBERT:
                 f"feature maps are compared as they are; the teacher's are {teacher.hidden_size} wide, the student's "
                 f"{student.hidden_size}; give a student with {teacher.hidden_size}, or leave out feature_map (without)"
             )
-        problems += _head_mismatches(setting, options)
         if options.first_layer > student.num_layers:
             problems.append(
                 f"first_layer must be one of the student's {student.num_layers} layers; received {options.first_layer}"
@@ -294,7 +293,7 @@ class MobileBERT:
         batch: Batch,
     ) -> Mapping[str, tf.Tensor]:
         """The terms of `stage.weights`; see the class."""
-        from pocketbert.distillation.label_losses import label_loss, masked_lm_loss
+        from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
         from pocketbert.distillation.losses import attention_transfer, soft_cross_entropy
 
         mask = batch["input_mask"]
@@ -307,7 +306,7 @@ class MobileBERT:
         if "masked_lm" in losses:
             masked_lm_logits, next_sentence_logits = student["logits"]
             losses["masked_lm"].append(masked_lm_loss(batch["masked_lm_labels"], masked_lm_logits))
-            losses["next_sentence"].append(label_loss(batch["next_sentence_labels"], next_sentence_logits))
+            losses["next_sentence"].append(next_sentence_loss(batch["next_sentence_labels"], next_sentence_logits))
             if "distillation" in losses:
                 # The first token, [CLS], is never masked: its position fills up the rows.
                 masked = batch["masked_lm_positions"] > 0
@@ -423,19 +422,3 @@ def _feature_map_terms(
         return {"feature_map": feature_map_transfer(teacher, student, mask)}
     statistics = feature_statistics_transfer(teacher, student, mask)
     return {f"feature_{name}": value for name, value in statistics.items()}
-
-
-def _head_mismatches(setting: Setting, options: MobileBERTOptions) -> list[str]:
-    """The heads that the teacher must have, where it is known which it has."""
-    heads = setting.teacher_heads
-    if heads is None:
-        return []
-    distils = "distillation" not in options.without and (options.distillation_steps or options.strategy == "auxiliary")
-    needed = HEADS if options.copies else HEADS[:1] if distils else ()
-    missing = [kind for kind in needed if kind not in heads]
-    if not missing:
-        return []
-    return [
-        f"the teacher must have the heads of pretraining, {' and '.join(needed)}; it lacks {' and '.join(missing)}; "
-        "give a teacher as pocketbert pretrain leaves it"
-    ]
