@@ -53,7 +53,7 @@ def test_progressive_transfer_is_the_papers() -> None:
     assert list(made) == [*(f"transfer_{layer:02}" for layer in ALL_LAYERS), "distillation"]
     for layer in ALL_LAYERS:
         stage = made[f"transfer_{layer:02}"]
-        assert (stage.duration, stage.batch_size, stage.data) == (Steps(10_000), 4096, "pretraining")
+        assert (stage.duration, stage.batch_size, stage.data) == (Steps(10_000), 2048, "pretraining")
         assert stage.teacher_features == stage.student_features
         assert stage.student_features == {"hidden_states": (layer,), "attention_logits": (layer,)}
         assert stage.weights == TRANSFER
@@ -140,7 +140,6 @@ def test_what_is_given_wins_over_the_preset() -> None:
     given = {
         "feature_transfer": "mse",
         "lower_layers": "frozen",
-        "transfer_batch_size": 4096,
         "distillation_batch_size": 4096,
         "bias_correction": True,
     }

@@ -140,6 +140,24 @@ def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, 
     assert counting.requests == [{"hidden_states": layers, "attention_logits": layers, "logits": ()}]
 
 
+def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
+    """Its rows have 4, 1 and 2 masked words and 7, 4 and 6 tokens, so that a mean of means would differ."""
+    found = []
+    for parts in (1, 3):
+        student = pb.build(STUDENT, HEADS, seed=4)
+        (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
+        distiller = Distiller(student, METHOD, stage, teacher=teacher)
+        distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
+        losses = distiller.train_step(tiny_mobilebert.batch())
+        moments = {n: v.numpy() for n, v in distiller.optimizer.named_state().items() if n.startswith("m/")}
+        found.append(({name: float(value) for name, value in losses.items()}, moments))
+    (losses, moments), (summed, summed_moments) = found
+    assert summed == pytest.approx(losses, rel=TOLERANCE)
+    for name, expected in moments.items():
+        # Sums in another order: relative to the largest of the tensor.
+        np.testing.assert_allclose(summed_moments[name], expected, atol=TOLERANCE * np.abs(expected).max() + 1e-8)
+
+
 # --- what moves ---
 
 
