@@ -37,13 +37,11 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "feature_transfer": "mse",
         "lower_layers": "frozen",
         "distillation_batch_size": 4096,
-        "bias_correction": True,
     },
     "authors-code": {
         "feature_transfer": "decomposed",
         "lower_layers": "reduced",
         "distillation_batch_size": 2048,
-        "bias_correction": False,
     },
 }
 
@@ -57,7 +55,7 @@ class MobileBERTOptions:
       strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
         layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
       without: the ablations of table 9: `distillation` (masked words are learned from the data alone), `feature_map`,
-        `attention`. With both of the latter there is no transfer stage.
+        `attention`; without these two no stage of transfer is left.
       feature_transfer: feature maps are compared by `mse` (eq. 2), or `decomposed` into the difference of normalized
         features, of means and of variances; paper: mse, authors' code: decomposed.
       lower_layers: in progressive transfer, layers that had their turn are `frozen`, or learn on at a `reduced` rate, a
@@ -85,7 +83,7 @@ class MobileBERTOptions:
       attention_weight: weight of eq. 3; authors' code: 1.
       weight_decay: decoupled decay of all weights but biases and norms.
       clip_norm: the highest global norm of the gradients; 0 for no clipping.
-      bias_correction: correct LAMB's moments; paper: yes, as LAMB's paper has it, authors' code: no.
+      bias_correction: correct LAMB's moments, as LAMB's paper has it; authors' code: no.
       micro_batches: parts that each batch is computed in, to save memory; the result is the same.
     """
 
@@ -114,7 +112,7 @@ class MobileBERTOptions:
     attention_weight: float = 1.0
     weight_decay: float = 0.01
     clip_norm: float = 1.0
-    bias_correction: bool | None = None
+    bias_correction: bool = False
     micro_batches: int = 1
 
     def __post_init__(self) -> None:
@@ -172,7 +170,8 @@ class MobileBERT:
       Progressive transfer: see `transfer_rates`. Joint transfer, of which there is no public code: the same in one
       phase in which every layer is current. Auxiliary transfer, likewise: the schedule of distillation over the steps
       of both.
-    - Batch of transfer 2048, length 512, and no dropout in the student: the authors' code's.
+    - Batch of transfer 2048, length 512, LAMB without bias correction, and no dropout in the student: the authors'
+      code's.
 
     Departures: the authors' code divides a layer's loss by all 24 layers also where one layer learns; here the
     progressive stages' losses are those of one layer (LAMB's steps do not depend on a loss's scale, but clipping does).
@@ -393,7 +392,7 @@ def _optimizer(options: MobileBERTOptions, **fields: Any) -> OptimizerConfig:
         algorithm="lamb",
         weight_decay=options.weight_decay,
         clip_norm=options.clip_norm or None,
-        bias_correction=options.bias_correction is True,
+        bias_correction=options.bias_correction,
         **fields,
     )
 
