@@ -213,7 +213,7 @@ def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> 
     # Without trust ratio (norms are excluded from it), decay and momentum's history, LAMB's first step that counts is
     # rate × multiplier × m̂/√v̂, which is ±1 for one gradient: in step 0 the multiplier is 0, in step 1 it is not.
     student = pb.build(STUDENT, HEADS, seed=4)
-    stage = make_stages(lower_layers="reduced")["transfer_02"]
+    stage = make_stages(lower_layers="reduced", bias_correction=True)["transfer_02"]
     weights = {name: variable.numpy() for name, variable in student.named_variables().items()}
     train(teacher, student, stage)
     # 30 steps a layer: b(1) = 1/3. The same batch twice with the same weights: m̂ = g and v̂ = g².
@@ -227,7 +227,8 @@ def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> 
 def test_training_brings_the_student_closer(teacher: Model) -> None:
     student = pb.build(STUDENT, HEADS, seed=4)
     METHOD.initialize(teacher, student, MobileBERTOptions())
-    made = make_stages(strategy="joint", transfer_learning_rate=3e-3, distillation_learning_rate=3e-2)
+    rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
+    made = make_stages(strategy="joint", bias_correction=True, **rates)
     # By how much a loss must fall: that of eq. 4 stays above the entropy of a teacher that was never trained.
     for name, factor in {"transfer": 0.9, "distillation": 0.97}.items():
         before = terms(teacher, student, made[name])
