@@ -373,7 +373,7 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
     if kind == "pretraining":
         if "pretraining" not in inspect.signature(distill).parameters:
             pytest.skip("runs do not take pretraining's examples yet")
-        import fake_pretraining_data
+        from tiny_pretraining import fake_pretraining_data
 
         arguments["pretraining"] = fake_pretraining_data.write(
             tmp_path / "pretraining", directory / "vocab.txt", count=20, seed=0, max_length=23
