@@ -97,7 +97,35 @@ _MOBILEBERT = EncoderConfig(
     initializer_range=0.02,
 )
 
-_MOBILEBERT_PAPER = _MOBILEBERT.replace(bottleneck=BottleneckConfig(size=128, query_key="raw"))
+
+def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> EncoderConfig:
+    """A row of table 2: h_inter, h_intra and heads of 24 layers; the feed-forward network is four times h_intra."""
+    return _MOBILEBERT.replace(
+        hidden_size=hidden_size,
+        num_attention_heads=num_attention_heads,
+        head_size=intra_size // num_attention_heads,
+        intermediate_size=4 * intra_size,
+        num_feed_forwards=1,
+        activation="gelu_tanh",
+        norm="layer_norm",
+        bottleneck=BottleneckConfig(size=intra_size, query_key="raw"),
+        pooler="tanh",
+        hidden_dropout=0.1,
+    )
+
+
+def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feed_forwards: int) -> EncoderConfig:
+    """A row of table 3: h_intra, heads and stacked feed-forward networks of four times h_intra."""
+    return _MOBILEBERT.replace(
+        num_attention_heads=num_attention_heads,
+        head_size=intra_size // num_attention_heads,
+        intermediate_size=4 * intra_size,
+        num_feed_forwards=num_feed_forwards,
+        bottleneck=BottleneckConfig(size=intra_size, query_key="raw"),
+    )
+
+
+_SEARCH = "MobileBERT (Sun et al. 2020), table"
 
 PRESETS: dict[str, Preset] = {
     "bert_base_uncased": Preset(
@@ -120,27 +148,39 @@ PRESETS: dict[str, Preset] = {
         parameters=124_645_632,
     ),
     "ib_bert_large": Preset(
-        config=_MOBILEBERT.replace(
-            head_size=256,
-            intermediate_size=4096,
-            num_feed_forwards=1,
-            activation="gelu_tanh",
-            norm="layer_norm",
-            bottleneck=BottleneckConfig(size=1024, query_key="raw"),
-            pooler="tanh",
-            hidden_dropout=0.1,
-        ),
-        source="MobileBERT (Sun et al. 2020), table 1, the teacher",
+        config=_ib_bert(512, 1024, 4),
+        source="MobileBERT (Sun et al. 2020), table 1, the teacher; table 2 (f)",
         parameters=294_467_840,
     ),
+    "ib_bert_h1024_b1024_a16": Preset(
+        config=_ib_bert(1024, 1024, 16), source=f"{_SEARCH} 2 (a)", parameters=358_667_520
+    ),
+    "ib_bert_h768_b1024_a16": Preset(config=_ib_bert(768, 1024, 16), source=f"{_SEARCH} 2 (b)", parameters=326_502_144),
+    "ib_bert_h512_b1024_a16": Preset(config=_ib_bert(512, 1024, 16), source=f"{_SEARCH} 2 (c)", parameters=294_467_840),
+    "ib_bert_h384_b1024_a16": Preset(config=_ib_bert(384, 1024, 16), source=f"{_SEARCH} 2 (d)", parameters=278_499_840),
+    "ib_bert_h256_b1024_a16": Preset(config=_ib_bert(256, 1024, 16), source=f"{_SEARCH} 2 (e)", parameters=262_564_608),
+    "ib_bert_h512_b512_a4": Preset(config=_ib_bert(512, 512, 4), source=f"{_SEARCH} 2 (g)", parameters=92_944_640),
+    "ib_bert_h512_b256_a4": Preset(config=_ib_bert(512, 256, 4), source=f"{_SEARCH} 2 (h)", parameters=34_650_368),
+    "ib_bert_h512_b128_a4": Preset(config=_ib_bert(512, 128, 4), source=f"{_SEARCH} 2 (i)", parameters=16_120_064),
     "mobilebert": Preset(
         config=_MOBILEBERT, source="MobileBERT as released (google/mobilebert-uncased)", parameters=24_581_888
     ),
     "mobilebert_paper": Preset(
-        config=_MOBILEBERT_PAPER, source="MobileBERT (Sun et al. 2020), table 1", parameters=25_359_104
+        config=_mobilebert_paper(128, 4, 4),
+        source="MobileBERT (Sun et al. 2020), table 1; table 3, third row",
+        parameters=25_359_104,
+    ),
+    "mobilebert_b192_a6_f1": Preset(
+        config=_mobilebert_paper(192, 6, 1), source=f"{_SEARCH} 3, first row", parameters=24_237_824
+    ),
+    "mobilebert_b160_a5_f2": Preset(
+        config=_mobilebert_paper(160, 5, 2), source=f"{_SEARCH} 3, second row", parameters=24_768_512
+    ),
+    "mobilebert_b96_a3_f8": Preset(
+        config=_mobilebert_paper(96, 3, 8), source=f"{_SEARCH} 3, fourth row", parameters=24_829_952
     ),
     "mobilebert_paper_without_opt": Preset(
-        config=_MOBILEBERT_PAPER.replace(norm="layer_norm", activation="gelu_tanh"),
+        config=_mobilebert_paper(128, 4, 4).replace(norm="layer_norm", activation="gelu_tanh"),
         source="MobileBERT (Sun et al. 2020), table 7, without operational optimizations",
         parameters=25_359_104,
     ),

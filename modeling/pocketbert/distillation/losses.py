@@ -15,8 +15,12 @@ int32 [B, S], 1 = token.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
+from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
 from pocketbert.distillation.means import masked_mean
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
@@ -162,7 +166,7 @@ def soft_cross_entropy(
 
     Jiao et al. 2020 (TinyBERT), eq. 10, https://arxiv.org/abs/1909.10351; Liu et al. 2021 (HSK), section 3.3. As in
     these papers there is no factor t² (Hinton et al. 2015). Departure: TinyBERT's code divides by the number of classes
-    too.
+    too. With a row a masked position and t = 1 it is the L_KD of MobileBERT's eq. 4.
 
     Args:
       teacher_logits: [..., C], one row an example.
@@ -180,9 +184,13 @@ def soft_cross_entropy(
     if not temperature > 0:
         raise UserError(f"the temperature must be above 0; received {temperature}; the papers use 1")
     teacher, student = _alike(teacher_logits, student_logits, "logits", "give the student the teacher's labels")
-    losses = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher / temperature), student / temperature)
     # Counted by the teacher's rows: where micro-batches are counted first, that leaves the student out of it.
-    return masked_mean(losses, tf.ones_like(teacher[..., 0]) if mask is None else mask)
+    counted = tf.ones_like(teacher[..., 0]) if mask is None else mask
+    # One row an example. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
+    # check out, so recording the means would cost a pass through the student.
+    teacher, student = (tf.reshape(logits, [-1, student.shape[-1]]) / temperature for logits in (teacher, student))
+    losses = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher), student)
+    return masked_mean(losses, tf.reshape(counted, [-1]))
 
 
 def relation_transfer(
@@ -259,7 +267,8 @@ def pretraining_distillation(
 
     Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. L_MLM is the cross-entropy of the masked
     words, L_NSP that of the next sentence. The paper gives no equation for L_KD; as in the authors' code it is
-    −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (code: α = 0.5).
+    −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (code: α = 0.5). The three are
+    `label_losses.masked_lm_loss`, `soft_cross_entropy` and `label_losses.next_sentence_loss`.
 
     Args:
       mlm_labels: int [B, P], the words that were masked; −1 does not count.
@@ -280,15 +289,9 @@ def pretraining_distillation(
     teacher, student = _alike(
         teacher_mlm_logits, student_mlm_logits, "masked-word logits", "give both models one vocabulary"
     )
-    # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
-    # check out, so recording the means would cost a pass through the student.
-    teacher, student = (tf.reshape(logits, [-1, student.shape[-1]]) for logits in (teacher, student))
-    mlm_labels = tf.reshape(mlm_labels, [-1])
-    mlm = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(mlm_labels, 0), student)
-    distilled = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher), student)
-    nsp = tf.nn.sparse_softmax_cross_entropy_with_logits(nsp_labels, tf.cast(nsp_logits, tf.float32))
-    counted = tf.not_equal(mlm_labels, IGNORED_LABEL)
-    return masked_mean(alpha * mlm + (1 - alpha) * distilled, counted) + masked_mean(nsp, tf.ones_like(nsp_labels))
+    distilled = soft_cross_entropy(teacher, student, mask=tf.not_equal(mlm_labels, IGNORED_LABEL))
+    masked_words = masked_lm_loss(mlm_labels, student)
+    return alpha * masked_words + (1 - alpha) * distilled + next_sentence_loss(nsp_labels, nsp_logits)
 
 
 _ADAPTER = "map the student's to the teacher's width with an adapter"
@@ -321,9 +324,25 @@ def _attention_divergence(teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tenso
     """KL(softmax(teacher) ‖ softmax(student)) over keys; float32 [B, heads, S, S] → scalar."""
     bias = mask_bias(mask, tf.float32)
     teacher, student = teacher + bias, student + bias
+    return masked_mean(_row_divergence(teacher, student), mask[:, None, :])
+
+
+@tf.custom_gradient
+def _row_divergence(teacher: tf.Tensor, student: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], Any]]:
+    """KL(softmax(teacher) ‖ softmax(student)) of each row: [..., C] → [...].
+
+    The gradient is softmax(student) − softmax(teacher): kept for it is this one tensor alone, where automatic
+    differentiation keeps two of its size.
+    """
+    student_logs, probs = tf.nn.log_softmax(student), tf.nn.softmax(teacher)
     # Term by term: equal logits give exactly 0, and it is faster than two of TensorFlow's fused cross-entropies.
-    differences = tf.nn.log_softmax(teacher) - tf.nn.log_softmax(student)
-    return masked_mean(tf.reduce_sum(tf.nn.softmax(teacher) * differences, -1), mask[:, None, :])
+    divergence = tf.reduce_sum(probs * (tf.nn.log_softmax(teacher) - student_logs), -1)
+    difference = tf.exp(student_logs) - probs
+
+    def gradients(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
+        return None, upstream[..., None] * difference
+
+    return divergence, gradients
 
 
 def _relations(vectors: tf.Tensor, others: tf.Tensor | None, heads: int, model: str) -> tf.Tensor:

@@ -144,7 +144,10 @@ class Method(Protocol):
         """Everything of this method's own that cannot match, each with what was received and a remedy."""
 
     def initialize(self, teacher: Model | None, student: Model, options: Any) -> None:
-        """Copies what the method copies from teacher to student before training; `teacher` is None with a store."""
+        """Copies what the method copies from teacher to student before training; `teacher` is None with a store.
+
+        Not called for a student that starts from a directory: what it has learned is not overwritten.
+        """
 
     def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
         """All that the loss may know of the teacher; a store holds exactly this.
@@ -286,6 +289,6 @@ def _stage_mismatches(stage: Stage, setting: Setting) -> list[str]:
                     f"stage {stage.name} reads {name} of the {side}'s layers {', '.join(map(str, outside))}; it has "
                     f"layers {lowest} to {config.num_layers}"
                 )
-    if "logits" in stage.student_features and setting.task is None:
+    if "logits" in stage.student_features and setting.task is None and stage.data != "pretraining":
         problems.append(f"stage {stage.name} reads logits; general distillation has no task; give one")
     return problems

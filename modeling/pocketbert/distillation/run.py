@@ -162,7 +162,7 @@ class _Run:
         if position.step:
             name = preparation.stages[position.stage].name
             say(f"{self.folder}: going on after step {position.step}, in stage {name}")
-        elif not position.stage:
+        elif not position.stage and preparation.student.start != "directory":
             preparation.method.initialize(
                 self._teacher if self._needs_teacher else None, self.student, preparation.options
             )

@@ -1,0 +1,65 @@
+"""The teacher's embedding and pretraining heads in a student that keeps its own layers (MobileBERT, section 3.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pocketbert.distillation.method import Setting
+
+if TYPE_CHECKING:
+    from pocketbert.model import Model
+
+# The kinds of head that are copied, in the order of their logits.
+HEADS = ("masked_lm", "next_sentence")
+
+# What shapes the copied weights; the vocabulary is compared in every method.
+_SHAPES = (
+    "hidden_size",
+    "embedding_size",
+    "embedding_projection",
+    "trigram",
+    "max_positions",
+    "position_offset",
+    "type_vocab_size",
+)
+_EMBEDDING_NORM = "encoder.embeddings.norm."
+_COPIED = ("encoder.embeddings.", "encoder.pooler.", *(f"heads.{kind}." for kind in HEADS))
+
+
+def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) -> None:
+    """Copies what stands outside of the layers.
+
+    That is the embedding; the masked-LM head with its norm, bias and extra table; the next-sentence classifier; and the
+    pooler where both have one. The embedding's norm is copied where both models have the same kind, as the authors' TF1
+    code does, which goes by names.
+
+    Args:
+      teacher: gives the weights.
+      student: its weights are set.
+      any_norm: copy the embedding norm's scale and shift into another kind of norm too, as the authors' TF2 code does.
+    """
+    theirs = teacher.weights_by_path()
+    norms = any_norm or teacher.config.norm == student.config.norm
+    for path, variable in student.weights_by_path().items():
+        copied = path.startswith(_COPIED) and (norms or not path.startswith(_EMBEDDING_NORM))
+        if copied and path in theirs:
+            variable.assign(theirs[path])
+
+
+def copy_mismatches(setting: Setting) -> list[str]:
+    """What keeps the teacher's embedding and heads from fitting into the student, each with its remedy."""
+    problems = [
+        f"the teacher's embedding and heads are copied, so {name} must be its {getattr(setting.teacher, name)}; the "
+        f"student's is {getattr(setting.student, name)}; give a student with it, or a strategy that copies nothing "
+        "(auxiliary, none)"
+        for name in _SHAPES
+        if getattr(setting.teacher, name) != getattr(setting.student, name)
+    ]
+    heads = HEADS if setting.teacher_heads is None else setting.teacher_heads
+    missing = [kind for kind in HEADS if kind not in heads]
+    if missing:
+        problems.append(
+            f"the teacher must have the heads of pretraining, {' and '.join(HEADS)}, for the student to take; it lacks "
+            f"{' and '.join(missing)}; give a teacher as pretraining leaves it"
+        )
+    return problems

@@ -1,0 +1,310 @@
+"""MobileBERT: stages against the paper's figures; what the options change; what does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.distillation.method import Setting, Stage, Steps, check_setting
+from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
+from pocketbert.errors import UserError
+from pocketbert.presets import preset
+
+TEACHER, STUDENT = preset("ib_bert_large").config, preset("mobilebert_paper").config
+HEADS = ("masked_lm", "next_sentence")
+ALL_LAYERS = tuple(range(1, 25))
+DISTILLATION = {"masked_lm": 0.5, "distillation": 0.5, "next_sentence": 1.0}
+TRANSFER = {"feature_map": 100.0, "attention": 1.0}
+DECOMPOSED = {"feature_normalized": 100.0, "feature_mean": 5000.0, "feature_variance": 5.0, "attention": 1.0}
+
+
+def setting(teacher: EncoderConfig = TEACHER, student: EncoderConfig = STUDENT, **more: Any) -> Setting:
+    return Setting(**{"teacher": teacher, "student": student, "task": None, "teacher_heads": HEADS, **more})
+
+
+def stages(where: Setting | None = None, **options: Any) -> dict[str, Stage]:
+    made = check_setting(METHOD, where or setting(), MobileBERTOptions(**options))
+    return {stage.name: stage for stage in made}
+
+
+def layers_that_train(stage: Stage, layers: int = 24) -> list[int]:
+    """From 1; 0 stands for embedding and heads."""
+    others = ("mobilebert.embeddings.LayerNorm.weight", "cls.predictions.bias", "cls.seq_relationship.weight")
+    found = [0] * any(map(stage.trainable, others))
+    assert all(map(stage.trainable, others)) or not found
+    for layer in range(1, layers + 1):
+        names = [
+            f"mobilebert.encoder.layer.{layer - 1}.{rest}"
+            for rest in ("attention.self.query.weight", "ffn.1.output.LayerNorm.bias", "output.bottleneck.dense.weight")
+        ]
+        assert len({stage.trainable(name) for name in names}) == 1
+        found += [layer] * stage.trainable(names[0])
+    return found
+
+
+# --- stages ---
+
+
+def test_progressive_transfer_is_the_papers() -> None:
+    # Section 4.2: 240k steps over 24 layers, then 500k steps of 4096 with LAMB; section 3.6: what is below is frozen.
+    made = stages()
+    assert list(made) == [*(f"transfer_{layer:02}" for layer in ALL_LAYERS), "distillation"]
+    for layer in ALL_LAYERS:
+        stage = made[f"transfer_{layer:02}"]
+        assert (stage.duration, stage.batch_size, stage.data) == (Steps(10_000), 2048, "pretraining")
+        assert stage.teacher_features == stage.student_features
+        assert stage.student_features == {"hidden_states": (layer,), "attention_logits": (layer,)}
+        assert stage.weights == TRANSFER
+        assert layers_that_train(stage) == [layer]
+        assert (stage.optimizer.algorithm, stage.optimizer.schedule) == ("lamb", "constant")
+        assert stage.optimizer.warmup(10_000) == 0 and stage.optimizer_state == "fresh"
+    last = made["distillation"]
+    assert (last.duration, last.batch_size, last.data) == (Steps(500_000), 4096, "pretraining")
+    assert last.teacher_features == last.student_features == {"logits": ()}
+    assert last.weights == DISTILLATION  # eq. 4 with appendix D's alpha
+    assert layers_that_train(last) == [0, *ALL_LAYERS]
+    assert last.learning_rate_multiplier("mobilebert.encoder.layer.0.output.dense.weight", 7) == 1.0  # type: ignore[arg-type]
+    assert last.optimizer.warmup(500_000) == 10_000
+    for stage in made.values():
+        assert not stage.student_dropout and stage.max_length == 512 and stage.keep == "last"
+        optimizer = stage.optimizer
+        assert (optimizer.algorithm, optimizer.learning_rate, optimizer.bias_correction) == ("lamb", 1.5e-3, False)
+        assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.epsilon) == (0.01, 1.0, 1e-6)
+    assert last.optimizer.schedule == "linear"
+
+
+def test_joint_transfer_is_one_stage_of_all_layers() -> None:
+    made = stages(strategy="joint")
+    assert list(made) == ["transfer", "distillation"]
+    stage = made["transfer"]
+    assert stage.student_features == {"hidden_states": ALL_LAYERS, "attention_logits": ALL_LAYERS}
+    assert (stage.duration, stage.weights) == (Steps(240_000), TRANSFER)
+    assert layers_that_train(stage) == list(ALL_LAYERS)
+    assert made["distillation"].weights == DISTILLATION
+
+
+def test_auxiliary_transfer_is_one_stage_of_everything() -> None:
+    # Section 4.2: it takes the additional 240k steps too.
+    (stage,) = stages(strategy="auxiliary").values()
+    assert (stage.name, stage.duration, stage.weights) == ("auxiliary", Steps(740_000), TRANSFER | DISTILLATION)
+    assert stage.teacher_features == stage.student_features
+    assert stage.student_features == {"hidden_states": ALL_LAYERS, "attention_logits": ALL_LAYERS, "logits": ()}
+    assert layers_that_train(stage) == [0, *ALL_LAYERS]
+    assert stage.optimizer.warmup(740_000) == 10_000
+
+
+def test_without_transfer_there_is_distillation_alone() -> None:
+    (stage,) = stages(strategy="none").values()
+    assert (stage.name, stage.weights, stage.duration) == ("distillation", DISTILLATION, Steps(500_000))
+
+
+def test_steps_are_split_evenly_and_none_is_lost() -> None:
+    five = {"teacher": TEACHER.replace(num_layers=5), "student": STUDENT.replace(num_layers=5)}
+    made = stages(setting(**five), transfer_steps=17, distillation_steps=0)
+    counts = [stage.duration.count for stage in made.values()]
+    assert len(counts) == 5 and sum(counts) == 17 and max(counts) - min(counts) == 1
+    with pytest.raises(UserError, match="needs a step a layer; received transfer_steps=4 for 5 layers"):
+        stages(setting(**five), transfer_steps=4)
+
+
+def test_a_run_can_be_split() -> None:
+    whole = stages()
+    first = stages(distillation_steps=0)
+    assert list(first) == list(whole)[:-1]
+    later = stages(setting(start="directory"), first_layer=20, distillation_steps=0)
+    assert list(later) == list(whole)[19:-1]
+    assert [stage.duration for stage in later.values()] == [Steps(10_000)] * 5
+    assert list(stages(setting(start="directory"), strategy="none")) == ["distillation"]
+    for start in ("random", "teacher-layers"):
+        with pytest.raises(UserError, match="from layer 20 on needs layers below that had their turn"):
+            stages(setting(start=start), first_layer=20)
+    with pytest.raises(UserError, match="one of the student's 24 layers; received 25"):
+        stages(setting(start="directory"), first_layer=25)
+    with pytest.raises(UserError, match="both are left out"):
+        stages(strategy="none", distillation_steps=0)
+
+
+def test_the_authors_code_is_a_preset() -> None:
+    made = stages(preset="authors-code")
+    for layer in ALL_LAYERS:
+        stage = made[f"transfer_{layer:02}"]
+        assert stage.weights == DECOMPOSED and stage.batch_size == 2048
+        assert layers_that_train(stage) == list(range(1, layer + 1))
+    assert made["distillation"].batch_size == 2048
+
+
+def test_what_is_given_wins_over_the_preset() -> None:
+    given = {
+        "feature_transfer": "mse",
+        "lower_layers": "frozen",
+        "distillation_batch_size": 4096,
+    }
+    for name, value in given.items():
+        resolved = MobileBERTOptions(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
+        assert getattr(resolved, name) == value
+        # The others stay the preset's: each differs from the paper's.
+        paper = MobileBERTOptions().resolved()
+        assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
+
+
+def test_what_is_given_replaces_the_papers() -> None:
+    made = stages(
+        strategy="joint",
+        max_length=64,
+        transfer_steps=70,
+        transfer_batch_size=12,
+        transfer_learning_rate=2e-3,
+        distillation_steps=90,
+        distillation_batch_size=18,
+        distillation_learning_rate=3e-3,
+        distillation_warmup_steps=4,
+        distillation_schedule="constant",
+        alpha=0.25,
+        feature_map_weight=7.0,
+        attention_weight=3.0,
+        weight_decay=0.0,
+        clip_norm=0.0,
+        micro_batches=6,
+        student_dropout=True,
+        bias_correction=True,
+    )
+    first, second = made.values()
+    assert (first.duration, first.batch_size, first.optimizer.learning_rate) == (Steps(70), 12, 2e-3)
+    assert (second.duration, second.batch_size, second.optimizer.learning_rate) == (Steps(90), 18, 3e-3)
+    assert (second.optimizer.schedule, second.optimizer.warmup(90)) == ("constant", 4)
+    assert first.weights == {"feature_map": 7.0, "attention": 3.0}
+    assert second.weights == {"masked_lm": 0.25, "distillation": 0.75, "next_sentence": 1.0}
+    for stage in (first, second):
+        assert (stage.max_length, stage.micro_batches, stage.student_dropout) == (64, 6, True)
+        assert (stage.optimizer.weight_decay, stage.optimizer.clip_norm) == (0.0, None)
+        assert stage.optimizer.bias_correction
+    weights = {"feature_normalized_weight": 2.0, "feature_mean_weight": 3.0, "feature_variance_weight": 4.0}
+    (stage, _) = stages(strategy="joint", feature_transfer="decomposed", **weights).values()
+    assert stage.weights == {
+        "feature_normalized": 2.0, "feature_mean": 3.0, "feature_variance": 4.0, "attention": 1.0
+    }  # fmt: skip
+
+
+# --- ablations, table 9 ---
+
+
+def test_a_loss_left_out_takes_its_features_along() -> None:
+    layer = stages(without=("attention",))["transfer_03"]
+    assert (layer.weights, layer.student_features) == ({"feature_map": 100.0}, {"hidden_states": (3,)})
+    layer = stages(without=("feature_map",))["transfer_03"]
+    assert (layer.weights, layer.teacher_features) == ({"attention": 1.0}, {"attention_logits": (3,)})
+    (stage,) = stages(strategy="auxiliary", without=("attention",)).values()
+    assert stage.weights == {"feature_map": 100.0} | DISTILLATION
+    assert stage.teacher_features == {"hidden_states": ALL_LAYERS, "logits": ()}
+
+
+def test_with_pretraining_distillation_alone() -> None:
+    made = stages(without=("feature_map", "attention"))
+    assert {name: stage.weights for name, stage in made.items()} == {"distillation": DISTILLATION}
+
+
+@pytest.mark.parametrize("strategy", ["progressive", "joint", "none"])
+def test_bare_is_pretraining_without_a_teacher(strategy: str) -> None:
+    (stage,) = stages(strategy=strategy, without=("distillation", "feature_map", "attention")).values()
+    assert stage.weights == {"masked_lm": 1.0, "next_sentence": 1.0}
+    assert stage.teacher_features == {} and stage.student_features == {"logits": ()}
+
+
+def test_transfer_without_distillation_of_the_words() -> None:
+    made = stages(strategy="joint", without=("distillation",))
+    assert made["transfer"].weights == TRANSFER
+    assert made["distillation"].weights == {"masked_lm": 1.0, "next_sentence": 1.0}
+    (stage,) = stages(strategy="auxiliary", without=("distillation",)).values()
+    assert stage.weights == TRANSFER | {"masked_lm": 1.0, "next_sentence": 1.0}
+    assert "logits" not in stage.teacher_features
+
+
+# --- what cannot match ---
+
+
+def test_one_error_lists_everything_that_does_not_fit() -> None:
+    wrong = setting(
+        student=STUDENT.replace(
+            hidden_size=384,
+            embedding_size=96,
+            num_layers=12,
+            num_attention_heads=6,
+            max_positions=256,
+            vocab_size=30000,
+        ),
+        task=TaskConfig(kind="span", name="squad"),
+        teacher_heads=("next_sentence",),
+        start="random",
+    )
+    with pytest.raises(UserError) as refusal:
+        check_setting(METHOD, wrong, MobileBERTOptions(first_layer=13))
+    for part in (
+        "30522 pieces, the student's 30000",
+        "received the task squad; distil without one",
+        "the teacher has 24 layers, the student 12; give a student with 24",
+        "the teacher has 4 heads, the student 6; give a student with 4, or a teacher with 6, or leave out attention",
+        "hidden_size must be its 512; the student's is 384",
+        "embedding_size must be its 128; the student's is 96",
+        "max_positions must be its 512; the student's is 256",
+        "it lacks masked_lm; give a teacher as pretraining leaves it",
+        "one of the student's 12 layers; received 13",
+        "the student starts fresh",
+    ):
+        assert part in str(refusal.value)
+
+
+def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
+    heads = setting(
+        student=STUDENT.replace(num_attention_heads=6, bottleneck=BottleneckConfig(size=192, query_key="raw"))
+    )
+    with pytest.raises(UserError, match="or leave out attention"):
+        check_setting(METHOD, heads, MobileBERTOptions())
+    stages(heads, without=("attention",))
+    stages(heads, strategy="none")
+    narrow = setting(student=STUDENT.replace(hidden_size=384))
+    for strategy in ("progressive", "joint"):
+        with pytest.raises(UserError, match="hidden_size must be its 512"):
+            stages(narrow, strategy=strategy)
+    with pytest.raises(UserError, match="feature maps are compared as they are; the teacher's are 512 wide, the stud"):
+        stages(narrow, strategy="auxiliary")
+    stages(narrow, strategy="auxiliary", without=("feature_map",))
+    stages(narrow, strategy="none")
+    table = setting(student=STUDENT.replace(embedding_size=96))
+    with pytest.raises(UserError, match="embedding_size must be its 128"):
+        stages(table)
+    stages(table, strategy="auxiliary")
+    shallow = setting(student=STUDENT.replace(num_layers=12))
+    for strategy in ("progressive", "joint", "auxiliary"):
+        with pytest.raises(UserError, match="both need one depth"):
+            stages(shallow, strategy=strategy)
+    stages(shallow, strategy="none")
+
+
+def test_the_teacher_needs_the_heads_that_are_copied() -> None:
+    words_only = setting(teacher_heads=("masked_lm",))
+    for strategy in ("progressive", "joint"):
+        with pytest.raises(UserError, match="masked_lm and next_sentence, for the student to take; it lacks next_sent"):
+            stages(words_only, strategy=strategy, without=("distillation",))
+    for strategy in ("auxiliary", "none"):
+        stages(words_only, strategy=strategy, without=("distillation",))
+    stages(setting(teacher_heads=None))
+
+
+def test_a_student_without_a_pooler_cannot_tell_sentences_apart() -> None:
+    with pytest.raises(UserError, match="the next-sentence head needs a pooler"):
+        stages(setting(student=STUDENT.replace(pooler="none")))
+
+
+def test_options_list_everything_that_is_wrong() -> None:
+    with pytest.raises(UserError) as refusal:
+        MobileBERTOptions(preset="code", strategy="joint", without=("at",), alpha=1.0, first_layer=3, transfer_steps=0)  # type: ignore[arg-type]
+    for part in (
+        "preset must be one of paper, authors-code; received 'code'",
+        "received at",
+        "alpha must be below 1; received 1.0; leave out distillation",
+        "first_layer is of progressive transfer; received 3 with strategy=joint",
+        "transfer_steps must be positive; received 0",
+    ):
+        assert part in str(refusal.value)

@@ -1,0 +1,323 @@
+"""MobileBERT on tiny networks: its terms against the papers' equations, what moves and what does not, what is copied.
+
+Sizes: 3 rows of 9, 3 layers, 5 heads, feature maps of 30, 4 masked positions, 97 words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import oracles.distillation as oracle
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_mobilebert
+from tiny_mobilebert import HEADS, STUDENT, TEACHER
+
+import pocketbert as pb
+from pocketbert.distillation.distiller import Distiller, make_optimizer
+from pocketbert.distillation.method import Setting, Stage, check_setting
+from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+
+LAYERS = TEACHER.num_layers
+# A loss is a mean of float32 terms of order 1 to 100, of two networks whose features agree with the oracle's inputs to
+# the bit; what differs is the order of a few hundred additions.
+TOLERANCE = 4e-5
+
+
+def make_stages(**options: Any) -> dict[str, Stage]:
+    fields = {"max_length": 23, "transfer_steps": 90, "distillation_steps": 30, "transfer_batch_size": 3}
+    given = MobileBERTOptions(**{**fields, "distillation_batch_size": 3, **options})
+    setting = Setting(teacher=TEACHER, student=STUDENT, task=None, teacher_heads=tuple(head.kind for head in HEADS))
+    return {stage.name: stage for stage in check_setting(METHOD, setting, given)}
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Model:
+    return pb.build(TEACHER, HEADS, seed=12)
+
+
+@pytest.fixture(scope="module")
+def student() -> Model:
+    return pb.build(STUDENT, HEADS, seed=4)
+
+
+def terms(teacher: Model, student: Model, stage: Stage, batch: Any = None) -> dict[str, float]:
+    distiller = Distiller(student, METHOD, stage, teacher=teacher)
+    losses = distiller.losses(batch or tiny_mobilebert.batch())
+    return dict(zip(distiller.loss_names, losses.numpy().tolist(), strict=True))
+
+
+# --- terms ---
+
+
+def expected_terms(teacher: Model, student: Model) -> dict[str, float]:
+    """Means over the layers of eq. 2, its decomposed form and eq. 3; the parts of eq. 4."""
+    batch = tiny_mobilebert.batch()
+    mask = batch["input_mask"].numpy()
+    both = [model.features(batch, ["hidden_states", "attention_logits", "logits"]) for model in (teacher, student)]
+    found: dict[str, list[float]] = {}
+
+    def add(name: str, value: float) -> None:
+        found.setdefault(name, []).append(value)
+
+    for layer in range(1, LAYERS + 1):
+        hidden = [features["hidden_states"][layer].numpy() for features in both]
+        logits = [features["attention_logits"][layer - 1].numpy() for features in both]
+        add("feature_map", oracle.feature_map_transfer(*hidden, mask))
+        for name, value in oracle.feature_statistics_transfer(*hidden, mask).items():
+            add(f"feature_{name}", value)
+        add("attention", oracle.attention_transfer(*logits, mask))
+    (teachers, _), (words, sides) = ([each.numpy() for each in features["logits"]] for features in both)
+    labels, next_labels = batch["masked_lm_labels"].numpy(), batch["next_sentence_labels"].numpy()
+    for row, position in zip(*np.nonzero(labels != -1), strict=True):
+        add("masked_lm", -oracle.log_softmax(words[row, position])[labels[row, position]])
+        add("distillation", oracle.cross_entropy(teachers[row, position], words[row, position]))
+    for row, label in enumerate(next_labels):
+        add("next_sentence", -oracle.log_softmax(sides[row])[label])
+    assert len(found["masked_lm"]) == 7
+    return {name: oracle.mean(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("feature_transfer", ["mse", "decomposed"])
+def test_terms_and_their_sum_are_the_papers(teacher: Model, student: Model, feature_transfer: Any) -> None:
+    expected = expected_terms(teacher, student)
+    alpha = 0.3
+    weights = {"masked_lm": alpha, "distillation": 1 - alpha, "next_sentence": 1.0, "attention": 1.0}
+    if feature_transfer == "mse":
+        weights |= {"feature_map": 100.0}
+    else:
+        weights |= {"feature_normalized": 100.0, "feature_mean": 5000.0, "feature_variance": 5.0}
+    (stage,) = make_stages(strategy="auxiliary", alpha=alpha, feature_transfer=feature_transfer).values()
+    found = terms(teacher, student, stage)
+    assert found.pop("loss") == pytest.approx(sum(weights[name] * expected[name] for name in weights), rel=TOLERANCE)
+    assert found == pytest.approx({name: expected[name] for name in weights}, rel=TOLERANCE)
+
+
+def test_a_progressive_stage_has_one_layers_losses(teacher: Model, student: Model) -> None:
+    made = make_stages()
+    batch = tiny_mobilebert.batch()
+    mask = batch["input_mask"].numpy()
+    both = [model.features(batch, ["hidden_states"])["hidden_states"] for model in (teacher, student)]
+    for layer in range(1, LAYERS + 1):
+        found = terms(teacher, student, made[f"transfer_{layer:02}"])
+        expected = oracle.feature_map_transfer(*(each[layer].numpy() for each in both), mask)
+        assert found["feature_map"] == pytest.approx(expected, rel=TOLERANCE)
+        assert found["loss"] == pytest.approx(100 * found["feature_map"] + found["attention"], rel=1e-6)
+
+
+def test_what_the_teacher_says_of_words_does_not_come_from_labels(teacher: Model, student: Model) -> None:
+    stage = make_stages()["distillation"]
+    batch = tiny_mobilebert.batch()
+    expected = terms(teacher, student, stage, batch)
+    # Only filling: a row's unmasked positions hold 0, and labels other than these.
+    other = {**batch, "masked_lm_labels": (batch["masked_lm_labels"] + 5) % 97}
+    found = terms(teacher, student, stage, other)
+    assert found["distillation"] == expected["distillation"] and found["next_sentence"] == expected["next_sentence"]
+    assert found["masked_lm"] != expected["masked_lm"]
+
+
+class Counting:
+    """A model that counts how often it is asked for features, and for what."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.requests = model, []
+
+    def features(self, inputs: Any, request: Any, training: bool | None = None) -> Any:
+        self.requests.append(dict(request))
+        return self.model.features(inputs, request, training=training)
+
+
+def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, student: Model) -> None:
+    (stage,) = make_stages(strategy="auxiliary").values()
+    counting = Counting(teacher)
+    Distiller(student, METHOD, stage, teacher=counting).losses(tiny_mobilebert.batch())
+    layers = (1, 2, 3)
+    assert counting.requests == [{"hidden_states": layers, "attention_logits": layers, "logits": ()}]
+
+
+def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
+    """Its rows have 4, 1 and 2 masked words and 7, 4 and 6 tokens, so that a mean of means would differ."""
+    found = []
+    for parts in (1, 3):
+        student = pb.build(STUDENT, HEADS, seed=4)
+        (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
+        distiller = Distiller(student, METHOD, stage, teacher=teacher)
+        distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
+        losses = distiller.train_step(tiny_mobilebert.batch())
+        moments = {n: v.numpy() for n, v in distiller.optimizer.named_state().items() if n.startswith("m/")}
+        found.append(({name: float(value) for name, value in losses.items()}, moments))
+    (losses, moments), (summed, summed_moments) = found
+    assert summed == pytest.approx(losses, rel=TOLERANCE)
+    for name, expected in moments.items():
+        # Sums in another order: relative to the largest of the tensor.
+        np.testing.assert_allclose(summed_moments[name], expected, atol=TOLERANCE * np.abs(expected).max() + 1e-8)
+
+
+# --- what moves ---
+
+
+def bits(model: Model) -> dict[str, bytes]:
+    return {name: variable.numpy().tobytes() for name, variable in model.named_variables().items()}
+
+
+def layers_that_moved(before: dict[str, bytes], model: Model) -> dict[int, bool]:
+    """Layer, 0 for embedding and heads → whether all of its weights changed; what nothing changed in is not there."""
+    moved: dict[int, list[bool]] = {}
+    for name, content in bits(model).items():
+        _, _, rest = name.partition(".encoder.layer.")
+        moved.setdefault(int(rest.partition(".")[0]) + 1 if rest else 0, []).append(content != before[name])
+    return {layer: all(changes) for layer, changes in moved.items() if any(changes)}
+
+
+def train(teacher: Model, student: Model, stage: Stage, steps: int = 2) -> None:
+    """Real steps of the stage's optimizer on one batch; the first one of a transfer stage has rates of 0."""
+    distiller = Distiller(student, METHOD, stage, teacher=teacher)
+    distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
+    batch = tiny_mobilebert.batch()
+    # Without a graph: for a few steps it is not worth tracing.
+    for _ in range(steps):
+        distiller.train_step(batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "moving"),
+    [
+        ({}, "transfer_02", {2}),
+        ({"lower_layers": "reduced"}, "transfer_02", {1, 2}),
+        ({"lower_layers": "reduced"}, "transfer_01", {1}),
+        ({"strategy": "joint"}, "transfer", {1, 2, 3}),
+        ({}, "distillation", {0, 1, 2, 3}),
+    ],
+)
+def test_only_the_layers_whose_turn_it_is_change_their_bits(
+    teacher: Model, options: dict[str, Any], name: str, moving: set[int]
+) -> None:
+    student = pb.build(STUDENT, HEADS, seed=4)
+    # A weight of -0.0 shows a step of 0, and decay shows on any weight.
+    bias = student.named_variables()["mobilebert.encoder.layer.2.output.bottleneck.dense.bias"]
+    bias.assign(-tf.zeros_like(bias))
+    before = bits(student)
+    train(teacher, student, make_stages(**options)[name])
+    moved = layers_that_moved(before, student)
+    assert set(moved) == moving
+    # Of a Transformer layer all weights learn, but the keys' biases only by rounding: softmax does not see them.
+    assert all(moved[layer] for layer in moving - {0}) or name == "distillation"
+
+
+def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> None:
+    # Without trust ratio (norms are excluded from it), decay and momentum's history, LAMB's first step that counts is
+    # rate × multiplier × m̂/√v̂, which is ±1 for one gradient: in step 0 the multiplier is 0, in step 1 it is not.
+    student = pb.build(STUDENT, HEADS, seed=4)
+    stage = make_stages(lower_layers="reduced", bias_correction=True)["transfer_02"]
+    weights = {name: variable.numpy() for name, variable in student.named_variables().items()}
+    train(teacher, student, stage)
+    # 30 steps a layer: b(1) = 1/3. The same batch twice with the same weights: m̂ = g and v̂ = g².
+    for layer, multiplier in {1: 0.3 / 3, 2: 3.0 / 3}.items():
+        name = f"mobilebert.encoder.layer.{layer - 1}.output.bottleneck.LayerNorm.bias"
+        moved = np.abs(student.named_variables()[name].numpy() - weights[name])
+        # epsilon of 1e-6 beside gradients of 1e-3 and more; weights of order 1 are rounded to 6e-8.
+        np.testing.assert_allclose(moved, 1.5e-3 * multiplier, rtol=5e-3)
+
+
+def test_training_brings_the_student_closer(teacher: Model) -> None:
+    student = pb.build(STUDENT, HEADS, seed=4)
+    METHOD.initialize(teacher, student, MobileBERTOptions())
+    rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
+    made = make_stages(strategy="joint", bias_correction=True, **rates)
+    # By how much a loss must fall: that of eq. 4 stays above the entropy of a teacher that was never trained.
+    for name, factor in {"transfer": 0.9, "distillation": 0.97}.items():
+        before = terms(teacher, student, made[name])
+        train(teacher, student, made[name], steps=8)
+        assert terms(teacher, student, made[name])["loss"] < factor * before["loss"], name
+
+
+# --- what is copied ---
+
+
+def copied(student: Model, fresh: Model) -> set[str]:
+    theirs = fresh.weights_by_path()
+    return {
+        path for path, value in student.weights_by_path().items() if not np.array_equal(value.numpy(), theirs[path])
+    }
+
+
+NORM = {"encoder.embeddings.norm.gamma", "encoder.embeddings.norm.beta"}
+COPIED = {
+    "encoder.embeddings.word.table",
+    "encoder.embeddings.position.table",
+    "encoder.embeddings.token_type.table",
+    "encoder.embeddings.projection.kernel",
+    "encoder.embeddings.projection.bias",
+    "heads.masked_lm.transform.kernel",
+    "heads.masked_lm.transform.bias",
+    "heads.masked_lm.norm.gamma",
+    "heads.masked_lm.norm.beta",
+    "heads.masked_lm.bias",
+    "heads.masked_lm.extra_table",
+    "heads.next_sentence.output.kernel",
+    "heads.next_sentence.output.bias",
+}
+POOLER = {"encoder.pooler.kernel", "encoder.pooler.bias"}
+
+
+@pytest.fixture(scope="module")
+def every_weight_its_own() -> Model:
+    """A teacher in which not even biases and norms are as they are made."""
+    model = pb.build(TEACHER, HEADS, seed=12)
+    random = np.random.default_rng(5)
+    for variable in model.weights_by_path().values():
+        variable.assign(random.normal(size=variable.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "expected"),
+    [
+        ({}, {}, COPIED),
+        ({}, {"strategy": "joint"}, COPIED),
+        ({}, {"copy_norms": True}, COPIED | NORM),
+        # Table 9's student, without operational optimizations: the authors' names are then the same.
+        ({"norm": "layer_norm", "activation": "gelu_tanh"}, {}, COPIED | NORM),
+        ({"pooler": "tanh"}, {}, COPIED | POOLER),
+        ({}, {"strategy": "auxiliary"}, set()),
+        ({}, {"strategy": "none"}, set()),
+        ({}, {"without": ("feature_map", "attention")}, set()),
+    ],
+)
+def test_embedding_and_heads_are_the_teachers(
+    every_weight_its_own: Model, changes: dict[str, Any], options: dict[str, Any], expected: set[str]
+) -> None:
+    config = STUDENT.replace(**changes)
+    student, fresh = (pb.build(config, HEADS, seed=4) for _ in range(2))
+    METHOD.initialize(every_weight_its_own, student, MobileBERTOptions(**options))
+    assert copied(student, fresh) == expected
+    theirs = every_weight_its_own.weights_by_path()
+    for path in expected:
+        np.testing.assert_array_equal(student.weights_by_path()[path].numpy(), theirs[path].numpy())
+
+
+def test_nothing_can_be_copied_from_stored_targets(student: Model) -> None:
+    METHOD.initialize(None, student, MobileBERTOptions(strategy="none"))
+    with pytest.raises(UserError, match="received stored targets; give a live teacher"):
+        METHOD.initialize(None, student, MobileBERTOptions())
+
+
+def test_the_copied_shapes_that_are_compared_are_all_that_there_are() -> None:
+    """A student whose configuration passes the check can take the weights, whatever else differs."""
+    other = {
+        "num_layers": 4,
+        "num_attention_heads": 3,
+        "head_size": 2,
+        "intermediate_size": 7,
+        "num_feed_forwards": 2,
+        "bottleneck": dataclasses.replace(tiny.MOBILEBERT.bottleneck, size=13),  # type: ignore[type-var]
+        "activation": "gelu",
+    }
+    teacher = pb.build(TEACHER, HEADS, seed=1)
+    student = pb.build(STUDENT.replace(**other), HEADS, seed=2)
+    METHOD.initialize(teacher, student, MobileBERTOptions())

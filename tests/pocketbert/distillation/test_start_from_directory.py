@@ -1,0 +1,47 @@
+"""A student that starts from a directory is not overwritten by what a method copies into a fresh one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_distillation
+from toy_method import ToyMethod
+
+import pocketbert as pb
+from pocketbert.distillation import run
+
+
+class Copied(Exception):
+    """The method was asked to copy."""
+
+
+class Begun(Exception):
+    """The first stage begins."""
+
+
+class CopyingMethod(ToyMethod):
+    def initialize(self, teacher: Any, student: Any, options: Any) -> None:
+        raise Copied
+
+
+def begin(*arguments: Any) -> None:
+    raise Begun
+
+
+def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    tokenizer = pb.load(teacher).tokenizer
+    pb.build(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
+    data = tiny_distillation.task_data(teacher)
+    monkeypatch.setattr(run._Run, "_run_stage", begin)
+    for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
+        with pytest.raises(expected):
+            run.distill(
+                method=CopyingMethod(),
+                student=student,
+                teacher_directory=teacher,
+                task_data=data,
+                output=tmp_path / expected.__name__,
+            )
