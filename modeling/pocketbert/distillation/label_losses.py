@@ -1,10 +1,11 @@
-"""A task's own losses, where a method learns from labels too or instead; every mean is a `masked_mean`."""
+"""The losses on labels, where a method learns from them too or instead; every mean is a `masked_mean`."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from pocketbert.distillation.means import masked_mean
+from pocketbert.tasks.masked_lm import IGNORED_LABEL
 
 
 def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -23,6 +24,38 @@ def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return mean_squared_error(labels, logits, counted)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return masked_mean(losses, counted)
+
+
+def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of masked words (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805).
+
+    Args:
+      labels: int32 [B, P], the words' ids; -1 does not count.
+      logits: [B, P, V].
+
+    Returns:
+      float32 scalar, mean over the batch's masked words, nats.
+    """
+    # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
+    # check out, so recording the means would cost a pass through the student.
+    labels = tf.reshape(labels, [-1])
+    logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    return masked_mean(losses, tf.not_equal(labels, IGNORED_LABEL))
+
+
+def next_sentence_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of the next sentence (Devlin et al. 2019, section 3.1, task 2).
+
+    Args:
+      labels: int32 [B], 0 = the second text follows the first, 1 = it is from elsewhere.
+      logits: [B, 2].
+
+    Returns:
+      float32 scalar, mean over examples, nats.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    return masked_mean(losses, tf.ones_like(labels))
 
 
 def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
