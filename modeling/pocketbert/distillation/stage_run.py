@@ -111,7 +111,8 @@ class StageRun:
 
     def learning_rate(self) -> float:
         """The next step's, without multipliers."""
-        return float(self._distiller.optimizer.learning_rate)
+        # A mirrored variable is no number by itself.
+        return float(tf.convert_to_tensor(self._distiller.optimizer.learning_rate))
 
     def evaluate(self, step: int) -> dict[str, float] | None:
         """The student's metrics; None where there is nothing to score it by."""

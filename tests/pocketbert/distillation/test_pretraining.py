@@ -88,17 +88,23 @@ def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, f
 
 def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished: Path, inputs: Path) -> None:
     lines = log_of(finished)
-    # 150 examples in batches of 32 are 4 steps an epoch, and evaluations come every 5 steps besides.
+    # Whole batches of 32 are an epoch, and evaluations come every 5 steps besides.
+    epoch = len(opened(inputs / "data")) // 32
+    assert 1 < epoch < 5
+    evaluated = sorted({*range(epoch, 7, epoch), 5, 6})
     assert [(line["step"], line["split"]) for line in lines] == [
-        (4, "train"), (4, "dev"), (5, "train"), (5, "dev"), (6, "train"), (6, "dev")
-    ]  # fmt: skip
+        (step, split) for step in evaluated for split in ("train", "dev")
+    ]
     for line in lines[::2]:
         assert set(line) == {"step", "split", "stage", "loss", "masked_lm", "next_sentence", "learning_rate"}
         assert line["loss"] == pytest.approx(line["masked_lm"] + line["next_sentence"], rel=1e-6)
-    assert [set(line) for line in lines[1::2]] == [{"step", "split", "stage", *METRICS}] * 3
+    assert all(set(line) == {"step", "split", "stage", *METRICS} for line in lines[1::2])
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "masked_lm_accuracy" and result["teacher_metrics"] is None
     assert result["metrics"] == {name: lines[-1][name] for name in METRICS}
+    # transformers' class for both heads, which test_transformers.py compares with ours.
+    config = json.loads((finished / "model" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertForPreTraining"]
     model = pb.load(finished / "model")
     assert model.config == tiny_pretraining.MODEL and model.tasks == HEADS and model.tokenizer is not None
     dev = opened(inputs / "dev")
@@ -114,14 +120,14 @@ def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tm
         data=inputs / "data",
         dev_data=inputs / "dev",
         options=PretrainOptions(
-            steps=40, batch_size=30, micro_batches=3, optimizer="adamw", learning_rate=1e-2, warmup_steps=4
+            steps=20, batch_size=30, micro_batches=3, optimizer="adamw", learning_rate=1e-2, warmup_steps=4
         ),
         run=RunOptions(precision="bfloat16", evaluation_batches=1),
         output=tmp_path / "run",
     )
-    first, last = (line for line in log_of(tmp_path / "run") if line["split"] == "dev" and line["step"] in (5, 40))
-    # Of 92 words each is followed by one: the untrained model's loss is about ln 97 = 4.6.
-    assert last["masked_lm_loss"] < 0.9 * first["masked_lm_loss"] and result.steps == 40
+    # 12 of the 97 pieces are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
+    first, *_, last = (line["masked_lm"] for line in log_of(tmp_path / "run") if line["split"] == "train")
+    assert last < 0.8 * first and result.metrics["masked_lm_loss"] < 3.0 and result.steps == 20
     kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
     assert all(array.dtype == np.float32 for array in kept.values())
     # A weight that has only bfloat16's 8 bits left would be one that was rounded on its way.
@@ -129,12 +135,11 @@ def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tm
     assert np.mean(table.view(np.uint32) & 0xFFFF != 0) > 0.9
 
 
+KILLED_OFTEN = ("aside:1,placed:1,step:1,aside:4", "step:6,placed:6")
+
+
 @pytest.mark.parametrize(
-    "moments",
-    [
-        "step:2,step:1,step:2",
-        *(pytest.param(moments, marks=pytest.mark.slow) for moments in ("aside:1,placed:1,step:1,aside:4,placed:6",)),
-    ],
+    "moments", ["step:3", *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
 )
 def test_killed_runs_end_with_the_same_bits(
     moments: str, finished: Path, command_line: list[str], tmp_path: Path
@@ -191,12 +196,7 @@ def test_micro_batches_with_different_numbers_of_masked_words_change_nothing(inp
 def test_the_defaults_are_the_papers(inputs: Path) -> None:
     setting = Setting(teacher=tiny.IB_BERT, student=tiny.IB_BERT, task=None)
     stage = Pretraining(128).stages(setting, PretrainOptions())[0]
-    described = stage.describe()
-    assert (described["duration"], described["batch_size"], described["data"]) == (
-        {"steps": 500_000},
-        4096,
-        "pretraining",
-    )
+    assert stage.describe()["duration"] == {"steps": 500_000} and stage.batch_size == 4096
     optimizer = stage.optimizer
     assert (optimizer.algorithm, optimizer.bias_correction, optimizer.epsilon) == ("lamb", False, 1e-6)
     assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.warmup(500_000)) == (0.01, 1.0, 10_000)
@@ -230,33 +230,11 @@ def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finishe
     ours = make_student(plan_student(tmp_path / "words", None), tasks=HEADS, tokenizer=None, seed=8).weights_by_path()
     assert all(np.array_equal(ours[path], variable) for path, variable in theirs.items())
     fresh = set(ours) - set(theirs)
-    assert fresh == {"heads.next_sentence.output_map.kernel", "heads.next_sentence.output_map.bias"}
-    assert ours["heads.next_sentence.output_map.kernel"].numpy().any()
-    classifier = pb.load(finished / "model", task=tiny_finetuning.TASK)
-    assert np.array_equal(classifier.weights_by_path()["encoder.pooler.map.kernel"], kept["encoder.pooler.map.kernel"])
-
-
-@pytest.mark.parametrize("family", ["bert", "mobilebert"])
-def test_transformers_pretraining_classes_read_the_model(family: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
-    model = pb.build(tiny.FAMILIES[family], HEADS, seed=6)
-    for variable in model.weights_by_path().values():
-        if variable.shape.rank == 1:
-            variable.assign_add(tf.random.stateless_normal(variable.shape, (1, 2), stddev=0.1))
-    model.save_pretrained(tmp_path / "model")
-    theirs = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "model").eval()
-    assert type(theirs).__name__ == {"bert": "BertForPreTraining", "mobilebert": "MobileBertForPreTraining"}[family]
-    batch = {name: value.numpy() for name, value in tiny.batch(tiny.FAMILIES[family]).items()}
-    names = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "input_type_ids"}
-    with torch.no_grad():
-        expected = theirs(**{name: torch.tensor(batch[ours], dtype=torch.long) for name, ours in names.items()})
-    real = batch["input_mask"] == 1
-    found = model(batch)
-    # Two implementations of a few float32 layers with values of order 1.
-    ours = found["prediction_logits"].numpy()[real]
-    assert np.allclose(ours, expected.prediction_logits.numpy()[real], atol=1e-4)
-    assert np.allclose(found["seq_relationship_logits"], expected.seq_relationship_logits.numpy(), atol=1e-4)
+    assert fresh == {"heads.next_sentence.output.kernel", "heads.next_sentence.output.bias"}
+    assert ours["heads.next_sentence.output.kernel"].numpy().any()
+    classifier = pb.load(finished / "model", task=tiny_finetuning.TASK).weights_by_path()
+    encoder = {path: variable for path, variable in kept.items() if path.startswith("encoder.")}
+    assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
 
 
 class WithTeacher(toy_method.ToyMethod):
@@ -279,7 +257,7 @@ class WithTeacher(toy_method.ToyMethod):
 
 
 def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inputs: Path, tmp_path: Path) -> None:
-    student = tiny_pretraining.MODEL.replace(num_layers=1, hidden_size=20, embedding_size=20, head_size=4)
+    student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
     result = distillation.distill(
         method=WithTeacher(),
         student=student,
@@ -289,12 +267,13 @@ def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inp
         run=RunOptions(evaluation_batches=2),
         output=tmp_path / "run",
     )
-    # Two epochs of 9 whole batches of 16.
-    assert [(stage["name"], stage["steps"]) for stage in result.stages] == [("hidden", 18), ("pretraining", 3)]
+    # Two epochs of whole batches of 16.
+    epoch = len(opened(inputs / "data")) // 16
+    assert [(stage["name"], stage["steps"]) for stage in result.stages] == [("hidden", 2 * epoch), ("pretraining", 3)]
     theirs = json.loads((finished / "result.json").read_text("utf-8"))["metrics"]
     assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
     dev = [(line["stage"], line["step"]) for line in log_of(tmp_path / "run") if line["split"] == "dev"]
-    assert dev == [("hidden", 9), ("hidden", 18), ("pretraining", 21)]
+    assert dev == [("hidden", epoch), ("hidden", 2 * epoch), ("pretraining", 2 * epoch + 3)]
     assert pb.load(result.model).tasks == HEADS
 
 
@@ -307,11 +286,11 @@ def refusals() -> list[Any]:
         ({"student": model.replace(max_positions=20)}, "texts of 21 tokens; the student has 20 positions"),
         ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
         ({"method": Pretraining(20)}, "the examples may have 20 tokens; those of .*data have up to 21; make them with"),
-        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; received none"),
+        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; recei"),
         ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
         ({"method": WithTeacher("pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
         ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
-        ({"options": PretrainOptions(batch_size=151)}, "there must be a batch of examples; received 150 for batches of"),
+        ({"options": PretrainOptions(batch_size=999)}, "a step takes 999 examples; the data has"),
         ({"student": None}, "a student that consists of a teacher's layers needs the teacher"),
     ]  # fmt: skip
 
@@ -349,16 +328,12 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
 
 def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) -> None:
     model, data = pb.build(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
-    seen: list[int] = []
-
-    class Counted(type(data)):  # type: ignore[misc]
-        def dataset(self, plan: Any, **options: Any) -> Any:
-            seen.append(len(plan))
-            return super().dataset(plan, **options)
-
-    counted = Counted(**{field.name: getattr(data, field.name) for field in dataclasses.fields(data)})
-    evaluator = PretrainingEvaluator(model, counted, max_batches=1)
-    assert seen == [1] and evaluator.metrics("now") == evaluator.metrics("now")
+    evaluators = [PretrainingEvaluator(model, data, max_batches) for max_batches in (1, 1, 2)]
+    once, again, more = (evaluator.metrics("now") for evaluator in evaluators)
+    assert once == again == evaluators[0].metrics("later") and more != once
+    plan = data.plan(batch_size=32, seed=0, epoch=0)[:1]
+    batches = list(data.dataset(plan, seed=0, epoch=0).as_numpy_iterator())
+    assert once == pytest.approx(scores(model, batches), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,8 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
             if moment is not None:
                 kill_at(moment)
             code = main(arguments)
+        except Exception:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             sys.stdout.flush()
