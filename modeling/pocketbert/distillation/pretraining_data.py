@@ -53,6 +53,13 @@ def pretraining_problems(
         problems.append(
             "next sentences are told from the pooled output; the student has pooler='none'; give one with a pooler"
         )
+    if learning and data[0] is not None:
+        largest = max(learning, key=lambda stage: stage.batch_size)
+        if len(data[0]) < largest.batch_size:
+            problems.append(
+                f"stage {largest.name} takes {largest.batch_size} examples a step; {data[0].folder} has "
+                f"{len(data[0])}; lower the batch size, or make more examples (of more text, or with --duplicates)"
+            )
     for each in data:
         if each is not None and learning:
             problems += _mismatches(each, learning, setting)

@@ -156,7 +156,10 @@ class _Run:
         self.examples = StageExamples(preparation, self.tokenizer)
         self.position = read_position(folder / CHECKPOINT_FILE) or Position()
         # All of them, and the stores with them: what does not fit is refused before anything is written.
-        self.data = [self._stage_data(stage) for stage in preparation.stages]
+        self.data = [
+            StageData(stage, self._source(index, stage), distribution.replicas)
+            for index, stage in enumerate(preparation.stages)
+        ]
         self.student = make_student(
             preparation.student,
             tasks=preparation.tasks,
@@ -240,14 +243,11 @@ class _Run:
             return self.folder
         return self.folder / STAGES_FOLDER / self.preparation.stages[index].name
 
-    def _stage_data(self, stage: Stage) -> StageData:
-        return StageData(stage, self._source(stage), self.distribution.replicas)
-
-    def _source(self, stage: Stage) -> Source:
+    def _source(self, index: int, stage: Stage) -> Source:
         preparation, seed = self.preparation, self.preparation.run.seed
         if stage.data == "pretraining":
             assert preparation.pretraining is not None
-            return PretrainingSource(preparation.pretraining, seed)
+            return PretrainingSource(preparation.pretraining, seed, index)
         encoded = self.examples.encoded(stage.data, stage.max_length)
         store = None
         if preparation.store is not None and stage.teacher_features:

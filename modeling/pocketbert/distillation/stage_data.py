@@ -18,6 +18,9 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
 
+# More than a stage has; masks are drawn from an int32.
+_EPOCHS_A_STAGE = 1 << 16
+
 
 class Source(Protocol):
     """Where a stage's examples come from; its order and its masks depend on seed and epoch alone."""
@@ -77,21 +80,23 @@ class PretrainingSource:
     Args:
       data: the files.
       seed: of order and masks.
+      stage: the stage's number in the run, from 0. A short stage sees a part of the data; each sees another.
     """
 
-    def __init__(self, data: PretrainingData, seed: int) -> None:
+    def __init__(self, data: PretrainingData, seed: int, stage: int = 0) -> None:
         self._data, self._seed = data, seed
+        self._first_epoch = stage * _EPOCHS_A_STAGE
 
     def __len__(self) -> int:
         return len(self._data)
 
     def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
         """As `Source`; every step has `batch_size` examples."""
-        return self._data.plan(batch_size=batch_size, seed=self._seed, epoch=epoch)
+        return self._data.plan(batch_size=batch_size, seed=self._seed, epoch=self._first_epoch + epoch)
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
         """As `Source`."""
-        return self._data.dataset(list(rows), seed=self._seed, epoch=epoch)
+        return self._data.dataset(list(rows), seed=self._seed, epoch=self._first_epoch + epoch)
 
 
 class StageData:
@@ -106,7 +111,7 @@ class StageData:
       replicas: how many there are.
 
     Raises:
-      UserError: not one step can be made.
+      UserError: the examples cannot be shared out equally.
     """
 
     def __init__(self, stage: Stage, source: Source, replicas: int = 1) -> None:
@@ -116,10 +121,9 @@ class StageData:
                 f"stage {stage.name}: the batch size must be a multiple of the number of replicas; received "
                 f"{stage.batch_size} examples for {replicas} replicas"
             )
-        if not self.plan(0):
+        if len(source) < replicas:
             raise UserError(
-                f"stage {stage.name}: there must be a batch of examples; received {len(source)} for batches of "
-                f"{stage.batch_size} on {replicas} replicas; give more, or lower the batch size"
+                f"stage {stage.name}: there must be an example for each replica; received {len(source)} for {replicas}"
             )
         by_steps = isinstance(stage.duration, Steps)
         count = stage.duration.count

@@ -80,8 +80,6 @@ class Distribution:
         self.as_chief_says(True)
 
 
-# A process can join a cluster once.
-@functools.cache
 def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribution:
     """The replicas that a run asks for.
 
@@ -102,6 +100,8 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     return Distribution(tf.distribute.get_strategy())
 
 
+# A process can join a cluster once.
+@functools.cache
 def _multi_worker() -> Distribution:
     """`MultiWorkerMirroredStrategy`, as `TF_CONFIG` describes the cluster."""
     received = os.environ.get("TF_CONFIG", "")
@@ -128,6 +128,7 @@ def _multi_worker() -> Distribution:
     return Distribution(strategy, is_chief=is_chief, processes=sum(workers.values()))
 
 
+@functools.cache
 def _tpu(name: str | None) -> Distribution:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(name or "")

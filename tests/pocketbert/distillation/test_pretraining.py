@@ -28,6 +28,7 @@ from pocketbert.distillation.initialization import make_student, plan_student
 from pocketbert.distillation.method import Setting
 from pocketbert.distillation.pretraining import Pretraining, PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.stage_data import PretrainingSource
 from pocketbert.errors import UserError
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 
@@ -237,6 +238,15 @@ def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finishe
     assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
 
 
+def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path) -> None:
+    data = opened(inputs / "data")
+    first, same, second = (PretrainingSource(data, 3, stage) for stage in (0, 0, 1))
+    rows = [source.plan(32, 0)[0] for source in (first, same, second)]
+    assert np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
+    words = [next(iter(source.batches(rows[:1], 0)))["input_word_ids"].numpy() for source in (first, same, second)]
+    assert np.array_equal(words[0], words[1]) and not np.array_equal(words[0], words[2])
+
+
 class WithTeacher(toy_method.ToyMethod):
     """The last layer follows a teacher's; then words and sentences are learned, and its logits are read."""
 
@@ -290,7 +300,7 @@ def refusals() -> list[Any]:
         ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
         ({"method": WithTeacher("pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
         ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
-        ({"options": PretrainOptions(batch_size=999)}, "a step takes 999 examples; the data has"),
+        ({"options": PretrainOptions(batch_size=999)}, "takes 999 examples a step; .* has"),
         ({"student": None}, "a student that consists of a teacher's layers needs the teacher"),
     ]  # fmt: skip
 
