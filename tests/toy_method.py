@@ -40,8 +40,11 @@ class ToyMethod:
         self.only, self.changes = only, changes
 
     def stages(self, setting: Setting, options: ToyOptions) -> Sequence[Stage]:
-        stages = [hidden_stage(setting, **self.changes), label_stage(optimizer_state="carry", **self.changes)]
-        return [stage for stage in stages if self.only in (None, stage.name)]
+        make = {
+            "hidden": lambda: hidden_stage(setting, **self.changes),
+            "labels": lambda: label_stage(optimizer_state="carry", **self.changes),
+        }
+        return [make[name]() for name in make if self.only in (None, name)]
 
     def adapters(self, setting: Setting, options: ToyOptions) -> dict[str, Any]:
         return {"widening": Linear(setting.student.hidden_size, setting.teacher.hidden_size)}

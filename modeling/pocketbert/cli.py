@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
     "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
     "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),
+    "pretrain": ("pocketbert.commands.pretrain", "train a model from nothing on masked words and next sentences"),
     "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
     "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
     "teacher-dump": ("pocketbert.commands.teacher_dump", "store what a teacher knows of a data set, for distill"),

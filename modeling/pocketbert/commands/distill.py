@@ -1,7 +1,8 @@
 r"""Distil a teacher into a small student and keep the best one.
 
 The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
---dev-file and the names of its columns, as for finetune. Without a task, --text distils the encoder on plain text.
+--dev-file and the names of its columns, as for finetune. Without a task, --text distils the encoder on plain text, and
+--pretraining-data, a folder of pretrain-data, teaches what it knows of masked words.
 --output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and result.json, which is printed on
 stdout too and has the teacher's metrics beside the student's. Interrupted, even killed, the same command goes on where
 it was and ends with the same weights.
@@ -69,6 +70,7 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "store": flag_values.store,
         "task_data": distillation_flags.task_data(flag_values),
         "text": flag_values.text,
+        **distillation_flags.pretraining(flag_values),
         "run": run_options,
         "output": flag_values.output,
         "overwrite": flag_values.overwrite,
@@ -80,9 +82,12 @@ def _check(flag_values: flags.FlagValues) -> None:
     problems = []
     if not flag_values.output:
         problems.append("--output is required; received none")
-    if not flag_values.teacher and not flag_values.store:
+    if not flag_values.teacher and not flag_values.store and not flag_values["pretraining-data"].value:
         problems.append("--teacher is required, or --store with its targets; received neither")
     problems += distillation_flags.problems(flag_values)
-    if not task_flags.given(flag_values) and len(flag_values.seeds) > 1:
-        problems.append("several --seeds are compared by a task's metric; received them with --text alone")
+    compared = task_flags.given(flag_values) or flag_values["dev-pretraining-data"].value
+    if not compared and len(flag_values.seeds) > 1:
+        problems.append(
+            "several --seeds are compared by a task's metric, or on --dev-pretraining-data; received neither"
+        )
     raise_if_any(problems, "distill")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -28,6 +29,8 @@ def define(flag_values: flags.FlagValues) -> None:
     task_flags.define(flag_values)
     text("augmented-file", "the training examples with augmented ones, from pocketbert augment")
     text("text", "plain text for general distillation: a file, or a folder such as WikiExtractor's")
+    text("pretraining-data", "a folder of pocketbert pretrain-data, for methods that learn from pretraining's examples")
+    text("dev-pretraining-data", "held-out examples of the same kind, to evaluate by")
 
 
 def problems(flag_values: flags.FlagValues) -> list[str]:
@@ -37,14 +40,25 @@ def problems(flag_values: flags.FlagValues) -> list[str]:
         found.append("--student is required, or --teacher-layers; received neither")
     if task_flags.given(flag_values):
         found += task_flags.problems(flag_values)
-    elif not flag_values.text:
+    elif not flag_values.text and not flag_values["pretraining-data"].value:
         found.append(
-            "the data are --task and --data, --train-file and --dev-file, or --text for general distillation; received "
-            "none of them"
+            "the data are --task and --data, --train-file and --dev-file, --text for general distillation, or "
+            "--pretraining-data; received none of them"
         )
     elif flag_values["augmented-file"].value:
-        found.append("--augmented-file belongs to a task; received it with --text alone")
+        found.append("--augmented-file belongs to a task; received it without one")
+    if flag_values["dev-pretraining-data"].value and not flag_values["pretraining-data"].value:
+        found.append("--dev-pretraining-data goes with --pretraining-data; received the former alone")
     return found
+
+
+def pretraining(flag_values: flags.FlagValues) -> dict[str, Path | None]:
+    """The folders of pretraining's examples, as arguments of `prepare` and `distill`."""
+    folders = {
+        "pretraining": flag_values["pretraining-data"].value,
+        "dev_pretraining": flag_values["dev-pretraining-data"].value,
+    }
+    return {name: Path(folder) if folder else None for name, folder in folders.items()}
 
 
 def teacher_layers(flag_values: flags.FlagValues) -> tuple[int, ...]:

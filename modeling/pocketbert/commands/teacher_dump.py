@@ -73,6 +73,7 @@ def run(flag_values: flags.FlagValues) -> None:
         store=None,
         task_data=distillation_flags.task_data(flag_values),
         text=None if flag_values.text is None else Path(flag_values.text),
+        **distillation_flags.pretraining(flag_values),
     )
     folders = dump_stages(preparation, flag_values.output, dtype=flag_values.dtype, overwrite=flag_values.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}

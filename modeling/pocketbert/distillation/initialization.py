@@ -26,7 +26,7 @@ from pocketbert.checkpoints.directory import (
 from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import Adapters, Start, Vocabulary
+from pocketbert.distillation.method import PRETRAINING_HEADS, Adapters, Start, Vocabulary
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.paths import initialize_weights
 from pocketbert.model import Model, build
@@ -62,7 +62,7 @@ class StudentPlan:
 
 def plan_student(
     student: str | Path | EncoderConfig | None,
-    teacher: EncoderConfig,
+    teacher: EncoderConfig | None,
     *,
     teacher_layers: Sequence[int] = (),
 ) -> StudentPlan:
@@ -71,16 +71,22 @@ def plan_student(
     Args:
       student: a preset's name, an architecture or a config.json for fresh weights; a model directory for its weights;
         None for the teacher's architecture with the layers in `teacher_layers` alone.
-      teacher: the teacher's architecture.
+      teacher: the teacher's architecture, or None in a run without one.
       teacher_layers: start from these layers of the teacher, counted from 1, and from its embedding and pooler.
 
     Raises:
       UserError: there is no such student, or the layers cannot be copied into it; everything is listed.
     """
     directory = _directory(student)
+    if teacher is None and (student is None or teacher_layers):
+        raise UserError(
+            "a student that consists of a teacher's layers needs the teacher; received neither a teacher nor another "
+            "student; give one of them"
+        )
     if student is None:
         if not teacher_layers:
             raise UserError("a student must be given, or the teacher's layers that it consists of; received neither")
+        assert teacher is not None
         config = teacher.replace(num_layers=len(teacher_layers))
     elif isinstance(student, EncoderConfig):
         config = student
@@ -94,6 +100,7 @@ def plan_student(
                 f"a student starts from a directory or from the teacher's layers; received {directory} and layers "
                 f"{','.join(map(str, teacher_layers))}; give one of them, or the directory's config.json"
             )
+        assert teacher is not None
         raise_if_any(_layer_problems(config, teacher, teacher_layers), "the student cannot start from these layers")
         return StudentPlan(start="teacher-layers", config=config, layers=tuple(teacher_layers))
     if directory is not None:
@@ -112,7 +119,8 @@ def make_student(
     """Makes a planned student.
 
     Whatever is not copied is fresh. From the teacher's layers: the embedding, the pooler and a head for the same task
-    with the same labels are copied too. From a directory: everything but heads, as in fine-tuning.
+    with the same labels are copied too. From a directory: everything but heads, as in fine-tuning; of pretraining's
+    heads those that the directory has, since going on with pretraining is going on with them.
 
     Args:
       plan: the student.
@@ -127,7 +135,8 @@ def make_student(
     student = build(plan.config, tasks, tokenizer, seed)
     copied: Mapping[str, np.ndarray] = {}
     if plan.directory is not None:
-        copied = read_directory(plan.directory, headless=True).tensors
+        goes_on = any(task.kind in PRETRAINING_HEADS for task in tasks)
+        copied = read_directory(plan.directory, headless=not goes_on).tensors
     elif plan.layers:
         if teacher_directory is None:
             raise UserError("the teacher's layers are read from its directory; received none; give one")

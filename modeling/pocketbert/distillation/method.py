@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind
 from pocketbert.distillation.options import OptionField, describe_options, option_problems
 from pocketbert.distillation.stage import (
     LABEL_TERMS,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABEL_TERMS",
+    "PRETRAINING_HEADS",
     "Adapters",
     "Batch",
     "Data",
@@ -60,6 +61,7 @@ __all__ = [
     "label_mismatches",
     "one",
     "option_problems",
+    "tokenizer_mismatches",
     "vocabulary_mismatches",
 ]
 
@@ -73,6 +75,8 @@ Batch: TypeAlias = "Mapping[str, tf.Tensor]"
 Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
 
 Start = Literal["random", "teacher-layers", "directory"]
+# Of the student, and of a teacher whose logits are read, in a stage on pretraining's examples; in the logits' order.
+PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,7 @@ class Setting:
     """All that a method may know before training.
 
     Attributes:
-      teacher: the teacher's architecture.
+      teacher: the teacher's architecture; the student's own in a run without a teacher.
       student: the student's.
       task: what the student learns; None for general distillation, on plain text.
       pairs: whether the task's examples are pairs of texts.
@@ -221,24 +225,37 @@ def vocabulary_mismatches(setting: Setting) -> list[str]:
             f"{student.type_vocab_size}; raise its type_vocab_size"
         )
     known = setting.teacher_vocabulary, setting.student_vocabulary
-    if known[0] is None or known[1] is None:
-        return problems
-    if known[0].lowercase != known[1].lowercase:
-        problems.append(
-            f"both need one way to cut texts; the teacher has lowercase={known[0].lowercase}, the student "
-            f"lowercase={known[1].lowercase}; {remedy}"
-        )
-    if teacher.vocab_size == student.vocab_size:
-        from pocketbert.tokenizers.vocabulary import read_vocabulary
+    if known[0] is not None and known[1] is not None:
+        problems += tokenizer_mismatches(known[0], known[1], "the teacher", "the student", remedy)
+    return problems
 
-        pieces = zip(read_vocabulary(known[0].path), read_vocabulary(known[1].path), strict=False)
-        differ = [(index, *pair) for index, pair in enumerate(pieces) if pair[0] != pair[1]]
-        if differ:
-            index, ours, theirs = differ[0]
-            problems.append(
-                f"both need one vocabulary; {known[0].path} and {known[1].path} differ in {len(differ)} pieces, the "
-                f"first at id {index}: {ours!r} and {theirs!r}; {remedy}"
-            )
+
+def tokenizer_mismatches(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
+    """What differs in the pieces of two vocabularies, as far as both go, and in how texts are cut.
+
+    Args:
+      one: a vocabulary.
+      other: another.
+      ones: whose the first is, for example `the teacher`.
+      others: whose the other is.
+      remedy: what to do.
+    """
+    from pocketbert.tokenizers.vocabulary import read_vocabulary
+
+    problems = []
+    if one.lowercase != other.lowercase:
+        problems.append(
+            f"both need one way to cut texts; {ones} has lowercase={one.lowercase}, {others} "
+            f"lowercase={other.lowercase}; {remedy}"
+        )
+    pieces = zip(read_vocabulary(one.path), read_vocabulary(other.path), strict=False)
+    differ = [(index, *pair) for index, pair in enumerate(pieces) if pair[0] != pair[1]]
+    if differ:
+        index, ours, theirs = differ[0]
+        problems.append(
+            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} pieces, the first at id "
+            f"{index}: {ours!r} and {theirs!r}; {remedy}"
+        )
     return problems
 
 
@@ -289,6 +306,13 @@ def _stage_mismatches(stage: Stage, setting: Setting) -> list[str]:
                     f"stage {stage.name} reads {name} of the {side}'s layers {', '.join(map(str, outside))}; it has "
                     f"layers {lowest} to {config.num_layers}"
                 )
-    if "logits" in stage.student_features and setting.task is None and stage.data != "pretraining":
+    if stage.data == "pretraining":
+        heads = setting.teacher_heads
+        if "logits" in stage.teacher_features and heads is not None and heads != PRETRAINING_HEADS:
+            problems.append(
+                f"stage {stage.name} reads the logits of a teacher with heads for {' and '.join(PRETRAINING_HEADS)} "
+                f"alone; received {', '.join(heads) or 'none'}; pretrain the teacher, and do not fine-tune it"
+            )
+    elif "logits" in stage.student_features and setting.task is None:
         problems.append(f"stage {stage.name} reads logits; general distillation has no task; give one")
     return problems

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
@@ -17,13 +17,17 @@ from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student, vocabulary_of
-from pocketbert.distillation.method import Method, Setting, Stage, Vocabulary, check_setting
+from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, check_setting
+from pocketbert.distillation.pretraining_data import open_data, pretraining_problems
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import say, track
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory, digest_examples
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining import PretrainingData
 
 # Names of transformers for labels that nobody named.
 _NAMELESS = re.compile(r"LABEL_\d+")
@@ -61,11 +65,14 @@ class Preparation:
       stages: what it does.
       setting: teacher, student and task.
       student: where the student comes from.
+      tasks: its heads.
       vocabulary: of teacher and student.
       teacher_directory: where the teacher is; None where only a store of it is there.
       store: the folder of stored targets, or None for a live teacher.
       task_data: the task's examples; None for general distillation.
       text: plain text for general distillation, or None.
+      pretraining: pretraining's examples, or None.
+      dev_pretraining: held-out ones, or None.
     """
 
     method: Method
@@ -74,17 +81,33 @@ class Preparation:
     stages: tuple[Stage, ...]
     setting: Setting
     student: StudentPlan
+    tasks: tuple[TaskConfig, ...]
     vocabulary: Vocabulary
     teacher_directory: Path | None
     store: Path | None
     task_data: TaskData | None
     text: Path | None
+    pretraining: PretrainingData | None = None
+    dev_pretraining: PretrainingData | None = None
+
+    @property
+    def main_metric(self) -> str:
+        """What choices are made by; empty where nothing is evaluated."""
+        if self.task_data is not None:
+            return self.task_data.main_metric
+        return "masked_lm_accuracy" if self.dev_pretraining is not None else ""
 
     def recorded(self) -> dict[str, Any]:
         """All that decides the result, as JSON values, for a run's `run.json`."""
         recorded: dict[str, Any] = {"method": self.method.name}
         run = dataclasses.asdict(self.run)
-        del run["checkpoint_seconds"]
+        for name in ("checkpoint_seconds", "tpu"):
+            del run[name]
+        # The names of what a run does not use stay out, so that runs from before there was a choice go on.
+        if self.dev_pretraining is None:
+            del run["evaluation_batches"]
+        if self.run.strategy == "one":
+            del run["strategy"]
         recorded |= run | {f"option_{name}": value for name, value in dataclasses.asdict(self.options).items()}
         recorded["student_start"] = self.student.start
         recorded["student_layers"] = list(self.student.layers)
@@ -98,6 +121,9 @@ class Preparation:
             recorded["store_sha256"] = hashlib.sha256(" ".join(map(sha256, manifests)).encode()).hexdigest()
         if self.text is not None:
             recorded["text_sha256"] = _text_digest(self.text)
+        for name in ("pretraining", "dev_pretraining"):
+            if getattr(self, name) is not None:
+                recorded[f"{name}_sha256"] = getattr(self, name).identity
         data = self.task_data
         if data is not None:
             recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
@@ -119,6 +145,8 @@ def prepare(
     store: Path | None,
     task_data: TaskData | None,
     text: Path | None,
+    pretraining: Path | None = None,
+    dev_pretraining: Path | None = None,
 ) -> Preparation:
     """Reads configurations, makes the stages and compares everything that must match; no weights are made.
 
@@ -132,6 +160,8 @@ def prepare(
       store: stored targets, or None.
       task_data: what the student learns, or None.
       text: plain text, or None.
+      pretraining: a folder of pretraining's examples, or None.
+      dev_pretraining: a folder of held-out ones, or None.
 
     Returns:
       All that a run needs.
@@ -139,34 +169,44 @@ def prepare(
     Raises:
       UserError: lists everything that does not match, each with its remedy.
     """
-    if teacher_directory is None and store is None:
-        raise UserError("a distillation needs a teacher's model directory or a store of its targets; received neither")
-    if task_data is None and text is None:
-        raise UserError("a distillation needs a task's examples or plain text; received neither")
+    if task_data is None and text is None and pretraining is None:
+        raise UserError("a run needs a task's examples, plain text or pretraining's examples; received none of them")
     if task_data is not None:
         _check_task_data(task_data)
-    teacher, teacher_task, teacher_vocabulary = _describe_teacher(teacher_directory, store)
-    planned = plan_student(student, teacher, teacher_layers=teacher_layers)
+    teacher = _describe_teacher(teacher_directory, store)
+    planned = plan_student(student, teacher.config, teacher_layers=teacher_layers)
     task = None if task_data is None else task_data.task
     setting = Setting(
-        teacher=teacher,
+        teacher=teacher.config or planned.config,
         student=planned.config,
         task=task,
         pairs=task_data is not None and task_data.train.pairs is not None,
-        teacher_task=_same_labels(teacher_task, task),
-        teacher_vocabulary=teacher_vocabulary,
+        teacher_task=_same_labels(teacher.task, task),
+        teacher_heads=teacher.heads,
+        teacher_vocabulary=teacher.vocabulary,
         student_vocabulary=planned.vocabulary,
         start=planned.start,
     )
     stages = check_setting(method, setting, options)
     problems = [problem for stage in stages for problem in _stage_problems(stage, task_data, text, store)]
-    vocabulary = teacher_vocabulary or planned.vocabulary
+    if teacher.config is None:
+        problems += [
+            f"stage {stage.name} reads {', '.join(stage.teacher_features)} of a teacher; received neither a teacher's "
+            "model directory nor a store of its targets"
+            for stage in stages
+            if stage.teacher_features
+        ]
+    data = [open_data(folder) for folder in (pretraining, dev_pretraining)]
+    problems += pretraining_problems(stages, setting, data)
+    vocabulary = teacher.vocabulary or planned.vocabulary
+    if vocabulary is None and data[0] is not None:
+        vocabulary = Vocabulary(path=data[0].vocab_path, lowercase=data[0].lowercase)
     if vocabulary is None:
         problems.append(
             "texts cannot be cut into tokens without a vocab.txt; neither the teacher's folder nor the student's has "
             "one; put the vocabulary there"
         )
-    if store is None and teacher_task is None and any("logits" in stage.teacher_features for stage in stages):
+    if teacher.heads == () and any("logits" in stage.teacher_features for stage in stages):
         problems.append("the teacher must have a head for the task; it is a bare encoder; fine-tune it first")
     raise_if_any(problems, method.name)
     assert vocabulary is not None
@@ -182,28 +222,56 @@ def prepare(
         stages=stages,
         setting=setting,
         student=planned,
+        tasks=_heads(stages, task),
         vocabulary=vocabulary,
         teacher_directory=teacher_directory,
         store=store,
         task_data=task_data,
         text=text,
+        pretraining=data[0],
+        dev_pretraining=data[1],
     )
 
 
-def _describe_teacher(
-    directory: Path | None, store: Path | None
-) -> tuple[EncoderConfig, TaskConfig | None, Vocabulary | None]:
+@dataclass(frozen=True, kw_only=True)
+class _Teacher:
+    """What is known of a teacher; `heads` are the kinds of all of its heads, None of a store's."""
+
+    config: EncoderConfig | None = None
+    task: TaskConfig | None = None
+    heads: tuple[str, ...] | None = None
+    vocabulary: Vocabulary | None = None
+
+
+def _describe_teacher(directory: Path | None, store: Path | None) -> _Teacher:
+    if store is None and directory is None:
+        return _Teacher()
     if store is None:
         assert directory is not None
         found = read_directory(directory)
-        return found.config, found.tasks[0] if found.tasks else None, vocabulary_of(directory)
+        return _Teacher(
+            config=found.config,
+            task=found.tasks[0] if found.tasks else None,
+            heads=tuple(task.kind for task in found.tasks),
+            vocabulary=vocabulary_of(directory),
+        )
     # Not even the teacher's weights are read.
     stages = sorted(path.parent for path in store.glob(f"*/{MANIFEST_NAME}"))
     if not stages:
         raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert teacher-dump; there is none")
     stored = FeatureStore.open(stages[0], verify=False)
     path, lowercase = stored.vocabulary
-    return stored.teacher_config, stored.teacher_task, Vocabulary(path=path, lowercase=lowercase)
+    return _Teacher(
+        config=stored.teacher_config, task=stored.teacher_task, vocabulary=Vocabulary(path=path, lowercase=lowercase)
+    )
+
+
+def _heads(stages: Sequence[Stage], task: TaskConfig | None) -> tuple[TaskConfig, ...]:
+    """The student's heads: pretraining's, or the task's, or none."""
+    if any(stage.data == "pretraining" for stage in stages):
+        # Their logits come straight from the encoder's outputs: without dropout, as in BERT.
+        return tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
+    return (task,) if task else ()
 
 
 def _same_labels(theirs: TaskConfig | None, ours: TaskConfig | None) -> TaskConfig | None:
@@ -231,7 +299,12 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
         if examples.labels is None:
             problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
     if store is not None and stage.teacher_features:
-        if stage.masked_text:
+        if stage.data == "pretraining":
+            problems.append(
+                f"{where} masks its examples anew in each epoch, which no stored targets can follow, and logits over "
+                "the vocabulary are too large to be stored; give a live teacher"
+            )
+        elif stage.masked_text:
             problems.append(
                 f"{where} masks its text anew in each epoch, which no stored targets can follow; give a live teacher, "
                 "or leave masking out"
@@ -241,7 +314,9 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
                 f"{where} needs its targets in {store / stage.name}; there are none; make them with pocketbert "
                 "teacher-dump, or give a live teacher"
             )
-    if stage.keep == "best" and "logits" not in stage.student_features:
+    if stage.keep == "best" and stage.data == "pretraining":
+        problems.append(f"{where} keeps the best weights by a task's metric, which pretraining's examples do not have")
+    elif stage.keep == "best" and "logits" not in stage.student_features:
         problems.append(f"{where} keeps the best weights by a metric, and so must read the student's logits")
     taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)
     if taken:

@@ -14,18 +14,19 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.feature_store import FeatureStore
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters, make_student
-from pocketbert.distillation.method import Method, Stage
+from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Stage
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.preparation import Preparation, TaskData, prepare
 from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.distillation.stage_examples import StageExamples
-from pocketbert.distillation.stage_run import StageData, StageRun, load_kept
+from pocketbert.distillation.stage_run import Evaluator, StageRun, load_kept
 from pocketbert.distillation.store_identity import store_identity
 from pocketbert.files import write_json
 from pocketbert.model import Model, load
 from pocketbert.progress import say
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert.training.callbacks import MetricsLog
+from pocketbert.training.callbacks import MetricsLog, NoLog
 from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
     MODEL_FOLDER,
@@ -35,7 +36,9 @@ from pocketbert.training.checkpointing import (
     Position,
     read_position,
 )
-from pocketbert.training.evaluation import Evaluator
+from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.evaluation import Evaluator as TaskEvaluator
+from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 
 # Examples a call in evaluation, where nothing has to be kept for gradients.
@@ -51,6 +54,8 @@ def distill(
     store: str | os.PathLike[str] | None = None,
     task_data: TaskData | None = None,
     text: str | os.PathLike[str] | None = None,
+    pretraining: str | os.PathLike[str] | None = None,
+    dev_pretraining: str | os.PathLike[str] | None = None,
     options: Any = None,
     run: RunOptions = RunOptions(),  # noqa: B008
     teacher_layers: Sequence[int] = (),
@@ -68,10 +73,14 @@ def distill(
         teacher's architecture with `teacher_layers` alone.
       output: the run's folder: `model/`, `adapters.safetensors`, `stages/NAME/` (what each stage but the last kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
-      teacher_directory: the teacher. With a store it is not loaded; its files are only compared with the store's.
+      teacher_directory: the teacher; needed only where a stage reads one. With a store it is not loaded; its files are
+        only compared with the store's.
       store: targets from `pocketbert teacher-dump`, in place of the teacher.
       task_data: what the student learns; None for general distillation.
       text: plain text for general distillation, a file or folder.
+      pretraining: pretraining's examples, a folder of `pocketbert pretrain-data`; the student then has heads for masked
+        words and next sentences.
+      dev_pretraining: held-out ones, to evaluate by; None evaluates nothing.
       options: the method's options; None for its defaults.
       run: how it is run.
       teacher_layers: start from these layers of the teacher, counted from 1.
@@ -96,17 +105,21 @@ def distill(
         store=None if store is None else Path(store),
         task_data=task_data,
         text=None if text is None else Path(text),
+        pretraining=None if pretraining is None else Path(pretraining),
+        dev_pretraining=None if dev_pretraining is None else Path(dev_pretraining),
     )
     recorded = preparation.recorded()
+    distribution = open_distribution(run.strategy, run.tpu)
 
     def train_in(folder: Path) -> dict[str, Any]:
-        with precision_policy(run.precision):
-            started = _Run(preparation, folder)
+        with precision_policy(run.precision), distribution.scope():
+            started = _Run(preparation, folder, distribution)
             # Only now: bad input leaves no run behind.
-            write_json(folder / OPTIONS_FILE, recorded)
+            if distribution.is_chief:
+                write_json(folder / OPTIONS_FILE, recorded)
             return started.run()
 
-    folder, result = run_once(output, recorded, train_in, overwrite=overwrite)
+    folder, result = run_once(output, recorded, train_in, overwrite=overwrite, distribution=distribution)
     # Not in the file, so that a run's folder may move.
     return DistillResult(model=str(folder / MODEL_FOLDER), **result)
 
@@ -129,25 +142,27 @@ def distill_seeds(
     def run_one(seed: int, folder: Path) -> DistillResult:
         return distill(output=folder, run=dataclasses.replace(run, seed=seed), **arguments)
 
-    return run_seeds(seeds, output, run_one)
+    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.strategy, run.tpu).is_chief)
 
 
 class _Run:
     """One distillation from its folder's last checkpoint to its end."""
 
-    def __init__(self, preparation: Preparation, folder: Path) -> None:
-        self.preparation, self.folder = preparation, folder
+    def __init__(self, preparation: Preparation, folder: Path, distribution: Distribution) -> None:
+        self.preparation, self.folder, self.distribution = preparation, folder, distribution
         self._evaluators: dict[int, Evaluator] = {}
         vocabulary = preparation.vocabulary
         self.tokenizer = WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase)
         self.examples = StageExamples(preparation, self.tokenizer)
         self.position = read_position(folder / CHECKPOINT_FILE) or Position()
         # All of them, and the stores with them: what does not fit is refused before anything is written.
-        self.data = [self._stage_data(stage) for stage in preparation.stages]
-        task = preparation.setting.task
+        self.data = [
+            StageData(stage, self._source(index, stage), distribution.replicas)
+            for index, stage in enumerate(preparation.stages)
+        ]
         self.student = make_student(
             preparation.student,
-            tasks=(task,) if task else (),
+            tasks=preparation.tasks,
             tokenizer=self.tokenizer,
             teacher_directory=preparation.teacher_directory,
             seed=preparation.run.seed,
@@ -166,7 +181,7 @@ class _Run:
             preparation.method.initialize(
                 self._teacher if self._needs_teacher else None, self.student, preparation.options
             )
-        with MetricsLog(self.folder, position.log_bytes) as log:
+        with MetricsLog(self.folder, position.log_bytes) if self.distribution.is_chief else NoLog() as log:
             clock = Clock(position.seconds)
             while True:
                 if not position.finished:
@@ -176,9 +191,8 @@ class _Run:
                 position = position.next_stage()
         summaries = [*position.past, position.summary()]
         names = [stage.name for stage in preparation.stages]
-        data = preparation.task_data
         return {
-            "main_metric": data.main_metric if data else "",
+            "main_metric": preparation.main_metric,
             "metrics": position.best_metrics,
             "teacher_metrics": teacher_metrics,
             "seed": preparation.run.seed,
@@ -201,17 +215,26 @@ class _Run:
             teacher=self._teacher if live else None,
             adapters=self.adapters,
         )
-        evaluator = self._evaluator(stage.max_length) if "logits" in stage.student_features else None
-        metric = preparation.task_data.main_metric if preparation.task_data else None
         stage_run = StageRun(
-            stage, self.student, distiller, data, evaluator, metric, self._kept(index), preparation.run
+            stage,
+            self.student,
+            distiller,
+            data,
+            self._evaluator(stage),
+            preparation.main_metric,
+            self._kept(index),
+            preparation.run,
+            self.distribution,
         )
         position = stage_run.restore(self.folder, position)
         say(
             f"stage {stage.name} ({index + 1} of {len(self.data)}): {data.total_steps} steps of {stage.batch_size}, "
             f"{len(data)} examples"
         )
-        Driver(stage_run, position, self.folder, log, clock, preparation.run.checkpoint_seconds).drive()
+        seconds = preparation.run.checkpoint_seconds
+        Driver(stage_run, position, self.folder, log, clock, seconds, writes=self.distribution.is_chief).drive()
+        # The next stage starts from what the chief has written.
+        self.distribution.wait()
         return position
 
     def _kept(self, index: int) -> Path:
@@ -220,8 +243,11 @@ class _Run:
             return self.folder
         return self.folder / STAGES_FOLDER / self.preparation.stages[index].name
 
-    def _stage_data(self, stage: Stage) -> StageData:
-        preparation = self.preparation
+    def _source(self, index: int, stage: Stage) -> Source:
+        preparation, seed = self.preparation, self.preparation.run.seed
+        if stage.data == "pretraining":
+            assert preparation.pretraining is not None
+            return PretrainingSource(preparation.pretraining, seed, index)
         encoded = self.examples.encoded(stage.data, stage.max_length)
         store = None
         if preparation.store is not None and stage.teacher_features:
@@ -233,18 +259,26 @@ class _Run:
                 tokenizer=self.tokenizer,
             )
             store = FeatureStore.open(preparation.store / stage.name, identity)
-        return StageData(stage, encoded, self.tokenizer, preparation.run.seed, store)
+        return EncodedSource(encoded, seed, masks=self.tokenizer if stage.masked_text else None, store=store)
 
-    def _evaluator(self, max_length: int) -> Evaluator:
+    def _evaluator(self, stage: Stage) -> Evaluator | None:
         """Scores the student; made once a length, since making it is tracing the student."""
-        if max_length not in self._evaluators:
-            self._evaluators[max_length] = self._evaluator_of(self.student, max_length)
-        return self._evaluators[max_length]
+        held_out = self.preparation.dev_pretraining
+        scored = held_out is not None if stage.data == "pretraining" else "logits" in stage.student_features
+        if not scored:
+            return None
+        length = stage.max_length if held_out is None else held_out.max_length
+        if length not in self._evaluators:
+            self._evaluators[length] = self._evaluator_of(self.student, length)
+        return self._evaluators[length]
 
     def _evaluator_of(self, model: Model, max_length: int) -> Evaluator:
-        assert self.preparation.task_data is not None
-        metrics = self.preparation.task_data.metrics
-        return Evaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
+        preparation = self.preparation
+        if preparation.task_data is None:
+            assert preparation.dev_pretraining is not None
+            return PretrainingEvaluator(model, preparation.dev_pretraining, preparation.run.evaluation_batches)
+        metrics = preparation.task_data.metrics
+        return TaskEvaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
 
     @property
     def _needs_teacher(self) -> bool:
@@ -259,16 +293,27 @@ class _Run:
     def _teacher_metrics(self) -> dict[str, float] | None:
         """The live teacher's on the development examples, measured once a run, before anything is trained."""
         preparation, path = self.preparation, self.folder / TEACHER_FILE
-        task, theirs = preparation.setting.task, preparation.setting.teacher_task
-        if not self._needs_teacher or task is None or theirs is None or _answers(task) != _answers(theirs):
+        if not self._needs_teacher or not self._teacher_answers:
             return None
-        if not path.exists():
+        # Every process measures, or none: the teacher is loaded by all of them at once.
+        if not self.distribution.as_chief_says(path.exists()):
             length = min(preparation.stages[-1].max_length, preparation.setting.teacher.max_positions)
             evaluator = self._evaluator_of(self._teacher, length)
             found = evaluator.metrics("the teacher's")
             say("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-            write_json(path, found)
+            if self.distribution.is_chief:
+                write_json(path, found)
+            return found
         return json.loads(path.read_text("utf-8"))
+
+    @property
+    def _teacher_answers(self) -> bool:
+        """Whether the teacher can be scored on the student's development examples."""
+        setting = self.preparation.setting
+        if self.preparation.dev_pretraining is not None:
+            return setting.teacher_heads == PRETRAINING_HEADS
+        task, theirs = setting.task, setting.teacher_task
+        return task is not None and theirs is not None and _answers(task) == _answers(theirs)
 
 
 def _answers(task: TaskConfig) -> tuple[str, tuple[str, ...]]:

@@ -5,50 +5,53 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from pocketbert.distillation.options import option_problems
 from pocketbert.errors import raise_if_any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a distillation is run, whatever the method.
+    """How a run is made, whatever is learned.
 
     Attributes:
       precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
       seed: of fresh weights, dropout, masking and the order of examples.
-      evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head; None: only
-        after each epoch.
+      evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
+        held-out pretraining data; None: only after each epoch.
+      evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
+        same; about 50,000 masked words by default.
       patience: end a stage after so many evaluations in a row without a new best; None: never.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
+      strategy: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`: all
+        GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its own TF_CONFIG
+        and sees the same files; the first writes. `tpu`: a TPU, which nobody has tried this on yet.
+      tpu: the TPU's name or address, for `tpu`.
     """
 
     precision: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
     evaluation_steps: int | None = None
+    evaluation_batches: int = 100
     patience: int | None = None
     checkpoint_seconds: float = 60.0
+    strategy: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
+    tpu: str | None = None
 
     def __post_init__(self) -> None:
-        problems = []
-        for name in ("evaluation_steps", "patience"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                problems.append(f"{name} must be positive; received {value}")
-        for name in ("seed", "checkpoint_seconds"):
-            if getattr(self, name) < 0:
-                problems.append(f"{name} must not be negative; received {getattr(self, name)}")
-        if self.precision not in ("float32", "bfloat16"):
-            problems.append(f"precision must be one of float32, bfloat16; received {self.precision!r}")
+        problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
+        if self.tpu and self.strategy != "tpu":
+            problems.append(f"a TPU's name is for strategy tpu; received {self.tpu!r} with {self.strategy!r}")
         raise_if_any(problems, "run options")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillResult:
-    """What a finished distillation gave.
+    """What a finished distillation or pretraining gave.
 
     Attributes:
       model: the student's model directory, as the last stage left it.
-      main_metric: the metric that chose it; empty after general distillation.
-      metrics: the student's on the development examples; empty after general distillation.
+      main_metric: the metric that chose it, or by which runs are compared; empty where nothing was evaluated.
+      metrics: the student's on the development examples; empty likewise.
       teacher_metrics: the teacher's on the same examples; None where it was not loaded or has no head.
       seed: the run's.
       best_step: steps taken before the evaluation that `metrics` is of.

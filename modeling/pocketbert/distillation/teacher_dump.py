@@ -54,6 +54,12 @@ def dump_stages(
         for stage in stages
         if stage.masked_text
     ]
+    problems += [
+        f"stage {stage.name} masks its examples anew in each epoch, which no stored targets can follow; distil with a "
+        "live teacher"
+        for stage in stages
+        if stage.data == "pretraining"
+    ]
     if not stages:
         problems.append("no stage reads anything of the teacher; there is nothing to store")
     raise_if_any(problems, preparation.method.name)

@@ -89,6 +89,25 @@ class MetricsLog:
                     tf.summary.scalar(f"{curves}/{name}", number, step=line["step"])
 
 
+class NoLog(MetricsLog):
+    """What a process has that does not write: its lines go nowhere."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def write(self, step: int, split: str, numbers: Mapping[str, float], stage: str = "") -> None:
+        """Does nothing."""
+
+    def sync(self) -> int:
+        """Does nothing; returns 0."""
+        return 0
+
+
 class LossWatch:
     """Collects the steps' losses as they are, tensors, and looks at them only now and then.
 

@@ -130,7 +130,7 @@ class _Run:
         main_metric: str,
     ) -> None:
         self.model, self.folder, self.options = model, folder, options
-        self.main_metric, self.epochs = main_metric, options.epochs
+        self.main_metric = main_metric
         self.evaluation_steps, self.patience = options.evaluation_steps, options.patience
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")

@@ -22,6 +22,7 @@ from pocketbert.files import write_json
 from pocketbert.progress import bar, say
 from pocketbert.training.callbacks import LossWatch, MetricsLog
 from pocketbert.training.checkpointing import CHECKPOINT_FILE, RESULT_FILE, Position, open_run, write_checkpoint
+from pocketbert.training.distribution import Distribution, open_distribution
 
 STEPS_PER_LOG_LINE = 50
 
@@ -31,7 +32,6 @@ class Stretch(Protocol):
 
     Attributes:
       name: the stage's name, for messages and the log; empty where a run has no stages.
-      epochs: how many epochs there are.
       total_steps: how many steps, if nothing stops them early.
       loss_names: what `steps` gives of each step; the first is the loss.
       variables: all that a step reads and a checkpoint therefore holds.
@@ -41,7 +41,6 @@ class Stretch(Protocol):
     """
 
     name: str
-    epochs: int
     total_steps: int
     loss_names: Sequence[str]
     variables: dict[str, tf.Variable]
@@ -50,7 +49,7 @@ class Stretch(Protocol):
     patience: int | None
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each of the epoch's steps; the same at every call."""
+        """The examples of each of the epoch's steps; the same at every call. The last epoch may end earlier."""
 
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
@@ -75,6 +74,7 @@ class Driver:
       log: the run's.
       clock: the run's.
       checkpoint_seconds: seconds between checkpoints. There is one after each epoch besides.
+      writes: whether this process writes checkpoints and weights; of several that train together, one does.
     """
 
     def __init__(
@@ -85,8 +85,10 @@ class Driver:
         log: MetricsLog,
         clock: Clock,
         checkpoint_seconds: float,
+        *,
+        writes: bool = True,
     ) -> None:
-        self.stretch, self.position, self.folder = stretch, position, folder
+        self.stretch, self.position, self.folder, self.writes = stretch, position, folder, writes
         self.log, self.clock, self.checkpoint_seconds = log, clock, checkpoint_seconds
         self.watch = LossWatch(position.losses, position.step, stretch.loss_names, stretch.name)
 
@@ -96,7 +98,8 @@ class Driver:
         done = position.step - position.first_step
         with bar(stretch.total_steps, stretch.name or "training", "step", initial=done) as progress:
             while not position.finished:
-                plan = stretch.plan(position.epoch)
+                before = position.step - position.first_step - position.step_in_epoch
+                plan = stretch.plan(position.epoch)[: stretch.total_steps - before]
                 for losses in self._steps(plan):
                     self.watch.add(losses)
                     position.step += 1
@@ -107,13 +110,13 @@ class Driver:
                     if position.step_in_epoch == len(plan):
                         position.epoch += 1
                         position.step_in_epoch = 0
-                        position.finished = position.epoch == stretch.epochs
+                        position.finished = position.step - position.first_step == stretch.total_steps
                     every = stretch.evaluation_steps
                     if position.step_in_epoch == 0 or (every and position.step % every == 0):
                         self._log_losses(progress)
                         self._evaluate()
                     if position.finished and stretch.main_metric is None:
-                        stretch.save()
+                        self._save()
                     if position.finished or position.step_in_epoch == 0 or self.clock.due(self.checkpoint_seconds):
                         self._write_checkpoint()
                     if position.finished:
@@ -126,8 +129,13 @@ class Driver:
         position = self.position
         position.losses, position.log_bytes = self.watch.look(), self.log.sync()
         position.seconds = self.clock.seconds()
-        write_checkpoint(self.folder / CHECKPOINT_FILE, self.stretch.variables, position)
+        if self.writes:
+            write_checkpoint(self.folder / CHECKPOINT_FILE, self.stretch.variables, position)
         self.clock.restart()
+
+    def _save(self) -> None:
+        if self.writes:
+            self.stretch.save()
 
     def _log_losses(self, progress: Any) -> None:
         rows = self.watch.look()
@@ -154,7 +162,7 @@ class Driver:
             return
         # Every metric is better when it is higher; of equals the earlier stays.
         if not position.best_metrics or found[stretch.main_metric] > position.best_metrics[stretch.main_metric]:
-            stretch.save()
+            self._save()
             position.best_metrics, position.best_step, position.evaluations_since_best = found, position.step, 0
             say(f"step {position.step}: {shown} (best so far, saved)")
             return
@@ -209,6 +217,7 @@ def run_once(
     train: Callable[[Path], dict[str, Any]],
     *,
     overwrite: bool,
+    distribution: Distribution | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """The result of a run: of a finished one as it stands, of any other after going on to its end.
 
@@ -218,24 +227,58 @@ def run_once(
       train: goes on from where the folder stands and returns the result. It writes `recorded` as `OPTIONS_FILE` once
         it has found nothing wrong with its input, so that bad input leaves no run behind.
       overwrite: throw away a finished run, or one with other options.
+      distribution: the run's replicas. Of several processes only the chief writes; the others read what it has written.
 
     Returns:
       The folder and the result.
     """
-    with open_run(output, recorded, overwrite=overwrite) as folder:
-        if (folder / RESULT_FILE).exists():
+    distribution = distribution or open_distribution()
+    with _opened(output, recorded, distribution, overwrite=overwrite) as folder:
+        path = folder / RESULT_FILE
+        if distribution.as_chief_says(path.exists()):
             say(f"{folder}: this run is finished; its result follows")
+            result = json.loads(path.read_text("utf-8"))
         else:
             # Keras numbers layers through the whole process, and the numbers are in the names of a graph's operations,
             # on which the order of sums depends: a run's last bits would depend on what was made before it.
             tf_keras.backend.reset_uids()
-            write_json(folder / RESULT_FILE, train(folder))
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-        return folder, json.loads((folder / RESULT_FILE).read_text("utf-8"))
+            result = train(folder)
+            if distribution.is_chief:
+                write_json(path, result)
+        if distribution.is_chief:
+            (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        # A worker that left earlier would be taken for a dead one.
+        distribution.wait()
+        # As the file has it, with lists for tuples, whether or not this process sees the file yet.
+        return folder, json.loads(json.dumps(result))
+
+
+@contextlib.contextmanager
+def _opened(
+    output: str | os.PathLike[str], recorded: Mapping[str, Any], distribution: Distribution, *, overwrite: bool
+) -> Iterator[Path]:
+    """The run's folder, which the chief has taken and made ready before any other process looks into it."""
+    if not distribution.is_chief:
+        if not distribution.as_chief_says(True):
+            raise UserError(f"the chief must be able to work in {output}; it is not, and says why")
+        yield Path(output)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(open_run(output, recorded, overwrite=overwrite))
+        except UserError:
+            distribution.as_chief_says(False)
+            raise
+        distribution.wait()
+        yield folder
 
 
 def run_seeds(
-    seeds: Sequence[int], output: str | os.PathLike[str], run_one: Callable[[int, Path], Any]
+    seeds: Sequence[int],
+    output: str | os.PathLike[str],
+    run_one: Callable[[int, Path], Any],
+    *,
+    writes: Callable[[], bool] = lambda: True,
 ) -> dict[str, Any]:
     """Makes one run a seed, each in a folder `seed-N` of its own inside `output`.
 
@@ -244,6 +287,7 @@ def run_seeds(
       output: the folder of folders; gets a `result.json` with what is returned.
       run_one: makes the run of one seed in one folder; its result, a dataclass, has `model`, `main_metric` and
         `metrics`.
+      writes: whether this process writes the file; asked after the runs.
 
     Returns:
       `runs` (each run's result), `best_model` (the best run's model directory), and for every metric its `mean`,
@@ -270,7 +314,8 @@ def run_seeds(
         "metrics": {name: _spread([result.metrics[name] for result in results]) for name in results[0].metrics},
         "runs": [dataclasses.asdict(result) for result in results],
     }
-    write_json(folder / RESULT_FILE, summary)
+    if writes():
+        write_json(folder / RESULT_FILE, summary)
     return summary
 
 

@@ -26,12 +26,14 @@ from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run_options import DistillResult, RunOptions
-from pocketbert.distillation.stage_run import StageData, StageRun
+from pocketbert.distillation.stage_data import EncodedSource, StageData
+from pocketbert.distillation.stage_run import StageRun
 from pocketbert.distillation.teacher_dump import dump_targets
 from pocketbert.errors import UserError
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
+from pocketbert.training.distribution import open_distribution
 
 RUN = RunOptions(seed=5, checkpoint_seconds=0.0)
 METHOD = toy_method.ToyMethod()
@@ -174,8 +176,9 @@ def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
 
     def started(optimizer_state: str, position: Position) -> tuple[Any, Position]:
         stage = toy_method.label_stage(optimizer_state=optimizer_state)
-        data = StageData(stage, encoded, None, seed=0)
-        stage_run = StageRun(stage, student, Distiller(student, METHOD, stage), data, None, None, tmp_path, RUN)
+        data = StageData(stage, EncodedSource(encoded, seed=0))
+        distiller = Distiller(student, METHOD, stage)
+        stage_run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
         return stage_run, stage_run.restore(tmp_path, position)
 
     before, _ = started("fresh", Position())
@@ -337,11 +340,17 @@ def refusals() -> list[Any]:
     return [
         ({"student": "no_such_student"}, "a preset, a model directory or a config.json; received no_such_student"),
         ({"student": student.replace(vocab_size=98)}, "the teacher's has 97 pieces, the student's 98"),
-        ({"task_data": None}, "a task's examples or plain text; received neither"),
-        ({"teacher_directory": None}, "a teacher's model directory or a store of its targets; received neither"),
+        ({"task_data": None}, "a task's examples, plain text or pretraining's examples; received none"),
+        (
+            {"teacher_directory": None},
+            "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a store",
+        ),
         ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
         ({"method": toy_method.ToyMethod(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
-        ({"method": toy_method.ToyMethod(data="text")}, "stage hidden learns from plain text; received none"),
+        (
+            {"method": toy_method.ToyMethod(only="hidden", data="text")},
+            "stage hidden learns from plain text; received none",
+        ),
         ({"method": toy_method.ToyMethod(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
         ({"method": "no_such_method"}, "no distillation method 'no_such_method'; the methods are"),
     ]

@@ -2,7 +2,8 @@
 
 A moment is `step:N`, before the attempt's N-th training step; `aside:N`, before the N-th rename of a file or folder
 into place; or `placed:N`, just after it. The last attempt is left alone. Each attempt is a fork of this process, so
-that TensorFlow is imported once; none of its operations runs before the fork.
+that TensorFlow is imported once; none of its operations runs before the fork. The environment's `REPLICAS` divides the
+processor into so many devices.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,6 +64,8 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
             if moment is not None:
                 kill_at(moment)
             code = main(arguments)
+        except Exception:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             sys.stdout.flush()
@@ -69,11 +73,24 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-MODULES = {"finetune": "training.loop", "distill": "distillation.run", "augment": "distillation.augment_run"}
+MODULES = {
+    "finetune": "training.loop",
+    "distill": "distillation.run",
+    "pretrain": "distillation.run",
+    "augment": "distillation.augment_run",
+}
 
 if __name__ == "__main__":
     # Before the forks, once for all.
     importlib.import_module(f"pocketbert.{MODULES[sys.argv[2]]}")
+
+    if "REPLICAS" in os.environ:
+        import tensorflow as tf
+
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * int(os.environ["REPLICAS"]),
+        )
 
     moments = [moment for moment in sys.argv[1].split(",") if moment]
     for chosen in moments:

@@ -1,0 +1,82 @@
+"""How well a model knows held-out text: masked words and next sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from pocketbert.model import Model
+from pocketbert.tasks.masked_lm import IGNORED_LABEL
+from pocketbert.training.callbacks import TrainingFailed
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining import PretrainingData
+
+# Examples a call of the model, where nothing has to be kept for gradients.
+BATCH_SIZE = 32
+# Of order and masks: the same examples with the same masks at every call, in every run.
+_SEED = _EPOCH = 0
+
+
+class PretrainingEvaluator:
+    """Scores a model with a masked-LM and a next-sentence head, as often as it is asked to.
+
+    `masked_lm_loss` and `next_sentence_loss` are in nats, means over all masked words and over all examples;
+    `masked_lm_accuracy` and `next_sentence_accuracy` are parts of them from 0 to 1.
+
+    Args:
+      model: the model; its weights may change between calls.
+      data: held-out examples.
+      max_batches: so many batches of `BATCH_SIZE` at most, drawn at random, always the same.
+    """
+
+    def __init__(self, model: Model, data: PretrainingData, max_batches: int) -> None:
+        self._model = model
+        plan = data.plan(batch_size=min(BATCH_SIZE, len(data)), seed=_SEED, epoch=_EPOCH)[:max_batches]
+        self._batches = data.dataset(plan, seed=_SEED, epoch=_EPOCH)
+        self._count = tf.function(self._counts, input_signature=[self._batches.element_spec], autograph=False)
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """The metrics of the model as it is.
+
+        Args:
+          when: for the error's message, for example `after step 7`.
+
+        Raises:
+          TrainingFailed: an output is not finite.
+        """
+        # Summed in float64: the last batches count as much as the first.
+        rows = [self._count(batch).numpy().astype("float64") for batch in self._batches]
+        words, word_loss, words_right, examples, example_loss, examples_right = sum(rows)
+        if not math.isfinite(word_loss + example_loss):
+            raise TrainingFailed(
+                f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "
+                "clipping, or float32"
+            )
+        return {
+            "masked_lm_loss": float(word_loss / words),
+            "masked_lm_accuracy": float(words_right / words),
+            "next_sentence_loss": float(example_loss / examples),
+            "next_sentence_accuracy": float(examples_right / examples),
+        }
+
+    def _counts(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Float32 [6]: of masked words, then of examples, their number, summed loss, and how many are right."""
+        inputs = {name: value for name, value in batch.items() if not name.endswith("_labels")}
+        outputs = self._model(inputs, training=False)
+        words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]
+        return tf.stack(
+            [
+                *_sums(words, outputs["prediction_logits"], tf.not_equal(words, IGNORED_LABEL)),
+                *_sums(sentences, outputs["seq_relationship_logits"], tf.ones_like(sentences, tf.bool)),
+            ]
+        )
+
+
+def _sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.Tensor]:
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    right = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
+    weights = tf.cast(counted, tf.float32)
+    return [tf.reduce_sum(each * weights) for each in (tf.ones_like(losses), losses, tf.cast(right, tf.float32))]

@@ -1,0 +1,381 @@
+"""Pretraining as a person meets it: what it learns, what it leaves, how it resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_finetuning
+import tiny_pretraining
+import toy_method
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert._keras import tf_keras
+from pocketbert.commands import method_flags
+from pocketbert.configs import TaskConfig
+from pocketbert.distillation import run as distillation
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.initialization import make_student, plan_student
+from pocketbert.distillation.method import Setting
+from pocketbert.distillation.pretraining import Pretraining, PretrainOptions, pretrain
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.stage_data import PretrainingSource
+from pocketbert.errors import UserError
+from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+
+HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
+METRICS = ["masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy"]
+
+
+def opened(folder: Path) -> Any:
+    from pocketbert.data.pretraining import PretrainingData
+
+    return PretrainingData.open(folder)
+
+
+@pytest.fixture(scope="module")
+def command_line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return tiny_pretraining.command_line(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def inputs(command_line: list[str]) -> Path:
+    return Path(command_line[1].partition("=")[2]).parent
+
+
+@pytest.fixture(scope="module")
+def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    assert cli.main([*command_line, f"--output={folder}"]) == 0
+    return folder
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.astype(np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """Written from BERT's definition: masked words and examples of all batches count alike."""
+    words, sentences = [], []
+    for batch in batches:
+        inputs = {name: value for name, value in batch.items() if not name.endswith("labels")}
+        outputs = {name: log_softmax(value.numpy()) for name, value in model(inputs).items()}
+        for row, (labels, sentence) in enumerate(
+            zip(batch["masked_lm_labels"], batch["next_sentence_labels"], strict=True)
+        ):
+            for place, label in enumerate(labels):
+                if label >= 0:
+                    logs = outputs["prediction_logits"][row, place]
+                    words.append((-logs[label], logs.argmax() == label))
+            logs = outputs["seq_relationship_logits"][row]
+            sentences.append((-logs[sentence], logs.argmax() == sentence))
+    return dict(zip(METRICS, [*np.mean(words, axis=0), *np.mean(sentences, axis=0)], strict=True))
+
+
+def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished: Path, inputs: Path) -> None:
+    lines = log_of(finished)
+    # Whole batches of 32 are an epoch, and evaluations come every 5 steps besides.
+    epoch = len(opened(inputs / "data")) // 32
+    assert 1 < epoch < 5
+    evaluated = sorted({*range(epoch, 7, epoch), 5, 6})
+    assert [(line["step"], line["split"]) for line in lines] == [
+        (step, split) for step in evaluated for split in ("train", "dev")
+    ]
+    for line in lines[::2]:
+        assert set(line) == {"step", "split", "stage", "loss", "masked_lm", "next_sentence", "learning_rate"}
+        assert line["loss"] == pytest.approx(line["masked_lm"] + line["next_sentence"], rel=1e-6)
+    assert all(set(line) == {"step", "split", "stage", *METRICS} for line in lines[1::2])
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    assert result["main_metric"] == "masked_lm_accuracy" and result["teacher_metrics"] is None
+    assert result["metrics"] == {name: lines[-1][name] for name in METRICS}
+    # transformers' class for both heads, which test_transformers.py compares with ours.
+    config = json.loads((finished / "model" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertForPreTraining"]
+    model = pb.load(finished / "model")
+    assert model.config == tiny_pretraining.MODEL and model.tasks == HEADS and model.tokenizer is not None
+    dev = opened(inputs / "dev")
+    plan = dev.plan(batch_size=32, seed=0, epoch=0)[:2]
+    batches = list(dev.dataset(plan, seed=0, epoch=0).as_numpy_iterator())
+    # Sums of 64 and of about 200 float32 logarithms of order 1: within 1e-5.
+    assert result["metrics"] == pytest.approx(scores(model, batches), rel=1e-5)
+
+
+def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tmp_path: Path) -> None:
+    result = pretrain(
+        model=inputs / "config.json",
+        data=inputs / "data",
+        dev_data=inputs / "dev",
+        options=PretrainOptions(
+            steps=20, batch_size=30, micro_batches=3, optimizer="adamw", learning_rate=1e-2, warmup_steps=4
+        ),
+        run=RunOptions(precision="bfloat16", evaluation_batches=1),
+        output=tmp_path / "run",
+    )
+    # 12 of the 97 pieces are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
+    first, *_, last = (line["masked_lm"] for line in log_of(tmp_path / "run") if line["split"] == "train")
+    assert last < 0.8 * first and result.metrics["masked_lm_loss"] < 3.0 and result.steps == 20
+    kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(array.dtype == np.float32 for array in kept.values())
+    # A weight that has only bfloat16's 8 bits left would be one that was rounded on its way.
+    table = kept["bert.embeddings.word_embeddings.weight"]
+    assert np.mean(table.view(np.uint32) & 0xFFFF != 0) > 0.9
+
+
+KILLED_OFTEN = ("aside:1,placed:1,step:1,aside:4", "step:6,placed:6")
+
+
+@pytest.mark.parametrize(
+    "moments", ["step:3", *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
+)
+def test_killed_runs_end_with_the_same_bits(
+    moments: str, finished: Path, command_line: list[str], tmp_path: Path
+) -> None:
+    said = tiny_pretraining.finish(tiny_pretraining.process(moments, [*command_line, f"--output={tmp_path / 'run'}"]))
+    assert "going on after step" in said[0]
+    tiny_pretraining.assert_same_run(tmp_path / "run", finished)
+
+
+def batch_of(inputs: Path, rows: int) -> dict[str, tf.Tensor]:
+    data = opened(inputs / "data")
+    return next(iter(data.dataset([np.arange(rows)], seed=3, epoch=1)))
+
+
+def distiller_of(micro_batches: int, batch_size: int) -> Distiller:
+    setting = Setting(teacher=tiny_pretraining.MODEL, student=tiny_pretraining.MODEL, task=None)
+    method = Pretraining(tiny_pretraining.MAX_LENGTH)
+    stage = method.stages(setting, PretrainOptions(batch_size=batch_size, micro_batches=micro_batches))[0]
+    stage = dataclasses.replace(stage, student_dropout=False)
+    distiller = Distiller(pb.build(tiny_pretraining.MODEL, HEADS, seed=4), method, stage)
+    # Without clipping and moments, so that the change of a weight is its gradients'.
+    distiller.compile(optimizer=tf_keras.optimizers.SGD(0.05))
+    return distiller
+
+
+def test_the_terms_are_berts_two_losses(inputs: Path) -> None:
+    distiller, batch = distiller_of(1, 6), batch_of(inputs, 6)
+    arrays = {name: value.numpy() for name, value in batch.items()}
+    # Rows with different numbers of masked words, and with none in some places.
+    assert len(set((arrays["masked_lm_labels"] >= 0).sum(1))) > 1
+    expected = scores(distiller.student, [arrays])
+    words, sentences = expected["masked_lm_loss"], expected["next_sentence_loss"]
+    assert np.allclose(distiller.losses(batch), [words + sentences, words, sentences], rtol=1e-5)
+
+
+def test_micro_batches_with_different_numbers_of_masked_words_change_nothing(inputs: Path) -> None:
+    batch = batch_of(inputs, 12)
+    counts = (batch["masked_lm_labels"].numpy() >= 0).reshape(4, -1).sum(1)
+    assert len(set(counts)) > 1
+    start = {name: value.numpy() for name, value in distiller_of(1, 12).named_variables().items()}
+    found = []
+    for micro_batches in (1, 4):
+        distiller = distiller_of(micro_batches, 12)
+        losses = [float(value) for value in tf.function(distiller.train_step)(batch).values()]
+        found.append((losses, {name: value.numpy() for name, value in distiller.named_variables().items()}))
+    (losses, weights), (other_losses, others) = found
+    assert np.allclose(losses, other_losses, rtol=1e-5)
+    for name in weights:
+        # Each gradient is the same sum in another order.
+        change = np.abs(weights[name] - start[name]).max()
+        assert np.abs(weights[name] - others[name]).max() <= 1e-4 * max(change, 1e-3), name
+
+
+def test_the_defaults_are_the_papers(inputs: Path) -> None:
+    setting = Setting(teacher=tiny.IB_BERT, student=tiny.IB_BERT, task=None)
+    stage = Pretraining(128).stages(setting, PretrainOptions())[0]
+    assert stage.describe()["duration"] == {"steps": 500_000} and stage.batch_size == 4096
+    optimizer = stage.optimizer
+    assert (optimizer.algorithm, optimizer.bias_correction, optimizer.epsilon) == ("lamb", False, 1e-6)
+    assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.warmup(500_000)) == (0.01, 1.0, 10_000)
+    epochs = Pretraining(128).stages(setting, PretrainOptions(epochs=3, clip_norm=0.0, steps=7))[0]
+    assert epochs.describe()["duration"] == {"epochs": 3} and epochs.optimizer.clip_norm is None
+
+
+def test_options_are_flags_with_their_defaults() -> None:
+    values = cli.command_flags("pretrain")[1]
+    values(["pretrain"])
+    assert method_flags.read_options(values, PretrainOptions) == PretrainOptions()
+    assert method_flags.read_options(values, RunOptions, seed=0, patience=None) == RunOptions()
+    values = cli.command_flags("pretrain")[1]
+    line = "--bias-correction --optimizer=adamw --epochs=2 --strategy=mirrored --evaluation-batches=7".split()
+    values(["pretrain", *line])
+    options = method_flags.read_options(values, PretrainOptions)
+    assert (options.bias_correction, options.optimizer, options.epochs) == (True, "adamw", 2)
+    run = method_flags.read_options(values, RunOptions, seed=0, patience=None)
+    assert (run.strategy, run.evaluation_batches) == ("mirrored", 7)
+
+
+def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finished: Path, tmp_path: Path) -> None:
+    config = tiny_pretraining.MODEL
+    plan = plan_student(finished / "model", None)
+    student = make_student(plan, tasks=HEADS, tokenizer=None, seed=8)
+    kept = pb.load(finished / "model").weights_by_path()
+    for path, variable in student.weights_by_path().items():
+        assert np.array_equal(variable, kept[path]), path
+    pb.build(config, HEADS[:1], seed=3).save_pretrained(tmp_path / "words")
+    theirs = pb.load(tmp_path / "words").weights_by_path()
+    ours = make_student(plan_student(tmp_path / "words", None), tasks=HEADS, tokenizer=None, seed=8).weights_by_path()
+    assert all(np.array_equal(ours[path], variable) for path, variable in theirs.items())
+    fresh = set(ours) - set(theirs)
+    assert fresh == {"heads.next_sentence.output.kernel", "heads.next_sentence.output.bias"}
+    assert ours["heads.next_sentence.output.kernel"].numpy().any()
+    classifier = pb.load(finished / "model", task=tiny_finetuning.TASK).weights_by_path()
+    encoder = {path: variable for path, variable in kept.items() if path.startswith("encoder.")}
+    assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
+
+
+def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path) -> None:
+    data = opened(inputs / "data")
+    first, same, second = (PretrainingSource(data, 3, stage) for stage in (0, 0, 1))
+    rows = [source.plan(32, 0)[0] for source in (first, same, second)]
+    assert np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
+    words = [next(iter(source.batches(rows[:1], 0)))["input_word_ids"].numpy() for source in (first, same, second)]
+    assert np.array_equal(words[0], words[1]) and not np.array_equal(words[0], words[2])
+
+
+class WithTeacher(toy_method.ToyMethod):
+    """The last layer follows a teacher's; then words and sentences are learned, and its logits are read."""
+
+    def stages(self, setting: Setting, options: Any) -> Any:
+        learned = Pretraining(tiny_pretraining.MAX_LENGTH).stages(setting, PretrainOptions(steps=3, batch_size=30))[0]
+        hidden = toy_method.hidden_stage(setting, data="pretraining", max_length=tiny_pretraining.MAX_LENGTH)
+        stages = [hidden, dataclasses.replace(learned, teacher_features={"logits": ()})]
+        return [dataclasses.replace(stage, **self.changes) for stage in stages if self.only in (None, stage.name)]
+
+    def targets(self, stage: Any, teacher: Any, batch: Any) -> dict[str, tf.Tensor]:
+        return super().targets(stage, teacher, batch) if stage.name == "hidden" else {}
+
+    def loss(self, stage: Any, targets: Any, student: Any, adapters: Any, batch: Any) -> dict[str, tf.Tensor]:
+        if stage.name == "hidden":
+            assert not {name for name in batch if name.endswith("labels")}
+            return super().loss(stage, targets, student, adapters, batch)
+        return dict(Pretraining(0).loss(stage, targets, student, adapters, batch))
+
+
+def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inputs: Path, tmp_path: Path) -> None:
+    student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
+    result = distillation.distill(
+        method=WithTeacher(),
+        student=student,
+        teacher_directory=finished / "model",
+        pretraining=inputs / "data",
+        dev_pretraining=inputs / "dev",
+        run=RunOptions(evaluation_batches=2),
+        output=tmp_path / "run",
+    )
+    # Two epochs of whole batches of 16.
+    epoch = len(opened(inputs / "data")) // 16
+    assert [(stage["name"], stage["steps"]) for stage in result.stages] == [("hidden", 2 * epoch), ("pretraining", 3)]
+    theirs = json.loads((finished / "result.json").read_text("utf-8"))["metrics"]
+    assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
+    dev = [(line["stage"], line["step"]) for line in log_of(tmp_path / "run") if line["split"] == "dev"]
+    assert dev == [("hidden", epoch), ("hidden", 2 * epoch), ("pretraining", 2 * epoch + 3)]
+    assert pb.load(result.model).tasks == HEADS
+
+
+def refusals() -> list[Any]:
+    model = tiny_pretraining.MODEL
+    hidden = WithTeacher("hidden")
+    return [
+        ({"student": model.replace(vocab_size=98)}, "has 97 pieces, the student 98; make the examples with this"),
+        ({"student": model.replace(pooler="none")}, "the student has pooler='none'; give one with a pooler"),
+        ({"student": model.replace(max_positions=20)}, "texts of 21 tokens; the student has 20 positions"),
+        ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
+        ({"method": Pretraining(20)}, "the examples may have 20 tokens; those of .*data have up to 21; make them with"),
+        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; recei"),
+        ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
+        ({"method": WithTeacher("pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
+        ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
+        ({"options": PretrainOptions(batch_size=999)}, "takes 999 examples a step; .* has"),
+        ({"student": None}, "a student that consists of a teacher's layers needs the teacher"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), refusals())
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    changes: dict[str, Any], message: str, inputs: Path, tmp_path: Path
+) -> None:
+    arguments = {"method": Pretraining(21), "student": tiny_pretraining.MODEL, "pretraining": inputs / "data"}
+    with pytest.raises(UserError, match=message):
+        distillation.distill(**{**arguments, **changes}, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, tmp_path: Path) -> None:
+    model = tiny_pretraining.MODEL
+    pieces = [*tiny_pretraining.PIECES]
+    pieces[40:42] = reversed(pieces[40:42])
+    tokenizer = pb.WordPieceTokenizer(tiny_pretraining.write_vocabulary(tmp_path / "vocab.txt", pieces))
+    pb.build(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="differ in 2 pieces, the first at id 40: 'word35' and 'word36'; make the"):
+        pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
+    pb.load(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
+    with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
+        distillation.distill(
+            method=WithTeacher("pretraining"), student=model, teacher_directory=tmp_path / "tuned",
+            pretraining=inputs / "data", output=tmp_path / "run",
+        )  # fmt: skip
+    with pytest.raises(UserError, match="reads hidden_states .*received neither|masks its examples anew"):
+        distillation.distill(method=WithTeacher(), student=model, pretraining=inputs / "data", output=tmp_path / "run")
+    with pytest.raises(UserError, match="a finished run with other options: .*pretraining_sha256="):
+        pretrain(model=inputs / "config.json", data=inputs / "dev", output=finished)
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) -> None:
+    model, data = pb.build(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
+    evaluators = [PretrainingEvaluator(model, data, max_batches) for max_batches in (1, 1, 2)]
+    once, again, more = (evaluator.metrics("now") for evaluator in evaluators)
+    assert once == again == evaluators[0].metrics("later") and more != once
+    plan = data.plan(batch_size=32, seed=0, epoch=0)[:1]
+    batches = list(data.dataset(plan, seed=0, epoch=0).as_numpy_iterator())
+    assert once == pytest.approx(scores(model, batches), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--config="], "the model is --preset, --config or --student; received none of them"),
+        (["--preset=ib_bert_large"], "received --preset and --config"),
+        (["--dev-data=", "--seeds=1,2"], "several --seeds are compared on --dev-data"),
+        (["--batch-size=31"], "batch_size must divide into micro_batches; received 31 and 2"),
+        (["--learning-rate=0"], "learning_rate must be positive; received 0"),
+        (["--tpu=x"], "a TPU's name is for strategy tpu; received 'x' with 'one'"),
+        (["--strategy=multi-worker"], "named by the environment variable TF_CONFIG.*received none"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    changes: list[str],
+    message: str,
+    command_line: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    code = cli.main([*command_line, f"--output={tmp_path / 'run'}", *changes])
+    output = capsys.readouterr()
+    assert code == 2 and not output.out
+    assert re.search(message, output.err.splitlines()[-1]), output.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pretrain"]) == 2
+    said = capsys.readouterr().err
+    for each in ("--data is required", "--output is required", "the model is --preset, --config or --student"):
+        assert each in said

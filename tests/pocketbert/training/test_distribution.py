@@ -1,0 +1,232 @@
+"""Runs on several replicas: the results of one device, to rounding, and of themselves when killed, to the bit."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_distillation
+import tiny_finetuning
+import tiny_pretraining
+from safetensors.numpy import load_file
+
+from pocketbert.checkpoints.huggingface import write_config
+from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
+from pocketbert.training.distribution import open_distribution
+
+LEARNING_RATE, STEPS = 1e-2, 6
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("localhost", 0))
+    ports = [str(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def workers(moments: str, command: list[str]) -> list[subprocess.Popen[str]]:
+    """Two processes that run one command together; each is killed at the same moments."""
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    return [
+        tiny_pretraining.process(
+            moments,
+            [*command, "--strategy=multi-worker"],
+            TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+        )
+        for index in range(2)
+    ]
+
+
+def write_config_without_dropout(path: Path, config: EncoderConfig) -> Path:
+    content = write_config(config.replace(hidden_dropout=0.0, attention_dropout=0.0), ())
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def pretrain_line(folder: Path) -> list[str]:
+    """AdamW, whose tolerance can be derived."""
+    line = tiny_pretraining.command_line(folder, "--optimizer=adamw")
+    write_config_without_dropout(folder / "config.json", tiny_pretraining.MODEL)
+    return line
+
+
+def distill_line(folder: Path) -> list[str]:
+    """Two stages with a live teacher and adapters; 40 examples in batches of 16 are 3 steps, the last one of 8."""
+    teacher = tiny_distillation.write_teacher(folder / "teacher")
+    train = tiny_finetuning.write_table(folder / "train.csv", tiny_distillation.labelled_by(teacher, 40, seed=0))
+    dev = tiny_finetuning.write_table(folder / "dev.csv", tiny_distillation.labelled_by(teacher, 19, seed=1))
+    student = write_config_without_dropout(folder / "student.json", tiny_distillation.STUDENT)
+    return [
+        "distill", "--method=tinybert", f"--teacher={teacher}", f"--student={student}", f"--train-file={train}",
+        f"--dev-file={dev}", "--labels=low,high", "--max-length=23", "--intermediate-epochs=1",
+        "--prediction-epochs=1", "--intermediate-batch-size=16", "--prediction-batch-size=16",
+        f"--intermediate-learning-rate={LEARNING_RATE}", f"--prediction-learning-rate={LEARNING_RATE}", "--seeds=5",
+    ]  # fmt: skip
+
+
+def assert_about_the_same(actual: Path, expected: Path) -> None:
+    logs = [(folder / "metrics.jsonl").read_text("utf-8").splitlines() for folder in (actual, expected)]
+    assert len(logs[0]) == len(logs[1]) >= 3
+    for ours, theirs in zip(*([json.loads(line) for line in log] for log in logs), strict=True):
+        assert set(ours) == set(theirs)
+        # The same terms in other sums: a few units in float32's last place, carried on by later steps.
+        assert {**ours, "stage": 0, "split": 0} == pytest.approx({**theirs, "stage": 0, "split": 0}, rel=1e-4)
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (actual, expected))
+    assert set(ours) == set(theirs)
+    for name in ours:
+        difference = np.abs(ours[name] - theirs[name])
+        # Adam divides by the gradient's own size: where that is rounding, a step may differ by a part of its length.
+        assert difference.max() < 0.1 * STEPS * LEARNING_RATE, name
+        assert difference.mean() < 1e-5, name
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """A command line without dropout, and what it gives in one process."""
+    from pocketbert import cli
+
+    folder = tmp_path_factory.mktemp("inputs")
+    command = pretrain_line(folder)
+    assert cli.main([*command, f"--output={folder / 'alone'}"]) == 0
+    return command, folder / "alone"
+
+
+def test_two_replicas_give_the_result_of_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
+    command = [*alone[0], "--strategy=mirrored", f"--output={tmp_path / 'run'}"]
+    tiny_pretraining.finish(tiny_pretraining.process("", command, REPLICAS="2"))
+    assert_about_the_same(tmp_path / "run", alone[1])
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
+    alone: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
+    assert_about_the_same(tmp_path / "run", alone[1])
+    assert len(said) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["strategy"] == "multi-worker"
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
+    assert all("this run is finished" in each for each in said)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".lock"} == {
+        path: time for path, time in before.items() if path.name != ".lock"
+    }
+
+
+@pytest.mark.slow
+def test_two_workers_distil_a_task_as_one_does(tmp_path: Path) -> None:
+    from pocketbert import cli
+
+    command = distill_line(tmp_path)
+    assert cli.main([*command, f"--output={tmp_path / 'alone'}"]) == 0
+    tiny_pretraining.finish(*workers("", [*command, f"--output={tmp_path / 'run'}"]))
+    assert_about_the_same(tmp_path / "run", tmp_path / "alone")
+    for name in ("adapters.safetensors", "stages/intermediate/model/model.safetensors", "teacher.json"):
+        assert (tmp_path / "run" / name).exists(), name
+
+
+@pytest.mark.slow
+def test_killed_runs_with_dropout_end_with_the_same_bits(tmp_path: Path) -> None:
+    command = tiny_pretraining.command_line(tmp_path)
+    mirrored = [*command, "--strategy=mirrored"]
+    for name, moments in (("whole", ""), ("killed", "step:3,step:2")):
+        output = f"--output={tmp_path / name}"
+        tiny_pretraining.finish(tiny_pretraining.process(moments, [*mirrored, output], REPLICAS="2"))
+        tiny_pretraining.finish(*workers(moments, [*command, f"{output}-workers"]))
+    for kind in ("", "-workers"):
+        tiny_pretraining.assert_same_run(tmp_path / f"killed{kind}", tmp_path / f"whole{kind}")
+
+
+# Devices have to be declared before TensorFlow starts, hence a process of its own.
+REPLICAS = """
+import sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from pocketbert.distillation.stage_data import EncodedSource, StageData
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.layers.dropout import Dropout
+from pocketbert.training.distribution import open_distribution
+import toy_method
+
+distribution = open_distribution("mirrored")
+assert distribution.replicas == 2 and distribution.is_chief
+
+# Each replica draws for itself, and both draw the same again from the one state that a checkpoint holds.
+with distribution.scope():
+    dropout = Dropout(0.5)
+draw = tf.function(lambda: distribution.strategy.run(lambda: dropout(tf.ones([64]), training=True)))
+state = dropout.generator.state.numpy()
+first = [part.numpy() for part in distribution.strategy.experimental_local_results(draw())]
+assert not np.array_equal(*first)
+copies = distribution.strategy.experimental_local_results(dropout.generator.state)
+assert np.array_equal(*(copy.numpy() for copy in copies)) and not np.array_equal(copies[0].numpy(), state)
+dropout.generator.state.assign(state)
+again = [part.numpy() for part in distribution.strategy.experimental_local_results(draw())]
+assert all(map(np.array_equal, first, again))
+
+# 25 labelled examples in batches of 8: the last step has one, which two replicas cannot share.
+offsets = np.arange(26)
+encoded = EncodedExamples(np.arange(25, dtype=np.int32), np.zeros(25, np.int32), offsets, None, 23, 0)
+data = StageData(toy_method.label_stage(batch_size=8), EncodedSource(encoded, seed=0), distribution.replicas)
+plan = data.plan(0)
+assert [len(row) for row in plan] == [8, 8, 8]
+batches = distribution.batches(plan, lambda rows: data.batches(rows, 0))
+seen = []
+for batch, row in zip(batches, plan, strict=True):
+    pieces = distribution.strategy.experimental_local_results(batch["input_word_ids"])
+    assert [len(piece) for piece in pieces] == [4, 4]
+    assert np.array_equal(np.concatenate([piece[:, 0] for piece in pieces]), row)
+"""
+
+
+def test_replicas_share_a_step_and_draw_for_themselves() -> None:
+    program = f"import sys; sys.path[:0] = {[str(tiny_pretraining.TESTS)]!r}\n" + REPLICAS
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    assert answer.returncode == 0, answer.stderr[-3000:]
+
+
+def test_one_device_takes_whole_rows_from_anywhere_in_the_plan() -> None:
+    distribution = open_distribution()
+    rows = [np.array([4, 1, 7]), np.array([2])]
+    made: list[Any] = []
+
+    def make(pieces: list[np.ndarray]) -> tf.data.Dataset:
+        made.extend(pieces)
+        return tf.data.Dataset.from_tensor_slices(tf.ragged.constant([list(piece) for piece in pieces]))
+
+    batches = distribution.batches(rows, make)
+    assert [list(row) for row in made] == [[4, 1, 7], [2]] and len(list(batches)) == 2
+    assert distribution.as_chief_says(True) and not distribution.as_chief_says(False)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        "worker 0",
+        "[]",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
+    ],
+)
+def test_a_cluster_must_be_described(config: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if config is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(UserError, match="several workers are named by the environment variable TF_CONFIG, for exam"):
+        open_distribution("multi-worker")

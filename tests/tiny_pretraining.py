@@ -1,0 +1,96 @@
+"""Tiny pretraining data, and the architectures that learn from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tiny
+
+from pocketbert.checkpoints.huggingface import write_config
+
+if importlib.util.find_spec("pocketbert.data.pretraining") is None:
+    import fake_pretraining_data
+
+    fake_pretraining_data.install()
+
+TESTS = Path(__file__).parent
+MAX_LENGTH = 21
+# Every kind of random state is in use: dropout on attention and hidden states, masks and order.
+MODEL = tiny.BERT.replace(num_layers=1, initializer_range=0.05)
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+PIECES += [f"word{number}" for number in range(MODEL.vocab_size - len(PIECES))]
+
+
+def write_vocabulary(path: Path, pieces: list[str] = PIECES) -> Path:
+    """A vocab.txt of these pieces."""
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return path
+
+
+def write_data(folder: Path, count: int = 150, seed: int = 0, max_length: int = MAX_LENGTH) -> Path:
+    """A folder of examples: pairs of counting words, of which the second goes on or does not."""
+    vocabulary = write_vocabulary(folder.parent / f"{folder.name}-vocab.txt")
+    return fake_pretraining_data.write(folder, vocabulary, count, seed, max_length)
+
+
+def write_model_config(path: Path) -> Path:
+    """The model's config.json."""
+    path.write_text(json.dumps(write_config(MODEL, ())), encoding="utf-8")
+    return path
+
+
+def command_line(folder: Path, *more: str) -> list[str]:
+    """A `pretrain` of 6 steps, over more than one epoch. `folder` gets what it reads."""
+    data, dev = folder / "data", folder / "dev"
+    return [
+        "pretrain", f"--config={write_model_config(folder / 'config.json')}", f"--data={write_data(data)}",
+        f"--dev-data={write_data(dev, count=70, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
+        "--learning-rate=1e-2", "--seeds=5", "--evaluation-batches=2", "--evaluation-steps=5",
+        "--checkpoint-seconds=0", *more,
+    ]  # fmt: skip
+
+
+def process(moments: str, command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+    """`killed_runs.py` with these arguments, as a process of its own."""
+    # The package is looked for here first, since the tests may bring a part of it.
+    program = f"""
+import runpy, sys
+sys.path[:0] = {[str(TESTS), str(TESTS.parent / "modeling")]!r}
+import tiny_pretraining
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(TESTS / "pocketbert" / "training" / "killed_runs.py"), moments, *command],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(*processes: subprocess.Popen[str], timeout: float = 240.0) -> list[str]:
+    """Waits for processes that must succeed; what they said on stderr."""
+    try:
+        said = [each.communicate(timeout=timeout)[1] for each in processes]
+    finally:
+        for each in processes:
+            each.kill()
+    codes = [each.returncode for each in processes]
+    assert codes == [0] * len(codes), f"{codes}\n" + "\n".join(text[-3000:] for text in said)
+    return said
+
+
+def assert_same_run(actual: Path, expected: Path) -> None:
+    """The same weights, log and result, to the bit; nothing is left of an unfinished writing."""
+    for name in ("model/model.safetensors", "metrics.jsonl", "run.json"):
+        assert (actual / name).read_bytes() == (expected / name).read_bytes(), name
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (actual, expected)]
+    assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
+    assert not [path for path in actual.rglob(".*") if path.name != ".lock"]
