@@ -69,7 +69,12 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-MODULES = {"finetune": "training.loop", "distill": "distillation.run", "augment": "distillation.augment_run"}
+MODULES = {
+    "finetune": "training.loop",
+    "distill": "distillation.run",
+    "augment": "distillation.augment_run",
+    "pretrain-data": "data.pretraining_run",
+}
 
 if __name__ == "__main__":
     # Before the forks, once for all.
