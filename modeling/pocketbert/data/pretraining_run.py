@@ -55,6 +55,7 @@ UNFINISHED = ".unfinished"
 TEXT_BYTES_A_SHARD = 64 * 2**20
 _OPTIONS_FILE = "run.json"
 _PREVIOUS_FOLDER = "previous"
+_FOLDERS = (DATA_FOLDER, FINISHED_FOLDER, _PREVIOUS_FOLDER)
 
 # Makes the shards of these numbers.
 ShardWriter = Callable[[ShardJob, Sequence[int]], None]
@@ -193,15 +194,15 @@ def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any
     """All that decides the output, as JSON values; where the text lies does not."""
     names = [str(file.relative_to(root)) if file != root else "" for file in files]
     lines = "".join(f"{sha256(file)} {name}\n" for name, file in zip(names, files, strict=True))
-    recorded = {f"option_{name}": value for name, value in dataclasses.asdict(job.options).items()}
-    recorded |= {
+    return {
+        **{f"option_{name}": value for name, value in dataclasses.asdict(job.options).items()},
         "shards": len(job.shards),
         "format": job.format,
         "text_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+        "vocabulary_sha256": sha256(job.tokenizer.vocab_path),
+        "lowercase": job.tokenizer.lowercase,
+        "special_tokens_in_text": job.tokenizer.special_tokens_in_text,
     }
-    recorded |= {"vocabulary_sha256": sha256(job.tokenizer.vocab_path), "lowercase": job.tokenizer.lowercase}
-    recorded["special_tokens_in_text"] = job.tokenizer.special_tokens_in_text
-    return recorded
 
 
 def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -221,6 +222,11 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
             )
         if different:
             _clear(folder)
+    elif others := {path.name for path in folder.glob("[!.]*")} - {*_FOLDERS}:
+        raise UserError(
+            f"{folder} must be new or hold an unfinished run; it holds {', '.join(sorted(others))}; move it away, or "
+            "choose another output"
+        )
     else:
         _clear(folder)
     (folder / FINISHED_FOLDER).mkdir(exist_ok=True)
@@ -233,7 +239,7 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
 def _clear(folder: Path) -> None:
     """Removes everything but the lock; what says whose shards they are goes first."""
     (folder / _OPTIONS_FILE).unlink(missing_ok=True)
-    for name in (DATA_FOLDER, _PREVIOUS_FOLDER, FINISHED_FOLDER):
+    for name in _FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ import pretraining_text
 import pytest
 
 from pocketbert import cli
-from pocketbert.data import pretraining_run, pretraining_shards
+from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
@@ -77,7 +77,7 @@ def test_a_beam_pipeline_writes_the_same_bytes(
     assert tree(tmp_path / "data") == expected
 
 
-def test_baked_masks_do_not_depend_on_which_shards_a_process_makes(folder: Path, tmp_path: Path) -> None:
+def test_baked_masks_do_not_depend_on_order_or_chunks(folder: Path, tmp_path: Path) -> None:
     arguments = ("--baked-masks", "--whole-words", "--duplicates=2")
     assert cli.main(command(folder, tmp_path / "whole", *arguments)) == 0
 
@@ -87,6 +87,7 @@ def test_baked_masks_do_not_depend_on_which_shards_a_process_makes(folder: Path,
 
     with pytest.MonkeyPatch.context() as context:
         context.setattr(pretraining_run, "_processes", lambda workers: backwards)
+        context.setattr(pretraining_records, "_EXAMPLES_A_CALL", 37)
         assert cli.main(command(folder, tmp_path / "backwards", *arguments)) == 0
     assert tree(tmp_path / "backwards") == tree(tmp_path / "whole")
     masking = PretrainingData.open(tmp_path / "whole").manifest.options.masking
@@ -147,6 +148,9 @@ def test_shards_of_another_run_are_refused_or_overwritten(
     assert cli.main(command(folder, output, "--seed=3", "--overwrite")) == 0
     assert tree(output).keys() == expected.keys() and tree(output) != expected
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "other.unfinished").mkdir()
+    (tmp_path / "other.unfinished" / "precious").touch()
+    assert "it holds precious; move it away" in one_error(command(folder, tmp_path / "other"), capsys)
 
 
 def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

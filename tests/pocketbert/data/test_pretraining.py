@@ -114,7 +114,7 @@ def test_every_record_is_a_pair_of_the_text(plain: PretrainingData, document_of:
     dev = PretrainingData.open(plain.folder / "dev")
     held_out = {document_of[words_of(dev, each)["word_ids"][1]] for each in range(len(dev))}
     assert held_out == set(range(pretraining_text.DOCUMENTS)) - set.union(*shards_documents)
-    assert len(held_out) == 2 + 2 + 2 and dev.identity != plain.identity
+    assert len(held_out) == 3 + 2 + 2 and dev.identity != plain.identity
 
 
 def test_the_counts_are_those_of_the_text(plain: PretrainingData) -> None:
