@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pretrain": ("pocketbert.commands.pretrain", "train a model from nothing on masked words and next sentences"),
     "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
     "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
+    "pretrain-data": ("pocketbert.commands.pretrain_data", "turn plain text into pretraining's examples"),
     "teacher-dump": ("pocketbert.commands.teacher_dump", "store what a teacher knows of a data set, for distill"),
     "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
     "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),

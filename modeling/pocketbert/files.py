@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pocketbert.errors import UserError
+
+LOCK_NAME = ".lock"
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
@@ -101,3 +104,29 @@ def new_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def locked_directory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Makes a folder where there is none and has it for this process alone; one that stays empty goes again.
+
+    Raises:
+      UserError: another process has it.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK_NAME, "w") as lock:
+        try:
+            # The kernel gives it back when the process ends, however it ends.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"one process at a time may write in a folder; another has {folder}; wait for it, or choose another "
+                "output"
+            ) from None
+        try:
+            yield
+        finally:
+            if [file.name for file in folder.iterdir()] == [LOCK_NAME]:
+                (folder / LOCK_NAME).unlink()
+                folder.rmdir()

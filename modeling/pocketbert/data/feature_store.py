@@ -214,22 +214,22 @@ def read_lengths(folder: Path) -> np.ndarray:
         raise UserError(f"{folder / LENGTHS_NAME}: the file is damaged ({error}); {_REMEDY}") from error
 
 
-def size_problems(folder: Path, file: StoredFile) -> list[str]:
-    """What is wrong with a file, judged by its size alone."""
+def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:
+    """What is wrong with a file, judged by its size alone, and what to do."""
     try:
         received = (folder / file.name).stat().st_size
     except FileNotFoundError:
-        return [f"{file.name} is missing; {_REMEDY}"]
+        return [f"{file.name} is missing; {remedy}"]
     if received != file.size_bytes:
-        return [f"{file.name} must have {file.size_bytes} bytes; received {received}; {_REMEDY}"]
+        return [f"{file.name} must have {file.size_bytes} bytes; received {received}; {remedy}"]
     return []
 
 
-def digest_problems(folder: Path, file: StoredFile, progress: Any) -> list[str]:
-    """What is wrong with a file of the right size, judged by its bytes."""
+def digest_problems(folder: Path, file: StoredFile, progress: Any, remedy: str = _REMEDY) -> list[str]:
+    """What is wrong with a file of the right size, judged by its bytes, and what to do."""
     same = sha256(folder / file.name) == file.sha256
     progress.update(file.size_bytes)
-    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest's); {_REMEDY}"]
+    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest's); {remedy}"]
 
 
 def _mapped(path: Path) -> mmap.mmap:

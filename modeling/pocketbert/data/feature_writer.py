@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import io
 import os
@@ -36,12 +35,11 @@ from pocketbert.data.feature_layout import (
 )
 from pocketbert.data.feature_store import digest_problems, size_problems
 from pocketbert.errors import UserError
-from pocketbert.files import write_bytes
+from pocketbert.files import LOCK_NAME, locked_directory, write_bytes
 from pocketbert.progress import bar, say
 
 # What a kill costs is at most one shard's work, and a shard lies in memory while it is made.
 SHARD_BYTES = 128 * 2**20
-LOCK_NAME = ".lock"
 _UNITS = ("an example", "a token", "a pair of tokens")
 # What a killed attempt may leave.
 _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
@@ -212,7 +210,7 @@ def open_writer(
     if not manifest.shards:
         raise UserError(f"{folder}: there must be targets and examples to store; received none")
     _check_is_store(folder)
-    with _locked(folder):
+    with locked_directory(folder):
         if (folder / MANIFEST_NAME).exists():
             manifest = _resumed(folder, manifest, overwrite)
         for line in sizes_text(targets, lengths):
@@ -302,22 +300,3 @@ def _check_is_store(folder: Path) -> None:
             f"the output must be a new folder or one that holds a store; received {folder}, which holds something "
             "else; choose another"
         )
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_NAME, "w") as lock:
-        try:
-            # The kernel gives it back when the process ends, however it ends.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"one process at a time may write a store; another has {folder}; wait for it, or choose another output"
-            ) from None
-        try:
-            yield
-        finally:
-            if [file.name for file in folder.iterdir()] == [LOCK_NAME]:
-                (folder / LOCK_NAME).unlink()
-                folder.rmdir()

@@ -12,19 +12,17 @@ its order change nothing, so a run that resumes or shuffles otherwise masks alik
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.errors import raise_if_any
-
-if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 NO_LABEL = -1
 # Behind every priority that is drawn from [0, 1).
@@ -63,6 +61,39 @@ class MaskingOptions:
             )
         raise_if_any(problems, "masking options")
 
+    @classmethod
+    def of_length(cls, max_length: int, *, whole_words: bool = False) -> MaskingOptions:
+        """BERT's options for examples of up to `max_length` tokens: 20 predictions at 128 tokens, 77 at 512."""
+        return cls(max_predictions=math.ceil(cls.rate * max_length), whole_words=whole_words)
+
+
+class Vocabulary(Protocol):
+    """What masking reads of a tokenizer."""
+
+    @property
+    def vocab_path(self) -> Path:
+        """A piece a line."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces."""
+
+    @property
+    def pad_token_id(self) -> int:
+        """Of [PAD]."""
+
+    @property
+    def cls_token_id(self) -> int:
+        """Of [CLS]."""
+
+    @property
+    def sep_token_id(self) -> int:
+        """Of [SEP]."""
+
+    @property
+    def mask_token_id(self) -> int:
+        """Of [MASK]."""
+
 
 # Equal only to itself: an array has no hash, which `tf.function` asks of its arguments.
 @dataclass(frozen=True, eq=False)
@@ -82,10 +113,10 @@ class MaskingVocabulary:
     continues: np.ndarray
 
     @classmethod
-    def of(cls, tokenizer: WordPieceTokenizer) -> MaskingVocabulary:
+    def of(cls, tokenizer: Vocabulary) -> MaskingVocabulary:
         """The facts of a tokenizer's vocabulary."""
         # The tokenizer has checked the file: a piece a line, whichever way lines end.
-        pieces = Path(tokenizer.vocab_path).read_text("utf-8").split("\n")[: tokenizer.vocab_size]
+        pieces = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
         return cls(
             size=tokenizer.vocab_size,
             mask_token_id=tokenizer.mask_token_id,
@@ -179,7 +210,7 @@ def mask_batch(
 def masked_dataset(
     encoded: EncodedExamples,
     plan: Sequence[np.ndarray],
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Vocabulary,
     *,
     seed: int,
     epoch: int,

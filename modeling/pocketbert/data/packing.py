@@ -60,9 +60,9 @@ def pack(
     _check(max_length, segments, short_sequence_probability, seed)
     room = max_length - 1 - segments
     chooser = _Chooser(room, segments, short_sequence_probability, seed)
-    words, types, lengths = _Growing(), _Growing(), _Growing()
+    words, types, lengths = GrowingArray(), GrowingArray(), GrowingArray()
     with bar(None, "pack", "token") as progress:
-        for number, batch in _sentence_batches(documents):
+        for number, batch in sentence_batches(documents):
             ids = tokenizer.tokenize([sentence for document in batch for sentence in document])
             splits, values = np.asarray(ids.row_splits), np.asarray(ids.values)
             packed = _pack_batch(values, splits, [len(document) for document in batch], number, chooser, tokenizer)
@@ -95,7 +95,7 @@ def _check(max_length: int, segments: int, probability: float, seed: int) -> Non
     raise_if_any(problems, "packing")
 
 
-def _sentence_batches(documents: Iterable[Document]) -> Iterator[tuple[int, list[list[str]]]]:
+def sentence_batches(documents: Iterable[Document]) -> Iterator[tuple[int, list[list[str]]]]:
     """(number of the first document, sentences of each document), of some thousand sentences in all."""
     batch: list[list[str]] = []
     number = waiting = 0
@@ -206,14 +206,19 @@ def _pack_batch(
     return _Packed(word_ids.astype(np.int32), type_ids, totals + 2 + is_pair)
 
 
-class _Growing:
-    """An int32 array that grows in place: a list of parts, joined at the end, would need its memory twice."""
+class GrowingArray:
+    """An int32 array that grows in place: a list of parts, joined at the end, would need its memory twice.
+
+    Attributes:
+      size: numbers in it.
+    """
 
     def __init__(self) -> None:
         self.size = 0
         self._buffer = np.empty(1 << 16, np.int32)
 
     def add(self, values: np.ndarray) -> None:
+        """Puts `values` behind what is there."""
         end = self.size + len(values)
         if end > len(self._buffer):
             self._buffer.resize(max(end, len(self._buffer) * 3 // 2), refcheck=False)
@@ -221,5 +226,6 @@ class _Growing:
         self.size = end
 
     def array(self) -> np.ndarray:
+        """All of it; nothing may be added after."""
         self._buffer.resize(self.size, refcheck=False)
         return self._buffer

@@ -27,6 +27,9 @@ from pocketbert.errors import UserError
 
 TextFormat = Literal["wikiextractor", "plain", "jsonl"]
 
+# Bytes of English text in a byte of it compressed, about: xz 3.7, bzip2 3.6, gzip 2.8.
+COMPRESSION = 4
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # First bytes of a compressed file → what opens it.
 _COMPRESSIONS: dict[bytes, Callable[[Path], BinaryIO]] = {
@@ -114,22 +117,49 @@ def read_documents(
 
 def _documents(root: Path, files: list[Path], format: TextFormat | None, counts: TextCounts) -> Iterator[Document]:
     for path in files:
-        counts.files += 1
-        for title, lines, is_wiki in _file_documents(path, format):
-            paragraphs = [line.strip() for line in lines]
-            filled = [line for line in paragraphs if line]
-            kept = tuple(
-                line for line in filled if _LETTER_OR_DIGIT.search(line) and not (is_wiki and _WIKI_MARKUP.match(line))
-            )
-            counts.dropped_paragraphs += len(filled) - len(kept)
-            if not kept:
-                counts.empty_documents += 1
-                continue
-            counts.documents += 1
-            counts.paragraphs += len(kept)
-            yield Document(title.strip(), kept)
+        yield from file_documents(path, format=format, counts=counts)
     if not counts.documents:
         raise UserError(f"{root}: the text must hold at least one paragraph with words; received {counts}")
+
+
+def file_documents(
+    path: Path, *, format: TextFormat | None, counts: TextCounts, part: tuple[int, int] = (0, 1)
+) -> Iterator[Document]:
+    """The documents of one file, or of a part of it; there may be none.
+
+    Args:
+      path: as in `read_documents`.
+      format: as there.
+      counts: as there; of the part alone.
+      part: (i, n): only the documents whose number in the file, from 0, leaves the remainder i divided by n.
+    Raises:
+      UserError: as there, wherever in the file the reason is.
+    """
+    index, parts = part
+    counts.files += 1
+    for number, (title, lines, is_wiki) in enumerate(_file_documents(path, format)):
+        if number % parts != index:
+            continue
+        paragraphs = [line.strip() for line in lines]
+        filled = [line for line in paragraphs if line]
+        kept = tuple(
+            line for line in filled if _LETTER_OR_DIGIT.search(line) and not (is_wiki and _WIKI_MARKUP.match(line))
+        )
+        counts.dropped_paragraphs += len(filled) - len(kept)
+        if not kept:
+            counts.empty_documents += 1
+            continue
+        counts.documents += 1
+        counts.paragraphs += len(kept)
+        yield Document(title.strip(), kept)
+
+
+def estimated_text_bytes(path: Path) -> int:
+    """About how much text a file holds: its size, times `COMPRESSION` if it is compressed."""
+    try:
+        return path.stat().st_size * (1 if _opener(path) is None else COMPRESSION)
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def text_files(path: Path) -> list[Path]:
@@ -181,17 +211,24 @@ def _find_format(path: Path) -> TextFormat:
 def _lines(path: Path) -> _Lines:
     """Lines with their numbers from 1; only a newline ends one."""
     try:
-        with open(path, "rb") as plain:
-            first_bytes = plain.read(max(map(len, _COMPRESSIONS)))
-        opener = next((each for magic, each in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)
+        opener = _opener(path)
         with opener(path) if opener else open(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 yield number, _decoded(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line, path, number)
     except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path}: the file cannot be read ({reason}); check the path, or make the file again"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _opener(path: Path) -> Callable[[Path], BinaryIO] | None:
+    """What opens a compressed file; None for one that is not compressed."""
+    with open(path, "rb") as plain:
+        first_bytes = plain.read(max(map(len, _COMPRESSIONS)))
+    return next((each for magic, each in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"{path}: the file cannot be read ({reason}); check the path, or make the file again")
 
 
 def _decoded(line: bytes, path: Path, number: int) -> str:

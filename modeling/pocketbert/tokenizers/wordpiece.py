@@ -87,6 +87,10 @@ class WordPieceTokenizer(tf.Module):
         self.mask_token_id = ids[MASK]
         self._graph = wordpiece_graph(tuple(pieces), lowercase, special_tokens_in_text == "token")
 
+    def __reduce__(self) -> tuple[type[WordPieceTokenizer], tuple[Path, bool, str]]:
+        """Lets a tokenizer travel to another process, as its arguments; the vocabulary's file must be there too."""
+        return type(self), (self.vocab_path, self.lowercase, self.special_tokens_in_text)
+
     def __call__(
         self, texts: Texts, pairs: Texts | None = None, max_length: int = 128, pad_to: int | None = None
     ) -> dict[str, tf.Tensor]:

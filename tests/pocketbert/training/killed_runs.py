@@ -78,6 +78,7 @@ MODULES = {
     "distill": "distillation.run",
     "pretrain": "distillation.run",
     "augment": "distillation.augment_run",
+    "pretrain-data": "data.pretraining_run",
 }
 
 if __name__ == "__main__":

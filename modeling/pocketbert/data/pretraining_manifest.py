@@ -1,0 +1,246 @@
+"""What a folder of pretraining data holds.
+
+`manifest.json`, the `vocab.txt` that the ids are of, and shards. A shard is a TFRecord file and, beside it, the sizes
+of its records, so that any example is one read: an int32 array `[2, examples]` of tokens and bytes. A held-out set is
+such a folder too, `dev` in the other one. The manifest has the size and SHA-256 of every file, and its own; none of it
+depends on when, where or by how many processes it was written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketbert.data.feature_layout import MANIFEST_NAME, StoredFile
+from pocketbert.data.feature_store import digest_problems, size_problems
+from pocketbert.data.masking import MaskingOptions
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import sha256, write_text
+from pocketbert.progress import bar
+
+FORMAT = "pocketbert pretraining data"
+VERSION = 1
+DEV_FOLDER = "dev"
+_REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingOptions:
+    """How a text becomes examples.
+
+    Attributes:
+      max_length: the most tokens of an example, special ones included.
+      duplicates: how often the text is gone through; pairs, and masks that are baked in, are drawn anew each time.
+      masking: what is baked in; None leaves masking to the reader.
+      short_sequence_probability: of a document, to be cut into shorter examples.
+      seed: of all draws.
+      dev_every: every so many documents of a shard, one is held out; 0 for none.
+    """
+
+    max_length: int = 128
+    duplicates: int = 1
+    masking: MaskingOptions | None = None
+    short_sequence_probability: float = 0.1
+    seed: int = 0
+    dev_every: int = 0
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.max_length < 5:
+            problems.append(f"max_length has room for 3 special tokens and two others; received {self.max_length}")
+        if self.duplicates < 1:
+            problems.append(f"duplicates must be at least 1; received {self.duplicates}")
+        if not 0 <= self.short_sequence_probability <= 1:
+            problems.append(f"short_sequence_probability lies in [0, 1]; received {self.short_sequence_probability}")
+        if not 0 <= self.seed < 2**31:
+            problems.append(f"seed lies in [0, 2^31); received {self.seed}")
+        if self.dev_every < 0 or self.dev_every == 1:
+            problems.append(f"dev_every is 0 or at least 2; received {self.dev_every}")
+        raise_if_any(problems, "pretraining data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyFacts:
+    """A tokenizer as its ids tell of it.
+
+    Attributes:
+      lowercase: whether it lower-cases.
+      vocab_size: number of pieces.
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
+    """
+
+    lowercase: bool
+    vocab_size: int
+    pad_token_id: int
+    unk_token_id: int
+    cls_token_id: int
+    sep_token_id: int
+    mask_token_id: int
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> VocabularyFacts:
+        """The facts of a `WordPieceTokenizer`."""
+        return cls(**{field.name: getattr(tokenizer, field.name) for field in dataclasses.fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredVocabulary(VocabularyFacts):
+    """`VocabularyFacts` with the file, as `MaskingVocabulary.of` takes it."""
+
+    vocab_path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a shard or a data set holds.
+
+    Attributes:
+      documents: with at least one token.
+      sentences: of those, with at least one token.
+      tokens: of those, each once, special ones not counted.
+      examples: records.
+      random_next: examples whose second segment is another document's.
+      example_tokens: of all examples, special ones counted.
+    """
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    examples: int = 0
+    random_next: int = 0
+    example_tokens: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: value + getattr(other, name) for name, value in dataclasses.asdict(self).items()})
+
+    def report(self, max_length: int) -> dict[str, float]:
+        """The counts, and what they say of the examples if all were padded to `max_length`."""
+        return {
+            **dataclasses.asdict(self),
+            "random_next_share": round(self.random_next / self.examples, 4),
+            "mean_length": round(self.example_tokens / self.examples, 2),
+            "padding_share": round(1 - self.example_tokens / (self.examples * max_length), 4),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardEntry:
+    """A shard's two files and what is in them."""
+
+    records: StoredFile
+    sizes: StoredFile
+    counts: Counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A folder's `manifest.json`.
+
+    Attributes:
+      options: how the text became examples.
+      tokenizer: whose ids they are.
+      text: what was read, by name: `files`, the `sha256` of them all, and what was left out.
+      vocabulary: the file of the vocabulary.
+      shards: in the order of the examples' numbers.
+    """
+
+    options: PretrainingOptions
+    tokenizer: VocabularyFacts
+    text: Mapping[str, Any]
+    vocabulary: StoredFile
+    shards: tuple[ShardEntry, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """Of all shards together."""
+        return sum((shard.counts for shard in self.shards), Counts())
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of all that the manifest says, and so of every file."""
+        content = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(f"{FORMAT} {VERSION} {content}".encode()).hexdigest()
+
+    def write(self, folder: Path) -> None:
+        """Writes it aside and renames it."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "identity": self.identity,
+            "report": self.counts.report(self.options.max_length),
+            **dataclasses.asdict(self),
+        }
+        write_text(folder / MANIFEST_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def check_files(self, folder: Path, *, digests: bool) -> None:
+        """Compares the folder's files with the manifest.
+
+        Args:
+          folder: where they are.
+          digests: compare SHA-256 too, not the sizes alone.
+        Raises:
+          UserError: files are missing or damaged; names them all.
+        """
+        files = [self.vocabulary, *(file for shard in self.shards for file in (shard.records, shard.sizes))]
+        raise_if_any((each for file in files for each in size_problems(folder, file, _REMEDY)), str(folder))
+        if digests:
+            with bar(sum(file.size_bytes for file in files), "checking pretraining data", "B") as progress:
+                found = (each for file in files for each in digest_problems(folder, file, progress, _REMEDY))
+                raise_if_any(found, str(folder))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads and checks a manifest, not the files that it names.
+
+    Raises:
+      UserError: there is none, it is damaged, or it is of a format that is not known here.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content.get("format"), content.get("version")) != (FORMAT, VERSION):
+            raise UserError(
+                f"{path}: the manifest must be of {FORMAT}, version {VERSION}; received {content.get('format')!r}, "
+                f"version {content.get('version')!r}; make the data again with pocketbert pretrain-data"
+            )
+        options = dict(content["options"])
+        masking = options.pop("masking")
+        manifest = Manifest(
+            options=PretrainingOptions(masking=None if masking is None else MaskingOptions(**masking), **options),
+            tokenizer=VocabularyFacts(**content["tokenizer"]),
+            text=content["text"],
+            vocabulary=StoredFile(**content["vocabulary"]),
+            shards=tuple(shard_entry(each) for each in content["shards"]),
+        )
+        identity = content["identity"]
+    except FileNotFoundError:
+        raise UserError(
+            f"pretraining data must be a folder with a {MANIFEST_NAME}, which is written last; received {folder}, "
+            "which has none; make it, or finish it, with pocketbert pretrain-data"
+        ) from None
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{path}: the manifest is damaged ({error}); {_REMEDY}") from error
+    if identity != manifest.identity:
+        raise UserError(f"{path}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
+    return manifest
+
+
+def shard_entry(content: Mapping[str, Any]) -> ShardEntry:
+    """An entry from its JSON values."""
+    return ShardEntry(
+        records=StoredFile(**content["records"]),
+        sizes=StoredFile(**content["sizes"]),
+        counts=Counts(**content["counts"]),
+    )
+
+
+def stored_file(path: Path) -> StoredFile:
+    """The entry of a file that is there."""
+    return StoredFile(name=path.name, size_bytes=path.stat().st_size, sha256=sha256(path))

@@ -1,0 +1,205 @@
+"""Examples of pretraining as `tf.train.Example` records, there and back.
+
+Without baked-in masks a record has int64 lists as long as the example: `word_ids`; `first_segment_length`, the tokens
+up to the first [SEP] and with it; `next_sentence_labels`; `document`, the number of the first segment's document in its
+shard. With them it has the names and padded shapes of tf-models-official, whose `BertPretrainDataLoader` reads it
+(`use_v2_feature_names`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.data.batches import BUCKET_MULTIPLE
+from pocketbert.data.masking import NO_LABEL, Masked, MaskingOptions, MaskingVocabulary, mask_batch
+from pocketbert.data.next_sentence import SPECIAL_TOKENS, Pair
+from pocketbert.data.pretraining_manifest import VocabularyFacts
+
+# One shape, so that masking is traced once.
+_EXAMPLES_A_CALL = 1024
+Batch = dict[str, tf.Tensor]
+
+
+def plain_records(word_ids: np.ndarray, pairs: Iterable[Pair], tokenizer: VocabularyFacts) -> Iterator[bytes]:
+    """Records without masks.
+
+    Args:
+      word_ids: of the text that the pairs point into.
+      pairs: the examples.
+      tokenizer: for its special tokens.
+    """
+    for pair in pairs:
+        ids, first_length = _with_special(word_ids, pair, tokenizer)
+        yield _serialized(
+            {
+                "word_ids": ids.tolist(),
+                "first_segment_length": [first_length],
+                "next_sentence_labels": [pair.label],
+                "document": [pair.document],
+            }
+        )
+
+
+class Masker:
+    """Makes records with baked-in masks.
+
+    Args:
+      masking: how much is masked.
+      max_length: what records are padded to.
+      seed: of the masks.
+      tokenizer: for its special tokens.
+      vocabulary: of the ids.
+    """
+
+    def __init__(
+        self,
+        masking: MaskingOptions,
+        *,
+        max_length: int,
+        seed: int,
+        tokenizer: VocabularyFacts,
+        vocabulary: MaskingVocabulary,
+    ) -> None:
+        self._max_length, self._tokenizer = max_length, tokenizer
+        batch = tf.TensorSpec([_EXAMPLES_A_CALL, max_length], tf.int32)
+        row, number = tf.TensorSpec([_EXAMPLES_A_CALL], tf.int32), tf.TensorSpec([], tf.int32)
+
+        @tf.function(input_signature=[batch, row, row, number], autograph=False)
+        def masked(ids: tf.Tensor, lengths: tf.Tensor, examples: tf.Tensor, shard: tf.Tensor) -> Masked:
+            return mask_batch(
+                ids,
+                tf.sequence_mask(lengths, max_length, tf.int32),
+                vocabulary.special(ids),
+                examples,
+                seed=seed,
+                epoch=shard,
+                max_length=max_length,
+                vocabulary=vocabulary,
+                options=masking,
+            )
+
+        self._masked = masked
+
+    def records(self, word_ids: np.ndarray, pairs: Iterable[Pair], shard: int) -> Iterator[bytes]:
+        """The examples of a shard; their masks follow from the seed, the shard and the example's place in it.
+
+        Args:
+          word_ids: of the text that the pairs point into.
+          pairs: the examples.
+          shard: its number.
+        """
+        length = self._max_length
+        start = 0
+        remaining = iter(pairs)
+        while chunk := list(itertools.islice(remaining, _EXAMPLES_A_CALL)):
+            ids = np.full([_EXAMPLES_A_CALL, length], self._tokenizer.pad_token_id, np.int32)
+            lengths = np.zeros(_EXAMPLES_A_CALL, np.int32)
+            firsts = []
+            for row, pair in enumerate(chunk):
+                own, first_length = _with_special(word_ids, pair, self._tokenizer)
+                lengths[row] = len(own)
+                ids[row, : len(own)] = own
+                firsts.append(first_length)
+            examples = np.arange(start, start + _EXAMPLES_A_CALL, dtype=np.int32)
+            result = self._masked(ids, lengths, examples, np.int32(shard))
+            start += len(chunk)
+            # The last chunk's rows are more than its examples.
+            rows = zip(chunk, lengths.tolist(), firsts, *(each.numpy().tolist() for each in result), strict=False)
+            for pair, count, first_length, own_ids, positions, labels in rows:
+                chosen = [label != NO_LABEL for label in labels]
+                yield _serialized(
+                    {
+                        "input_word_ids": own_ids,
+                        "input_mask": [1] * count + [0] * (length - count),
+                        "input_type_ids": [0] * first_length + [1] * (count - first_length) + [0] * (length - count),
+                        "masked_lm_positions": positions,
+                        "masked_lm_ids": [label if is_one else 0 for label, is_one in zip(labels, chosen, strict=True)],
+                        "next_sentence_labels": [pair.label],
+                    },
+                    {"masked_lm_weights": [float(is_one) for is_one in chosen]},
+                )
+
+
+def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], Batch]:
+    """What turns records without masks, string `[B]`, into int32 `[B, S]` inputs and `next_sentence_labels` `[B]`."""
+
+    def decode(records: tf.Tensor) -> Batch:
+        parsed = tf.io.parse_example(
+            records,
+            {
+                "word_ids": tf.io.RaggedFeature(tf.int64),
+                "first_segment_length": tf.io.FixedLenFeature([], tf.int64),
+                "next_sentence_labels": tf.io.FixedLenFeature([], tf.int64),
+            },
+        )
+        lengths = parsed["word_ids"].row_lengths()
+        width = _width(lengths, max_length)
+        input_mask = tf.sequence_mask(lengths, width)
+        is_first = tf.sequence_mask(parsed["first_segment_length"], width)
+        shape = tf.stack([tf.cast(tf.size(records), width.dtype), width])
+        return {
+            "input_word_ids": tf.cast(parsed["word_ids"].to_tensor(pad_token_id, shape=shape), tf.int32),
+            "input_mask": tf.cast(input_mask, tf.int32),
+            "input_type_ids": tf.cast(input_mask & ~is_first, tf.int32),
+            "next_sentence_labels": tf.cast(parsed["next_sentence_labels"], tf.int32),
+        }
+
+    return decode
+
+
+def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Tensor], Batch]:
+    """What turns records with masks into the same and `masked_lm_positions`, `masked_lm_labels`, int32 `[B, P]`."""
+    shapes = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), max_length)
+    shapes |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), masking.max_predictions)
+
+    def decode(records: tf.Tensor) -> Batch:
+        features = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in shapes.items()}
+        features["next_sentence_labels"] = tf.io.FixedLenFeature([], tf.int64)
+        features["masked_lm_weights"] = tf.io.FixedLenFeature([masking.max_predictions], tf.float32)
+        parsed = tf.io.parse_example(records, features)
+        weights = parsed.pop("masked_lm_weights")
+        parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+        width = _width(tf.reduce_sum(parsed["input_mask"], axis=1), max_length)
+        inputs = {name: parsed[name][:, :width] for name in ("input_word_ids", "input_mask", "input_type_ids")}
+        return {
+            **inputs,
+            "masked_lm_positions": parsed["masked_lm_positions"],
+            "masked_lm_labels": tf.where(weights > 0, parsed["masked_lm_ids"], NO_LABEL),
+            "next_sentence_labels": parsed["next_sentence_labels"],
+        }
+
+    return decode
+
+
+def _width(lengths: tf.Tensor, max_length: int) -> tf.Tensor:
+    """As `pocketbert.data.batches.bucketed`, in the graph."""
+    longest = tf.reduce_max(lengths)
+    return tf.minimum(-(-longest // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, max_length)
+
+
+def _with_special(word_ids: np.ndarray, pair: Pair, tokenizer: VocabularyFacts) -> tuple[np.ndarray, int]:
+    """The example's ids, and how many of them its first segment has."""
+    first = word_ids[pair.first_begin : pair.first_end]
+    second = word_ids[pair.second_begin : pair.second_end]
+    first_length = len(first) + 2
+    ids = np.empty(len(first) + len(second) + SPECIAL_TOKENS, np.int32)
+    ids[0] = tokenizer.cls_token_id
+    ids[1 : first_length - 1] = first
+    ids[first_length - 1] = ids[-1] = tokenizer.sep_token_id
+    ids[first_length:-1] = second
+    return ids, first_length
+
+
+def _serialized(integers: Mapping[str, Sequence[int]], floats: Mapping[str, Sequence[float]] = {}) -> bytes:  # noqa: B006
+    example = tf.train.Example()
+    features = example.features.feature
+    for name, values in integers.items():
+        features[name].int64_list.value.extend(values)
+    for name, numbers in floats.items():
+        features[name].float_list.value.extend(numbers)
+    # Else the features' order may change from process to process.
+    return example.SerializeToString(deterministic=True)

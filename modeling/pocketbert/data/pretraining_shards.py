@@ -1,0 +1,248 @@
+"""One shard of pretraining data, from its part of the text to its files: the unit of work of every way to run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.data.masking import MaskingVocabulary
+from pocketbert.data.next_sentence import IS_RANDOM, Pair, TokenizedText, next_sentence_pairs
+from pocketbert.data.packing import GrowingArray, sentence_batches
+from pocketbert.data.pretraining_manifest import (
+    DEV_FOLDER,
+    Counts,
+    PretrainingOptions,
+    ShardEntry,
+    VocabularyFacts,
+    shard_entry,
+    stored_file,
+)
+from pocketbert.data.pretraining_records import Masker, plain_records
+from pocketbert.data.text import Document, TextCounts, TextFormat, estimated_text_bytes, file_documents
+from pocketbert.errors import UserError
+from pocketbert.files import new_file, write_json
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Of a file, the documents whose number leaves the remainder `index` divided by `parts`."""
+
+    file: Path
+    index: int
+    parts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardJob:
+    """All that a process needs to make any shard; travels between processes.
+
+    Attributes:
+      folder: of the unfinished run; every process must see it, and the text.
+      shards: the parts of the text that each shard is made of.
+      format: of the text; None finds each file's.
+      tokenizer: text to ids.
+      options: how the text becomes examples.
+    """
+
+    folder: Path
+    shards: tuple[tuple[TextPart, ...], ...]
+    format: TextFormat | None
+    tokenizer: WordPieceTokenizer
+    options: PretrainingOptions
+
+    def finished_file(self, shard: int) -> Path:
+        """What is there once the shard is complete, and says so."""
+        return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
+
+    def is_finished(self, shard: int) -> bool:
+        """Whether the shard is complete."""
+        return self.finished_file(shard).exists() and self.shard_file(shard, "").exists()
+
+    def shard_file(self, shard: int, folder: str) -> Path:
+        """The shard's records; `folder` is that of the held-out ones or empty."""
+        return self.folder / DATA_FOLDER / folder / f"shard-{shard:05d}-of-{len(self.shards):05d}.tfrecord"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedShard:
+    """What a complete shard says of itself.
+
+    Attributes:
+      train: its entry in the manifest.
+      dev: the same of its held-out documents; None where none are held out.
+      left_out_documents: without text, or without a token.
+      left_out_paragraphs: without words.
+    """
+
+    train: ShardEntry
+    dev: ShardEntry | None
+    left_out_documents: int
+    left_out_paragraphs: int
+
+    @classmethod
+    def read(cls, path: Path) -> FinishedShard:
+        """What `write_shard` wrote."""
+        content = json.loads(path.read_text("utf-8"))
+        entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
+        return cls(**{**content, **entries})
+
+
+def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
+    """The parts of the files that each shard is made of.
+
+    A file is cut into as many parts as its share of the text has shards, at least one, and is read once for each; the
+    parts are dealt to the shards in turn.
+    """
+    sizes = [max(1, estimated_text_bytes(file)) for file in files]
+    total = sum(sizes)
+    counts = [-(-shards * size // total) for size in sizes]
+    parts = [TextPart(file, index, count) for file, count in zip(files, counts, strict=True) for index in range(count)]
+    return tuple(tuple(parts[first::shards]) for first in range(shards))
+
+
+def write_shard(job: ShardJob, shard: int) -> None:
+    """Makes a shard's files; the one that says that it is complete comes last.
+
+    Raises:
+      UserError: the text cannot be read, or the shard has too few documents.
+    """
+    counts = TextCounts()
+    train, dev, without_tokens = _tokenized(job, _documents(job, shard, counts))
+    finished = FinishedShard(
+        train=_write(job, shard, train, ""),
+        dev=_write(job, shard, dev, DEV_FOLDER) if job.options.dev_every else None,
+        left_out_documents=counts.empty_documents + without_tokens,
+        left_out_paragraphs=counts.dropped_paragraphs,
+    )
+    write_json(job.finished_file(shard), dataclasses.asdict(finished))
+
+
+def _documents(job: ShardJob, shard: int, counts: TextCounts) -> Iterator[Document]:
+    for part in job.shards[shard]:
+        yield from file_documents(part.file, format=job.format, counts=counts, part=(part.index, part.parts))
+
+
+class _GrowingText:
+    def __init__(self) -> None:
+        self.word_ids, self.sentence_lengths, self.sentence_counts = GrowingArray(), GrowingArray(), GrowingArray()
+
+    def add(self, word_ids: np.ndarray, sentence_lengths: np.ndarray) -> None:
+        self.word_ids.add(word_ids)
+        self.sentence_lengths.add(sentence_lengths)
+        self.sentence_counts.add(np.array([len(sentence_lengths)]))
+
+    def text(self) -> TokenizedText:
+        sentences, documents = (
+            np.concatenate([[0], np.cumsum(each.array(), dtype=np.int64)])
+            for each in (self.sentence_lengths, self.sentence_counts)
+        )
+        return TokenizedText(self.word_ids.array(), sentences, documents)
+
+
+def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedText, TokenizedText, int]:
+    """The documents, those held out, and how many had no token."""
+    train, dev = _GrowingText(), _GrowingText()
+    every = job.options.dev_every
+    kept = without_tokens = 0
+    for _, batch in sentence_batches(documents):
+        ids = job.tokenizer.tokenize([sentence for document in batch for sentence in document])
+        splits, values = np.asarray(ids.row_splits), np.asarray(ids.values)
+        bounds = itertools.pairwise(np.cumsum([0, *map(len, batch)]).tolist())
+        for begin, end in bounds:
+            lengths = np.diff(splits[begin : end + 1])
+            lengths = lengths[lengths > 0]
+            if not len(lengths):
+                without_tokens += 1
+                continue
+            kept += 1
+            held_out = every and kept % every == 0
+            (dev if held_out else train).add(values[splits[begin] : splits[end]], lengths)
+    return train.text(), dev.text(), without_tokens
+
+
+def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> ShardEntry:
+    options, path = job.options, job.shard_file(shard, folder)
+    documents = len(text.documents) - 1
+    if documents < 2:
+        # The next sentence must sometimes be another document's.
+        held_out = "held-out " if folder else ""
+        remedy = "fewer --shards, more text" + (" or a smaller --dev-every" if folder else "")
+        raise UserError(
+            f"each shard must have at least two {held_out}documents with words; shard {shard} of {len(job.shards)} has "
+            f"{documents}; choose {remedy}"
+        )
+    pairs = np.concatenate([_pairs(text, options, shard, duplicate, folder) for duplicate in range(options.duplicates)])
+    facts = VocabularyFacts.of(job.tokenizer)
+    if options.masking is None:
+        records = plain_records(text.word_ids, _rows(pairs), facts)
+    else:
+        # Whoever reads them in the order of the file gets them as tf-models-official shuffles them.
+        pairs = np.random.default_rng([options.seed, shard]).permutation(pairs)
+        masker = Masker(
+            options.masking,
+            max_length=options.max_length,
+            seed=options.seed,
+            tokenizer=facts,
+            vocabulary=MaskingVocabulary.of(job.tokenizer),
+        )
+        records = masker.records(text.word_ids, _rows(pairs), shard)
+    tokens = (pairs[:, 2] - pairs[:, 1]) + (pairs[:, 4] - pairs[:, 3]) + 3
+    sizes = _write_records(path, records, len(pairs))
+    with new_file(path.with_suffix(".npy")) as stream:
+        np.save(stream, np.stack([tokens, sizes]).astype("<i4"), allow_pickle=False)
+    return ShardEntry(
+        records=stored_file(path),
+        sizes=stored_file(path.with_suffix(".npy")),
+        counts=Counts(
+            documents=documents,
+            sentences=len(text.sentences) - 1,
+            tokens=len(text.word_ids),
+            examples=len(pairs),
+            random_next=int((pairs[:, 5] == IS_RANDOM).sum()),
+            example_tokens=int(tokens.sum()),
+        ),
+    )
+
+
+def _pairs(text: TokenizedText, options: PretrainingOptions, shard: int, duplicate: int, folder: str) -> np.ndarray:
+    """int32 `[N, 6]`: pairs take a tenth of the memory as rows of an array."""
+    found = next_sentence_pairs(
+        text,
+        max_length=options.max_length,
+        short_sequence_probability=options.short_sequence_probability,
+        key=(options.seed, shard, int(bool(folder)), duplicate),
+    )
+    return np.array(list(found), np.int32)
+
+
+def _rows(pairs: np.ndarray) -> Iterator[Pair]:
+    return (Pair(*row.tolist()) for row in pairs)
+
+
+def _write_records(path: Path, records: Iterable[bytes], count: int) -> np.ndarray:
+    """Writes a TFRecord file aside and renames it; the records' sizes in bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.partial")
+    sizes = np.zeros(count, np.int64)
+    with tf.io.TFRecordWriter(str(aside)) as writer:
+        for number, record in enumerate(records):
+            writer.write(record)
+            sizes[number] = len(record)
+    with open(aside, "rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(aside, path)
+    return sizes

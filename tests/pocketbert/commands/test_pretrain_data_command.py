@@ -1,0 +1,235 @@
+"""`pocketbert pretrain-data` as a whole: what it prints, refuses, resumes, and that its bytes depend on no process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pretraining_text
+import pytest
+
+from pocketbert import cli
+from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
+from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_shards import TextPart, divide
+from pocketbert.data.text import Document, TextCounts, file_documents
+
+KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pretrain-data")
+    pretraining_text.write_text(root / "text.txt")
+    pretraining_text.write_vocabulary(root / "vocab.txt")
+    return root
+
+
+def command(folder: Path, output: Path, *arguments: str) -> list[str]:
+    own = (f"--text={folder / 'text.txt'}", f"--vocab={folder / 'vocab.txt'}", f"--output={output}")
+    return ["pretrain-data", *own, "--max-length=21", "--shards=3", "--dev-every=7", "--workers=1", *arguments]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    output = tmp_path_factory.mktemp("expected") / "data"
+    assert cli.main(command(folder, output)) == 0
+    return tree(output)
+
+
+def test_what_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "made" / "data"
+    assert cli.main(command(folder, output)) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    data, dev = PretrainingData.open(output), PretrainingData.open(output / "dev")
+    assert (result["output"], result["shards"], result["files"]) == (str(output), 3, 1)
+    assert result["train"]["documents"] + result["dev"]["documents"] == pretraining_text.DOCUMENTS
+    assert (result["train"]["examples"], result["dev"]["examples"]) == (len(data), len(dev))
+    assert result["train"]["mean_length"] == pytest.approx(data.lengths.mean(), abs=0.01)
+    assert 0.4 < result["train"]["random_next_share"] < 0.8 and result["tokens_per_second"] > 0
+    assert "pretraining data: 100%" in printed.err and "shard" in printed.err
+    files = {f"shard-{shard:05d}-of-00003.{kind}" for shard in range(3) for kind in ("npy", "tfrecord")}
+    assert {path.name for path in (output / "dev").iterdir()} == {*files, "manifest.json", "vocab.txt"}
+    assert {path.name for path in output.iterdir()} == {*files, "manifest.json", "vocab.txt", "dev"}
+    assert [path.name for path in output.parent.iterdir()] == ["data"]
+
+
+def test_several_processes_write_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
+    assert cli.main(command(folder, tmp_path / "data", "--workers=2")) == 0
+    assert tree(tmp_path / "data") == expected
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_beam_pipeline_writes_the_same_bytes(
+    folder: Path, tmp_path: Path, expected: dict[str, bytes], workers: int
+) -> None:
+    assert cli.main(command(folder, tmp_path / "data", "--runner=direct", f"--workers={workers}")) == 0
+    assert tree(tmp_path / "data") == expected
+
+
+def test_baked_masks_do_not_depend_on_order_or_chunks(folder: Path, tmp_path: Path) -> None:
+    arguments = ("--baked-masks", "--whole-words", "--duplicates=2")
+    assert cli.main(command(folder, tmp_path / "whole", *arguments)) == 0
+
+    def backwards(job: pretraining_shards.ShardJob, shards: object) -> None:
+        for shard in reversed(range(3)):
+            pretraining_shards.write_shard(job, shard)
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(pretraining_run, "_processes", lambda workers: backwards)
+        context.setattr(pretraining_records, "_EXAMPLES_A_CALL", 37)
+        assert cli.main(command(folder, tmp_path / "backwards", *arguments)) == 0
+    assert tree(tmp_path / "backwards") == tree(tmp_path / "whole")
+    masking = PretrainingData.open(tmp_path / "whole").manifest.options.masking
+    assert masking is not None and masking.whole_words and masking.max_predictions == 4
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(
+    folder: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    # Renames: run.json, five a shard, two a manifest, the output. Killed in the second shard, as the output gets its
+    # name, and just after it.
+    answer = subprocess.run(
+        [sys.executable, str(KILLED_RUNS), "aside:10,aside:16,placed:6", *command(folder, tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert re.findall(r"(\d) of 3 shards are there already", answer.stderr) == ["1", "3", "3"]
+    assert tree(tmp_path / "data") == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert json.loads(answer.stdout)["tokens_per_second"] is None
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process."""
+
+
+def test_shards_of_another_run_are_refused_or_overwritten(
+    folder: Path,
+    tmp_path: Path,
+    expected: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "data"
+    made: list[int] = []
+
+    def interrupted(job: pretraining_shards.ShardJob, shard: int) -> None:
+        made.append(shard)
+        if len(made) == 2:
+            raise Interrupted
+        pretraining_shards.write_shard(job, shard)
+
+    monkeypatch.setattr(pretraining_run, "write_shard", interrupted)
+    with pytest.raises(Interrupted):
+        cli.main(command(folder, output))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.unfinished"]
+    assert "option_seed=0, received 3" in one_error(command(folder, output, "--seed=3"), capsys)
+    changed = tmp_path / "changed.txt"
+    changed.write_text((folder / "text.txt").read_text("utf-8") + "w9\n", encoding="utf-8")
+    assert "other options: text_sha256=" in one_error(command(folder, output, f"--text={changed}"), capsys)
+    changed.unlink()
+    assert cli.main(command(folder, output)) == 0 and made == [0, 1, 1, 2]
+    assert tree(output) == expected
+    assert "--overwrite" in one_error(command(folder, output, "--seed=3"), capsys)
+    assert tree(output) == expected
+    assert cli.main(command(folder, output, "--seed=3", "--overwrite")) == 0
+    assert tree(output).keys() == expected.keys() and tree(output) != expected
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "other.unfinished").mkdir()
+    (tmp_path / "other.unfinished" / "precious").touch()
+    assert "it holds precious; move it away" in one_error(command(folder, tmp_path / "other"), capsys)
+
+
+def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    message = printed.err.strip().splitlines()[-1]
+    assert message.startswith("pocketbert pretrain-data: ")
+    return message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--text="], "--text is required"),
+        (["--model=missing"], "--vocab's or --model's; received --vocab and --model"),
+        (["--vocab="], "received neither"),
+        (["--vocab=", "--model=missing"], "must be a folder; received missing"),
+        (["--text=missing"], "missing: there is no such file or folder"),
+        (["--vocab=missing"], "missing: a vocabulary is"),
+        (["--whole-words"], "--whole-words is for --baked-masks"),
+        (["--beam-options=--x=y"], "--beam-options are for --runner"),
+        (["--max-length=4", "--dev-every=1"], "received 4; dev_every is 0 or at least 2; received 1"),
+        (["--duplicates=0", "--seed=-1"], "duplicates must be at least 1; received 0; seed lies in [0, 2^31); rec"),
+        (["--short-sequence-probability=2"], "lies in [0, 1]; received 2.0"),
+        (["--shards=-1", "--workers=-2"], "received -1; --workers must not be negative; received -2"),
+        (["--format=jsonl"], "must be one JSON object"),
+        (["--dev-every=15"], "two held-out documents with words; shard 0 of 3 has 1; choose fewer --shards"),
+        (["--shards=40", "--dev-every=0"], "two documents with words; shard 21 of 40 has 1; choose fewer --shards"),
+        (["--shards=40", "--dev-every=0", "--runner=direct"], "two documents with words; shard 21 of 40 has 1;"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert said in one_error(command(folder, tmp_path / "data", *arguments), capsys)
+    # Of 40 shards the first 21 are fine, and stay for a run with the same options.
+    assert [path.name for path in tmp_path.iterdir()] == (["data.unfinished"] if "--shards=40" in arguments else [])
+
+
+@pytest.mark.slow
+def test_what_is_wrong_in_a_process_is_said_by_this_one(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "shard 21 of 40 has 1;" in one_error(
+        command(folder, tmp_path / "data", "--shards=40", "--dev-every=0", "--workers=2"), capsys
+    )
+
+
+def test_without_beam_the_remedy_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    message = one_error(command(folder, tmp_path / "data", "--runner=direct"), capsys)
+    assert "pip install 'pocketbert[beam]'" in message and list(tmp_path.iterdir()) == []
+
+
+def test_every_document_is_in_one_part(tmp_path: Path) -> None:
+    names = [f"{number}.txt" for number in range(3)]
+    # 1,200 bytes of text, 100 and 2,000; the last one about 30 compressed.
+    (tmp_path / names[0]).write_text("a b\n\n" * 240)
+    (tmp_path / names[1]).write_text("a b\n\n" * 20)
+    with gzip.open(tmp_path / names[2], "wt") as stream:
+        stream.write("c d\n\n" * 400)
+    files = [tmp_path / name for name in names]
+    small = files[2].stat().st_size * 4
+    parts = divide(files, 5)
+    # By hand: 5 * 1,200 / (1,200 + 100 + small) is between 3 and 4, the others are less than a shard each.
+    assert 3 * (1300 + small) < 5 * 1200 <= 4 * (1300 + small)
+    assert [len(shard) for shard in parts] == [2, 1, 1, 1, 1]
+    assert parts[0] == (TextPart(files[0], 0, 4), TextPart(files[2], 0, 1))
+    assert parts[4] == (TextPart(files[1], 0, 1),)
+    seen: Counter[Path] = Counter()
+    for shard in parts:
+        for part in shard:
+            counts = TextCounts()
+            found = list(file_documents(part.file, format=None, counts=counts, part=(part.index, part.parts)))
+            assert counts.documents == len(found) and set(found) <= {Document("", (text,)) for text in ("a b", "c d")}
+            seen[part.file] += len(found)
+    assert seen == {files[0]: 240, files[1]: 20, files[2]: 400}
+    assert divide(files[:1], 1) == ((TextPart(files[0], 0, 1),),)
