@@ -54,14 +54,27 @@ def answer(
     Returns:
       1 if training failed, else None.
     """
+
+    def make() -> dict[str, Any]:
+        if len(numbers) == 1:
+            return dataclasses.asdict(train())
+        result = train_seeds()
+        _print_table(result)
+        return result
+
+    return print_result(command, make)
+
+
+def print_result(command: str, make: Callable[[], dict[str, Any]]) -> int | None:
+    """Prints what `make` returns as JSON.
+
+    Returns:
+      1 if training failed, else None.
+    """
     from pocketbert.training.callbacks import TrainingFailed
 
     try:
-        if len(numbers) > 1:
-            result = train_seeds()
-            _print_table(result)
-        else:
-            result = dataclasses.asdict(train())
+        result = make()
     except TrainingFailed as error:
         print(f"pocketbert {command}: {error}", file=sys.stderr)
         return 1
