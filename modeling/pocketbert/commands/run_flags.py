@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -71,8 +71,6 @@ def print_result(command: str, make: Callable[[], dict[str, Any]]) -> int | None
     Returns:
       1 if training failed, else None.
     """
-    from pocketbert.training.callbacks import TrainingFailed
-
     try:
         result = make()
     except TrainingFailed as error:

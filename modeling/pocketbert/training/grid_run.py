@@ -9,10 +9,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.progress import say
-from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.checkpointing import (
     GRID_FOLDER,
     MODEL_FOLDER,

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.progress import say
-from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.grid import Point
 
 MakeRun = Callable[[Point, int, Path], object]
