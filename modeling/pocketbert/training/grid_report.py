@@ -154,6 +154,8 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
 def _chart(summary: Summary, option: str) -> dict[str, Any]:
     """Where the marks of an option's picture are: in SVG's pixels, in a field of 292 by 176."""
     main, values = summary["main_metric"], summary["grid"][option]
+    if all(isinstance(value, int | float) for value in values):
+        values = sorted(values)
     # At equal distances, since the values are words, or rates whose ratios matter.
     places = {value: 56 + 292 * (index + 0.5) / len(values) for index, value in enumerate(values)}
     runs = [(point["options"][option], run["metrics"][main]) for point in summary["points"] for run in point["runs"]]
