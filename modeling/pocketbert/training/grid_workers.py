@@ -169,7 +169,8 @@ class Ray:
             largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
             threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
             gpus = min(1.0, total.get("GPU", 0) / self.parallel)
-            work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_work_logged)
+            # One call a process, which gives the memory of its graphs back when it ends.
+            work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
             waiting = list(jobs)
             running: set[Any] = set()
             while waiting or running:

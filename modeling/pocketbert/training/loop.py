@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import TaskConfig
+from pocketbert.checkpoints.directory import read_directory
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError, raise_if_any
@@ -137,8 +138,12 @@ def finetune_grid(
     Returns:
       What `run_grid` does.
     """
-    options_at(options, grid, fixed=FIXED_IN_A_GRID)
+    points = options_at(options, grid, fixed=FIXED_IN_A_GRID)
     recorded = _recorded(options=options, **arguments)
+    # Before the first run, and not hours later by the first that it would concern.
+    config = read_directory(arguments["model_directory"], headless=True).config
+    for point in points:
+        _check_length(point, config)
     # Another machine has another working directory.
     arguments["model_directory"] = Path(arguments["model_directory"]).absolute()
     return run_grid(
@@ -201,11 +206,7 @@ class _Run:
         self.evaluation_steps, self.patience = options.evaluation_steps, options.patience
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
-        if options.max_length > model.config.max_positions:
-            raise UserError(
-                f"max_length must be at most the model's {model.config.max_positions} positions; received "
-                f"{options.max_length}"
-            )
+        _check_length(options, model.config)
         say(f"tokenizing {len(train)} + {len(dev)} examples")
         self.train = encode(train, model.tokenizer, options.max_length)
         self.evaluator = Evaluator(model, encode(dev, model.tokenizer, options.max_length), metrics, options.batch_size)
@@ -260,6 +261,13 @@ class _Run:
 
     def save(self) -> None:
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
+
+
+def _check_length(options: FinetuneOptions, config: EncoderConfig) -> None:
+    if options.max_length > config.max_positions:
+        raise UserError(
+            f"max_length must be at most the model's {config.max_positions} positions; received {options.max_length}"
+        )
 
 
 def _check(task: TaskConfig, train: Examples, dev: Examples, metrics: Sequence[str], main_metric: str) -> None:

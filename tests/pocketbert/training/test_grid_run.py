@@ -368,7 +368,10 @@ def test_ray_gets_the_runs_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert len(begun(tmp_path / "log")) == 4 and summary["best"]["options"] == {"rate": 3, "kind": "long"}
     assert ray.asked[0] == ("init", "auto") and ray.asked[-1] == ("shutdown",)
     # 22 cores and one GPU for 3 runs.
-    assert ray.asked[1] == ("remote", {"num_cpus": 7, "num_gpus": pytest.approx(1 / 3), "max_retries": 0})
+    assert ray.asked[1] == (
+        "remote",
+        {"num_cpus": 7, "num_gpus": pytest.approx(1 / 3), "max_retries": 0, "max_calls": 1},
+    )
     assert [asked[1] for asked in ray.asked if asked[0] == "at work"] == [1, 2, 3, 3]
 
     # No run asks for more than a machine has.
