@@ -173,7 +173,8 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
 
     return {
         "option": option,
-        "places": [{"x": round(x, 1), "text": _text(value)} for value, x in places.items()],
+        # 1e-5, not 1e-05: ten of them stand side by side.
+        "places": [{"x": round(x, 1), "text": _text(value).replace("e-0", "e-")} for value, x in places.items()],
         "dots": [{"x": round(places[value], 1), "y": height(number)} for value, number in runs],
         "line": " ".join(f"{places[value]:.1f},{height(number)}" for value, number in best.items()),
         "ticks": [{"y": height(number), "text": f"{number:.3f}"} for number in (low, (low + high) / 2, high)],
