@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
 import threading
 import time
@@ -224,6 +225,8 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
 
 def _work(make_run: MakeRun, job: Job, threads: int, sender: Any) -> None:
     """What a process of `Processes` does."""
+    # Ctrl-C on a terminal goes to every process; the parent alone answers, and stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sender.send(_work_logged(make_run, job, threads))
 

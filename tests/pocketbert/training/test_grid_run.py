@@ -269,7 +269,8 @@ def test_what_goes_wrong_in_a_process_is_said_here(
         search(tmp_path / "grid", make, grid=one, seeds=(2,), workers=Processes(2))
 
 
-def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_processes_end_with_the_one_that_began_them(how: str, tmp_path: Path) -> None:
     program = f"""
 import functools, sys
 from pathlib import Path
@@ -282,11 +283,17 @@ if __name__ == "__main__":
 """
     script = tmp_path / "program.py"
     script.write_text(program, encoding="utf-8")
-    parent = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    with open(tmp_path / "said", "w") as said:
+        parent = subprocess.Popen([sys.executable, str(script)], stderr=said, start_new_session=True)
     try:
         children = wait_for(lambda: found if len(found := pids(tmp_path / "log")) == 2 else None)
+        if how == "interrupted":
+            # As Ctrl-C does.
+            os.killpg(parent.pid, signal.SIGINT)
+            parent.wait(timeout=30)
+            assert (tmp_path / "said").read_text("utf-8").count("Traceback") == 1, "only the parent speaks"
     finally:
-        parent.send_signal(signal.SIGKILL)
+        parent.kill()
         parent.wait()
     wait_for(lambda: not any(map(is_alive, children)) or None)
 
