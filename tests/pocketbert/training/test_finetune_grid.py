@@ -41,20 +41,22 @@ def command_line(folder: Path, output: Path, *more: str, model: str = "tiny") ->
     ]  # fmt: skip
 
 
-def run(arguments: list[str], killed_at: str = "") -> subprocess.CompletedProcess[str]:
-    """`pocketbert finetune` in processes of one thread each, killed at the moments and begun again."""
+def run(arguments: list[str], killed_at: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`pocketbert finetune` in a process of its own, killed at the moments and begun again."""
     answer = subprocess.run(
         [sys.executable, str(HERE / "killed_runs.py"), killed_at, "finetune", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"},
+        env={**os.environ, **environment},
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     return answer
 
 
-def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(folder: Path, tmp_path: Path) -> None:
+def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # 61 examples in batches of 16 are 4 steps: the sixth is in the second run.
     arguments = command_line(folder, tmp_path / "grid", "--epochs=1", "--grid=learning-rate=1e-3,1e-2", "--seeds=5")
     answer = run(arguments, killed_at="step:6")
@@ -63,12 +65,13 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(f
     grid = tmp_path / "grid" / "runs"
     assert {path.name for path in grid.iterdir()} == {"learning_rate=0.001", "learning_rate=0.01"}
 
-    alone = run(command_line(folder, tmp_path / "alone", "--epochs=1", "--learning-rate=1e-2", "--seeds=5"))
+    alone = command_line(folder, tmp_path / "alone", "--epochs=1", "--learning-rate=1e-2", "--seeds=5")
+    assert cli.main(["finetune", *alone]) == 0
     for name in ("model/model.safetensors", "metrics.jsonl"):
         assert (grid / "learning_rate=0.01" / "seed-5" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
     summary = json.loads(answer.stdout)
     first, second = (point["runs"][0]["metrics"] for point in summary["points"])
-    assert second == json.loads(alone.stdout)["metrics"]
+    assert second == json.loads(capsys.readouterr().out)["metrics"]
     assert summary["best"]["options"] == {"learning_rate": 1e-2 if second["accuracy"] > first["accuracy"] else 1e-3}
     assert pb.load(summary["best_model"]).task is not None
     assert (tmp_path / "grid" / "report.html").is_file()
@@ -77,8 +80,10 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(f
 @pytest.mark.slow
 def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> None:
     options = ["--epochs=2", "--grid=learning_rate=1e-2,1e-3", "--seeds=0,3"]
-    run(command_line(folder, tmp_path / "in turn", *options))
-    answer = run(command_line(folder, tmp_path / "in processes", *options, "--parallel=2"))
+    # The number of threads decides the order of sums.
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    run(command_line(folder, tmp_path / "in turn", *options), **threads)
+    answer = run(command_line(folder, tmp_path / "in processes", *options, "--parallel=2"), **threads)
     assert "2 at a time" in answer.stderr and "training: " not in answer.stderr
     models = sorted((tmp_path / "in turn").rglob("model.safetensors"))
     assert len(models) == 4
