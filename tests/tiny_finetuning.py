@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tiny
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import Examples
 
 GOOD = "good fine great lovely superb warm".split()
@@ -20,15 +20,15 @@ TASK = TaskConfig(kind="classification", name="mood", labels=("low", "high"), dr
 CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 
 
-def write_model(folder: Path) -> Path:
-    """A model directory with random weights and a vocabulary of CONFIG.vocab_size pieces."""
+def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:
+    """A model directory with random weights and a vocabulary of config.vocab_size pieces."""
     import pocketbert as pb
 
     pieces = [*SPECIAL, *GOOD, *BAD, *NEUTRAL]
-    pieces += [f"filler{number}" for number in range(CONFIG.vocab_size - len(pieces))]
+    pieces += [f"filler{number}" for number in range(config.vocab_size - len(pieces))]
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
     vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    pb.build(CONFIG, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
+    pb.build(config, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
     return folder
 
 

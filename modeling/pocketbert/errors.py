@@ -1,4 +1,4 @@
-"""The one exception that means "the input is wrong", as opposed to a bug."""
+"""The exceptions that are no bugs: the one that means "the input is wrong", and that of a training that diverged."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ class UserError(ValueError):
 
     The command line prints it as one line on stderr and exits with code 2.
     """
+
+
+class TrainingFailed(RuntimeError):
+    """The run cannot go on, though its input was good: the loss or the outputs are no longer finite."""
 
 
 def raise_if_any(problems: Iterable[str], subject: str) -> None:

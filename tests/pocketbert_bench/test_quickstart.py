@@ -13,8 +13,7 @@ import tiny_finetuning
 from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.errors import UserError
-from pocketbert.training.callbacks import TrainingFailed
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module

@@ -32,8 +32,8 @@ def define(flag_values: flags.FlagValues) -> None:
 
 def run(flag_values: flags.FlagValues) -> int:
     """Runs the path and prints the table."""
+    from pocketbert.errors import TrainingFailed
     from pocketbert.progress import say
-    from pocketbert.training.callbacks import TrainingFailed
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 

@@ -6,10 +6,16 @@ tensorboard/ and result.json, which is printed on stdout too. Interrupted, even 
 it was and ends with the same weights. With several --seeds each has a folder of its own, and the answer is the mean
 and spread over them.
 
+With --grid options vary over the values behind them, or over those that a paper searched, named bert, mobilebert,
+tinybert, minilmv2 or hsk: every combination is trained with every seed, in runs/ in --output, and the answer, a table
+and report.html there say which is best on the development examples. Finished runs are not made again.
+
 Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
   pocketbert finetune --model=models/all-minilm --train-file=train.csv --dev-file=dev.csv --text-column=review \
     --label-column=stars --epochs=2 --learning-rate=6e-5 --seeds=0,1,2 --output=runs/reviews
+  pocketbert finetune --model=models/mobilebert --task=mrpc --data=glue --grid=learning_rate=3e-5,5e-5,1e-4 \
+    --grid=epochs=3,5,10 --seeds=0,1,2 --parallel=2 --output=runs/mrpc-grid
 """
 
 from __future__ import annotations
@@ -18,8 +24,9 @@ from typing import Any
 
 from absl import flags
 
-from pocketbert.commands import run_flags, task_flags
+from pocketbert.commands import grid_flags, run_flags, task_flags
 from pocketbert.errors import raise_if_any
+from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
 
 # Field of FinetuneOptions → help. The defaults are repeated from there, since TensorFlow must not load for --help;
 # a test compares them.
@@ -53,15 +60,16 @@ def define(flag_values: flags.FlagValues) -> None:
     for name, (default, description) in _OPTIONS.items():
         kind = int if default is None else type(default)
         define_of[kind](name.replace("_", "-"), default, description, flag_values=flag_values)
+    grid_flags.define(flag_values)
 
 
 def run(flag_values: flags.FlagValues) -> int | None:
     """Trains, once a seed; prints the result as JSON."""
     _check(flag_values)
     seeds = run_flags.seeds(flag_values)
+    grid = grid_flags.read(flag_values, FinetuneOptions, fixed=FIXED_IN_A_GRID)
 
-    from pocketbert.training.loop import finetune, finetune_seeds
-    from pocketbert.training.options import FinetuneOptions
+    from pocketbert.training.loop import finetune, finetune_grid, finetune_seeds
 
     values = {name: flag_values[name.replace("_", "-")].value for name in _OPTIONS}
     options = FinetuneOptions(**values | {"clip_norm": values["clip_norm"] or None}, seed=seeds[0])
@@ -72,6 +80,9 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "options": options,
         "overwrite": flag_values.overwrite,
     }
+    if grid is not None:
+        search = grid_flags.search(flag_values)
+        return grid_flags.answer("finetune", lambda: finetune_grid(grid, seeds, **search, **arguments))
     return run_flags.answer(
         "finetune", seeds, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments)
     )

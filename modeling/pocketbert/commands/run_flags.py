@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -54,14 +54,25 @@ def answer(
     Returns:
       1 if training failed, else None.
     """
-    from pocketbert.training.callbacks import TrainingFailed
 
+    def make() -> dict[str, Any]:
+        if len(numbers) == 1:
+            return dataclasses.asdict(train())
+        result = train_seeds()
+        _print_table(result)
+        return result
+
+    return print_result(command, make)
+
+
+def print_result(command: str, make: Callable[[], dict[str, Any]]) -> int | None:
+    """Prints what `make` returns as JSON.
+
+    Returns:
+      1 if training failed, else None.
+    """
     try:
-        if len(numbers) > 1:
-            result = train_seeds()
-            _print_table(result)
-        else:
-            result = dataclasses.asdict(train())
+        result = make()
     except TrainingFailed as error:
         print(f"pocketbert {command}: {error}", file=sys.stderr)
         return 1

@@ -13,15 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.checkpointing import LOG_FILE, TENSORBOARD_FOLDER
 
 # What a line of the log says beside its numbers.
 LINE_NAMES = ("step", "split", "stage")
-
-
-class TrainingFailed(RuntimeError):
-    """The run cannot go on, though its input was good: the loss or the outputs are no longer finite."""
 
 
 class MetricsLog:

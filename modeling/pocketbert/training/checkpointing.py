@@ -34,6 +34,8 @@ STAGES_FOLDER = "stages"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
 PARTS_FOLDER = "parts"
+GRID_FOLDER = "runs"
+REPORT_FILE = "report.html"
 RUN_FILES = (
     OPTIONS_FILE,
     RESULT_FILE,
@@ -45,6 +47,8 @@ RUN_FILES = (
     ADAPTERS_FILE,
     TEACHER_FILE,
     PARTS_FOLDER,
+    GRID_FOLDER,
+    REPORT_FILE,
 )
 # What an atomic writer leaves of these when it is killed.
 _ASIDE = (*(f".{name}.*" for name in RUN_FILES), f"{STAGES_FOLDER}/*/.*")

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.errors import TrainingFailed
 from pocketbert.model import Model
 from pocketbert.tasks.metrics import compute
-from pocketbert.training.callbacks import TrainingFailed
 
 
 class Evaluator:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import TaskConfig
+from pocketbert.checkpoints.directory import read_directory
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError, raise_if_any
@@ -29,8 +31,11 @@ from pocketbert.training.checkpointing import (
     training_variables,
 )
 from pocketbert.training.evaluation import Evaluator
+from pocketbert.training.grid import Choose, Grid, Point, options_at
+from pocketbert.training.grid_run import run_grid
+from pocketbert.training.grid_workers import Workers
 from pocketbert.training.optimizers import AdamW
-from pocketbert.training.options import FinetuneOptions, FinetuneResult
+from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions, FinetuneResult
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.schedules import make_schedule
 
@@ -70,12 +75,7 @@ def finetune(
       UserError: bad input, or `output` holds a run with other options.
       TrainingFailed: the loss or the outputs are no longer finite.
     """
-    _check(task, train, dev, metrics, main_metric)
-    recorded = dataclasses.asdict(options)
-    del recorded["checkpoint_seconds"]
-    recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(task).items()}
-    recorded |= {"metrics": list(metrics), "main_metric": main_metric}
-    recorded |= {f"{name}_sha256": digest for name, digest in describe_inputs(model_directory, train, dev).items()}
+    recorded = _recorded(model_directory, task, train, dev, options, metrics, main_metric)
 
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(options.precision):
@@ -103,13 +103,85 @@ def finetune_seeds(
 
     Returns:
       `runs` (each run's result), `best_model` (the best run's model directory), and for every metric its `mean`,
-      `standard_deviation` (of a sample; None for one seed), `minimum` and `maximum` over the seeds.
+      `median`, `standard_deviation` (of a sample; None for one seed), `minimum` and `maximum` over the seeds.
     """
 
     def run_one(seed: int, folder: Path) -> FinetuneResult:
         return finetune(output=folder, options=dataclasses.replace(options, seed=seed), **arguments)
 
     return run_seeds(seeds, output, run_one)
+
+
+def finetune_grid(
+    grid: Grid,
+    seeds: Sequence[int],
+    output: str | os.PathLike[str],
+    options: FinetuneOptions,
+    *,
+    choose: Choose = "median",
+    workers: Workers | None = None,
+    overwrite: bool = False,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Runs `finetune` once for every point of a grid and every seed.
+
+    Args:
+      grid: fields of the options and their values.
+      seeds: all different.
+      output: the search's folder.
+      options: how to train where the grid does not say it; the seed is replaced.
+      choose: see `pocketbert.training.grid_run.run_grid`, as for the following two.
+      workers: see there.
+      overwrite: see there.
+      **arguments: the others of `finetune`.
+
+    Returns:
+      What `run_grid` does.
+    """
+    points = options_at(options, grid, fixed=FIXED_IN_A_GRID)
+    recorded = _recorded(options=options, **arguments)
+    # Before the first run, and not hours later by the first that it would concern.
+    config = read_directory(arguments["model_directory"], headless=True).config
+    for point in points:
+        _check_length(point, config)
+    # Another machine has another working directory.
+    arguments["model_directory"] = Path(arguments["model_directory"]).absolute()
+    return run_grid(
+        grid,
+        seeds,
+        output,
+        {name: value for name, value in recorded.items() if name != "seed" and name not in grid.values},
+        functools.partial(_finetune_point, options, arguments),
+        choose=choose,
+        workers=workers,
+        work=lambda point: float(point.get("epochs") or 1),
+        overwrite=overwrite,
+    )
+
+
+def _finetune_point(
+    options: FinetuneOptions, arguments: Mapping[str, Any], point: Point, seed: int, folder: Path
+) -> FinetuneResult:
+    changes: dict[str, Any] = {**point, "seed": seed}
+    return finetune(output=folder, options=dataclasses.replace(options, **changes), **arguments)
+
+
+def _recorded(
+    model_directory: str | os.PathLike[str],
+    task: TaskConfig,
+    train: Examples,
+    dev: Examples,
+    options: FinetuneOptions,
+    metrics: Sequence[str],
+    main_metric: str,
+) -> dict[str, Any]:
+    """Checks a run's input; returns all that decides its result, as JSON values."""
+    _check(task, train, dev, metrics, main_metric)
+    recorded = dataclasses.asdict(options)
+    del recorded["checkpoint_seconds"]
+    recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(task).items()}
+    recorded |= {"metrics": list(metrics), "main_metric": main_metric}
+    return recorded | {f"{name}_sha256": hash_ for name, hash_ in describe_inputs(model_directory, train, dev).items()}
 
 
 class _Run:
@@ -134,11 +206,7 @@ class _Run:
         self.evaluation_steps, self.patience = options.evaluation_steps, options.patience
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
-        if options.max_length > model.config.max_positions:
-            raise UserError(
-                f"max_length must be at most the model's {model.config.max_positions} positions; received "
-                f"{options.max_length}"
-            )
+        _check_length(options, model.config)
         say(f"tokenizing {len(train)} + {len(dev)} examples")
         self.train = encode(train, model.tokenizer, options.max_length)
         self.evaluator = Evaluator(model, encode(dev, model.tokenizer, options.max_length), metrics, options.batch_size)
@@ -193,6 +261,13 @@ class _Run:
 
     def save(self) -> None:
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
+
+
+def _check_length(options: FinetuneOptions, config: EncoderConfig) -> None:
+    if options.max_length > config.max_positions:
+        raise UserError(
+            f"max_length must be at most the model's {config.max_positions} positions; received {options.max_length}"
+        )
 
 
 def _check(task: TaskConfig, train: Examples, dev: Examples, metrics: Sequence[str], main_metric: str) -> None:

@@ -7,6 +7,9 @@ from typing import Literal
 
 from pocketbert.errors import raise_if_any
 
+# What a grid cannot vary: the seed has its own place there, and the checkpoints do not change a result.
+FIXED_IN_A_GRID = ("seed", "checkpoint_seconds")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneOptions:

@@ -291,7 +291,7 @@ def run_seeds(
 
     Returns:
       `runs` (each run's result), `best_model` (the best run's model directory), and for every metric its `mean`,
-      `standard_deviation` (of a sample; None for one seed), `minimum` and `maximum` over the seeds.
+      `median`, `standard_deviation` (of a sample; None for one seed), `minimum` and `maximum` over the seeds.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"seeds must be given and differ from one another; received {list(seeds)}")
@@ -311,7 +311,7 @@ def run_seeds(
     summary = {
         "main_metric": main,
         "best_model": best.model,
-        "metrics": {name: _spread([result.metrics[name] for result in results]) for name in results[0].metrics},
+        "metrics": {name: spread([result.metrics[name] for result in results]) for name in results[0].metrics},
         "runs": [dataclasses.asdict(result) for result in results],
     }
     if writes():
@@ -319,9 +319,11 @@ def run_seeds(
     return summary
 
 
-def _spread(values: Sequence[float]) -> dict[str, float | None]:
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """What is said of a metric over several seeds; the standard deviation is a sample's, None for one seed."""
     return {
         "mean": statistics.fmean(values),
+        "median": statistics.median(values),
         "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
         "minimum": min(values),
         "maximum": max(values),

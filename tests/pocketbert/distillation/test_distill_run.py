@@ -29,9 +29,8 @@ from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.distillation.stage_run import StageRun
 from pocketbert.distillation.teacher_dump import dump_targets
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training import run as driving
-from pocketbert.training.callbacks import TrainingFailed
 from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
 from pocketbert.training.distribution import open_distribution
 

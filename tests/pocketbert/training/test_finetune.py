@@ -19,10 +19,10 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.commands import finetune as command
 from pocketbert.configs import TaskConfig
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training import evaluation, loop
 from pocketbert.training import run as driving
-from pocketbert.training.callbacks import LossWatch, TrainingFailed
+from pocketbert.training.callbacks import LossWatch
 from pocketbert.training.checkpointing import Position, open_run, read_checkpoint, write_checkpoint
 from pocketbert.training.options import FinetuneOptions
 

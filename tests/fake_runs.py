@@ -1,0 +1,61 @@
+"""Runs of a grid that train nothing, for tests; functions of a module, since other processes get them pickled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.training.grid import Point, point_name
+
+
+def score(point: Point, seed: int) -> float:
+    """A number that differs from run to run."""
+    return round(0.5 + float(point["rate"]) / 10 + len(str(point["kind"])) / 100 + seed / 1000, 6)  # type: ignore[arg-type]
+
+
+def finish(folder: Path, seed: int, **metrics: float) -> None:
+    """Leaves what a finished run leaves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result = {"main_metric": next(iter(metrics)), "metrics": metrics, "seed": seed, "seconds": 2.5}
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def note(log: Path, what: str) -> None:
+    """Adds a line; lines of several processes do not mix."""
+    with open(log, "a", encoding="utf-8") as stream:
+        stream.write(f"{what}\n")
+
+
+def make(log: Path, point: Point, seed: int, folder: Path, *, company: int = 1) -> None:
+    """A run that says who made it, and gives `score`; it ends only after so many have begun."""
+    note(log, f"begin {point_name(point)} {seed} {os.getpid()} {os.environ.get('OMP_NUM_THREADS')}")
+    print("training says this", file=sys.stderr)
+    until = time.monotonic() + 30
+    while log.read_text("utf-8").count("begin") < company:
+        assert time.monotonic() < until, "nobody came"
+        time.sleep(0.01)
+    if company > 1:
+        # One too many would have the time to come.
+        time.sleep(0.3)
+    finish(folder, seed, accuracy=score(point, seed))
+    note(log, f"end {point_name(point)} {seed} {os.getpid()}")
+
+
+def fail(how: str, point: Point, seed: int, folder: Path) -> None:
+    """A run that ends without a result."""
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "refused":
+        raise UserError("the input must be good; received bad")
+    raise TrainingFailed(f"the loss of {folder.name} must stay finite")
+
+
+def wait(log: Path, point: Point, seed: int, folder: Path) -> None:
+    """A run that takes for ever."""
+    note(log, str(os.getpid()))
+    time.sleep(600)

@@ -1,0 +1,153 @@
+"""Grids of real fine-tunings, on tiny models, from the command line; and MobileBERT's recipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import tiny_finetuning
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert import cli
+
+HERE = Path(__file__).parent
+DEV = tiny_finetuning.examples(29, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a model directory and tables."""
+    folder = tmp_path_factory.mktemp("inputs")
+    tiny_finetuning.write_model(folder / "tiny")
+    tiny_finetuning.write_model(folder / "mobilebert", tiny.MOBILEBERT)
+    tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(61, seed=0))
+    tiny_finetuning.write_table(folder / "dev.csv", DEV)
+    return folder
+
+
+def command_line(folder: Path, output: Path, *more: str, model: str = "tiny") -> list[str]:
+    return [
+        f"--model={folder / model}", f"--train-file={folder / 'train.csv'}", f"--dev-file={folder / 'dev.csv'}",
+        "--labels=low,high", "--batch-size=16", "--max-length=23", "--checkpoint-seconds=0", f"--output={output}",
+        *more,
+    ]  # fmt: skip
+
+
+def run(arguments: list[str], killed_at: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`pocketbert finetune` in a process of its own, killed at the moments and begun again."""
+    answer = subprocess.run(
+        [sys.executable, str(HERE / "killed_runs.py"), killed_at, "finetune", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer
+
+
+def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 61 examples in batches of 16 are 4 steps: the sixth is in the second run.
+    arguments = command_line(folder, tmp_path / "grid", "--epochs=1", "--grid=learning-rate=1e-3,1e-2", "--seeds=5")
+    answer = run(arguments, killed_at="step:6")
+    assert "2 runs, 1 of them finished" in answer.stderr
+    assert answer.stderr.count("going on after step 1 of 4") == 1
+    grid = tmp_path / "grid" / "runs"
+    assert {path.name for path in grid.iterdir()} == {"learning_rate=0.001", "learning_rate=0.01"}
+
+    alone = command_line(folder, tmp_path / "alone", "--epochs=1", "--learning-rate=1e-2", "--seeds=5")
+    assert cli.main(["finetune", *alone]) == 0
+    for name in ("model/model.safetensors", "metrics.jsonl"):
+        assert (grid / "learning_rate=0.01" / "seed-5" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    summary = json.loads(answer.stdout)
+    first, second = (point["runs"][0]["metrics"] for point in summary["points"])
+    assert second == json.loads(capsys.readouterr().out)["metrics"]
+    assert summary["best"]["options"] == {"learning_rate": 1e-2 if second["accuracy"] > first["accuracy"] else 1e-3}
+    assert pb.load(summary["best_model"]).task is not None
+    assert (tmp_path / "grid" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> None:
+    options = ["--epochs=2", "--grid=learning_rate=1e-2,1e-3", "--seeds=0,3"]
+    # The number of threads decides the order of sums.
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    run(command_line(folder, tmp_path / "in turn", *options), **threads)
+    answer = run(command_line(folder, tmp_path / "in processes", *options, "--parallel=2"), **threads)
+    assert "2 at a time" in answer.stderr and "training: " not in answer.stderr
+    models = sorted((tmp_path / "in turn").rglob("model.safetensors"))
+    assert len(models) == 4
+    for model in models:
+        other = tmp_path / "in processes" / model.relative_to(tmp_path / "in turn")
+        assert model.read_bytes() == other.read_bytes(), model
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--grid=rate=1"], "a grid may vary learning_rate.*; received rate"),
+        (["--grid=learning_rate=0,1"], "grid: .*learning_rate must be positive; received 0.0"),
+        (["--grid=bert", "--epochs=3"], "what a grid names has its values there alone; received --epochs too"),
+        (["--grid=epochs=1", "--parallel=0"], "--parallel must be positive; received 0"),
+        (["--parallel=2", "--choose=mean"], "--choose, --parallel go with --grid; received no grid"),
+        (["--grid=epochs=1", "--ray=auto"], r"several machines need Ray;.*pip install 'pocketbert\[ray\]'"),
+        (["--grid=max_length=23,30"], "max_length must be at most the model's 29 positions; received 30"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    changes: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = [each for each in command_line(folder, tmp_path / "run") if not each.startswith(("--max-length", "--batch"))]
+    assert cli.main(["finetune", *base, *changes]) == 2
+    output = capsys.readouterr()
+    assert not output.out
+    assert re.search(message, output.err.splitlines()[-1])
+    assert not (tmp_path / "run").exists()
+
+
+def test_mobilebert_is_classified_by_its_raw_first_token_as_transformers_does(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    arguments = command_line(folder, tmp_path / "run", "--epochs=2", "--learning-rate=1e-2", model="mobilebert")
+    assert cli.main(["finetune", *arguments]) == 0
+    directory = Path(json.loads(capsys.readouterr().out)["model"])
+    # The authors' `classifier_activation: false`: no tanh layer between the first token and the classifier.
+    assert json.loads((directory / "config.json").read_text("utf-8"))["classifier_activation"] is False
+    stored = load_file(directory / "model.safetensors")
+    assert not [name for name in stored if "pooler" in name]
+    before = load_file(folder / "mobilebert" / "model.safetensors")
+    assert not np.array_equal(stored[name := "mobilebert.encoder.layer.0.output.dense.weight"], before[name])
+
+    theirs, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+        transformers.TFMobileBertForSequenceClassification(transformers.AutoConfig.from_pretrained(directory)),
+        stored,
+        allow_missing_keys=False,
+        output_loading_info=True,
+    )
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    ours = pb.load(directory)
+    assert ours.tokenizer is not None
+    inputs = ours.tokenizer(DEV.texts, max_length=23)
+    found = ours(inputs)["logits"].numpy()
+    expected = theirs(
+        input_ids=inputs["input_word_ids"],
+        attention_mask=inputs["input_mask"],
+        token_type_ids=inputs["input_type_ids"],
+    ).logits.numpy()
+    # 2e-5 of the values' size is what two correct float32 implementations reach (tests/goldens/huggingface/README.md).
+    np.testing.assert_allclose(found, expected, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)
+    # The logits are a linear map of the last layer's first token, and of nothing else.
+    first = ours.features(inputs, ["hidden_states"])["hidden_states"][-1][:, 0].numpy()
+    mapped = first @ stored["classifier.weight"].T + stored["classifier.bias"]
+    np.testing.assert_allclose(found, mapped, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=0)

@@ -1,0 +1,118 @@
+"""Grids as they are written, and the papers' own."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert.training.grid import Grid, options_at, parse_grid, point_name
+from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
+from pocketbert.training.published_grids import PUBLISHED
+
+
+def parse(*texts: str) -> Grid:
+    return parse_grid(texts, FinetuneOptions, fixed=FIXED_IN_A_GRID)
+
+
+def test_points_are_in_the_order_of_the_command_line_and_the_last_option_changes_fastest() -> None:
+    grid = parse("learning-rate=1e-5,0.00002", "schedule=linear,constant", "patience= none, 3")
+    assert [point_name(point) for point in grid.points()] == [
+        "learning_rate=1e-05,schedule=linear,patience=none",
+        "learning_rate=1e-05,schedule=linear,patience=3",
+        "learning_rate=1e-05,schedule=constant,patience=none",
+        "learning_rate=1e-05,schedule=constant,patience=3",
+        "learning_rate=2e-05,schedule=linear,patience=none",
+        "learning_rate=2e-05,schedule=linear,patience=3",
+        "learning_rate=2e-05,schedule=constant,patience=none",
+        "learning_rate=2e-05,schedule=constant,patience=3",
+    ]
+    options = options_at(FinetuneOptions(batch_size=7), grid)
+    assert options[5] == FinetuneOptions(batch_size=7, learning_rate=2e-5, schedule="linear", patience=3)
+    assert [type(value) for value in (options[0].learning_rate, options[1].patience)] == [float, int]
+
+
+def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
+    longest = {
+        "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
+        "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
+        "evaluation_steps": 100000, "patience": 100,
+    }  # fmt: skip
+    assert {*longest} == {*FinetuneOptions.__dataclass_fields__} - {*FIXED_IN_A_GRID}
+    name = point_name(longest)  # type: ignore[arg-type]
+    # File systems take 255 bytes.
+    assert len(name) < 255 and re.fullmatch(r"[\w=,.+-]+", name)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            ["large"],
+            "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, hsk; received 'large'",
+        ),
+        (["rate=1"], "a grid may vary learning_rate, schedule,.*, patience; received rate"),
+        (["seed=1,2"], "received seed"),
+        (["checkpoint_seconds=1"], "received checkpoint_seconds"),
+        (["epochs=1.5"], "epochs takes whole numbers; received '1.5'"),
+        (["learning_rate=fast"], "learning_rate takes numbers; received 'fast'"),
+        (["learning_rate=inf"], "learning_rate takes numbers; received 'inf'"),
+        (["learning_rate=none"], "learning_rate takes numbers; received 'none'"),
+        (["clip_norm="], "clip_norm takes numbers or none; received ''"),
+        (["schedule="], "schedule takes words; received ''"),
+        (["epochs=2,3,2"], "epochs needs values that differ from one another; received 2,3,2"),
+        (["learning_rate=1e-5,0.00001"], "received 1e-05,1e-05"),
+        (["epochs=2", "epochs=3"], "all values of epochs stand behind one epochs=; received a second"),
+        (["rate=1", "epochs=x", "huge"], "received rate; epochs takes whole numbers; received 'x'; a grid is"),
+        ([], "a grid needs an option with its values; received none"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse(*texts)
+
+
+def test_values_that_the_options_refuse_are_refused_once_before_anything_runs() -> None:
+    grid = Grid({"learning_rate": (0.0, -1.0), "epochs": (1, 2, 3)})
+    with pytest.raises(UserError) as refused:
+        options_at(FinetuneOptions(), grid)
+    assert str(refused.value).count("learning_rate must be positive") == 2
+    with pytest.raises(UserError, match=r"a grid may vary .*; received seed, rate"):
+        options_at(FinetuneOptions(), Grid({"seed": (1,), "rate": (2,)}), fixed=FIXED_IN_A_GRID)
+
+
+# From the papers: BERT A.3; MobileBERT 4.2; TinyBERT 4.2; MiniLMv2 C (GLUE); Marginal Utility Diminishes B.
+PAPERS: dict[str, dict[str, Any]] = {
+    "bert": {"batch_size": {16, 32}, "learning_rate": {5e-5, 3e-5, 2e-5}, "epochs": {2, 3, 4}},
+    "mobilebert": {
+        "batch_size": {16, 32, 48},
+        "learning_rate": {1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 10e-5},
+        "epochs": {*range(2, 11)},
+    },
+    "tinybert": {"batch_size": {16, 32}, "learning_rate": {1e-5, 2e-5, 3e-5}, "epochs": {3}},
+    "minilmv2": {
+        "batch_size": {32},
+        "learning_rate": {1e-5, 1.5e-5, 2e-5, 3e-5, 5e-5},
+        "epochs": {3, 5, 10},
+        "max_length": {128},
+        "warmup_ratio": {0.1},
+        "weight_decay": {0.01},
+    },
+    "hsk": {"learning_rate": {2e-5, 5e-5}, "epochs": {5, 10}, "schedule": {"linear"}},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_grids_are_the_papers(name: str) -> None:
+    grid = parse(name)
+    assert {option: {*values} for option, values in grid.values.items()} == PAPERS[name]
+    assert len(options_at(FinetuneOptions(), grid)) == math.prod(map(len, PAPERS[name].values()))
+
+
+def test_an_options_own_values_take_the_place_of_a_papers_wherever_they_stand() -> None:
+    for texts in (("mobilebert", "epochs=3"), ("epochs=3", "mobilebert")):
+        assert parse(*texts).values["epochs"] == (3,)
+        assert len(parse(*texts).points()) == 30
