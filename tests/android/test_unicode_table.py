@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-import java_unicode_table
 import numpy as np
 import pytest
 
+import java_unicode_table
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, SPACE, WORD, normalization
 
 

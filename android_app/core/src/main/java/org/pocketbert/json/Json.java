@@ -10,10 +10,13 @@ import java.util.Map;
  *
  * <p>Android's {@code org.json} accepts comments, unquoted strings and repeated keys, and the host has no such class; the
  * files read here come from outside, so what is not JSON has to be refused. Values are {@link Map} (in the file's
- * order), {@link List}, {@link String}, {@link Double}, {@link Boolean} and null.
+ * order), {@link List}, {@link String}, {@link Boolean}, null, {@link Long} for whole numbers written without fraction and
+ * exponent, and {@link Double} for other numbers.
  */
 public final class Json {
   private static final int MAX_DEPTH = 64;
+  // All numbers of 18 characters fit into 64 bits.
+  private static final int MAX_WHOLE_LENGTH = 18;
 
   private final String text;
   private int place;
@@ -148,22 +151,29 @@ public final class Json {
     return (char) code;
   }
 
-  private Double number() {
+  private Number number() {
     int start = place;
+    boolean whole = true;
     takeIf('-');
     if (!takeIf('0')) {
       digits("a value");
     }
     if (takeIf('.')) {
+      whole = false;
       digits("a digit");
     }
     if (takeIf('e') || takeIf('E')) {
+      whole = false;
       if (!takeIf('+')) {
         takeIf('-');
       }
       digits("a digit");
     }
-    return Double.valueOf(text.substring(start, place));
+    String number = text.substring(start, place);
+    if (whole && number.length() <= MAX_WHOLE_LENGTH) {
+      return Long.valueOf(number);
+    }
+    return Double.valueOf(number);
   }
 
   private void digits(String expected) {

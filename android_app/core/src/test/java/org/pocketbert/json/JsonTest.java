@@ -13,9 +13,9 @@ public class JsonTest {
   @Test
   public void valuesOfAllKinds() {
     Map<String, Object> expected = new LinkedHashMap<>();
-    expected.put("a", Arrays.asList(-0.5e-2, 12.0, true, false, null));
+    expected.put("a", Arrays.asList(-0.5e-2, 12L, 12.0, 1e20, true, false, null));
     expected.put("\"\\/\n\u00e9\uD83D\uDE00", new LinkedHashMap<>());
-    String text = " {\"a\": [-0.5e-2, 12, true, false, null],\n\t\"\\\"\\\\\\/\\n\\u00E9\\ud83d\\ude00\": {}} ";
+    String text = " {\"a\": [-0.5e-2, 12, 12.0, 100000000000000000000, true, false, null],\n\t\"\\\"\\\\\\/\\n\\u00E9\\ud83d\\ude00\": {}} ";
     assertEquals(expected, Json.parse(text));
   }
 

@@ -14,7 +14,7 @@ import org.pocketbert.json.Json;
 /** Equality with what transformers' fast tokenizer recorded; see tests/goldens/README-wordpiece.md. */
 public class GoldenTest {
   private static int[] integers(Object list) {
-    return ((List<?>) list).stream().mapToInt(each -> ((Double) each).intValue()).toArray();
+    return ((List<?>) list).stream().mapToInt(each -> ((Number) each).intValue()).toArray();
   }
 
   private static int[] integers(Object pairs, int which) {
@@ -52,7 +52,7 @@ public class GoldenTest {
     assertEquals(60, cases.size());
     for (Object entry : cases) {
       Map<?, ?> example = (Map<?, ?>) entry;
-      int length = ((Double) example.get("max_length")).intValue();
+      int length = ((Number) example.get("max_length")).intValue();
       ModelInputs inputs = tokenizer.encode((String) example.get("a"), (String) example.get("b"), length);
       assertArrayEquals(integers(example.get("input_ids")), inputs.wordIds);
       assertArrayEquals(integers(example.get("attention_mask")), inputs.mask);
