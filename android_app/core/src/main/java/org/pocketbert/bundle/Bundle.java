@@ -14,7 +14,6 @@ import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
-import org.pocketbert.tokenizer.ModelInputs;
 import org.pocketbert.tokenizer.Vocabulary;
 import org.pocketbert.tokenizer.WordPieceTokenizer;
 
@@ -191,13 +190,13 @@ public final class Bundle {
    */
   public void checkTokenizer() {
     for (Golden golden : description.goldens) {
-      ModelInputs inputs = tokenizer.encode(golden.text, golden.pair, golden.length);
-      if (!Arrays.equals(inputs.wordIds, golden.inputs.get(WORD_IDS))
-          || !Arrays.equals(inputs.mask, golden.inputs.get(MASK))
-          || !Arrays.equals(inputs.typeIds, golden.inputs.get(TYPE_IDS))) {
-        throw new UserError(
-            "bundle " + name() + ": every golden example's text must have the ids that " + DESCRIPTION
-                + " gives; one of " + golden.length + " places has others; export it again");
+      Map<String, int[]> inputs = tokenizer.encode(golden.text, golden.pair, golden.length).byName();
+      for (Map.Entry<String, int[]> input : golden.inputs.entrySet()) {
+        if (!Arrays.equals(input.getValue(), inputs.get(input.getKey()))) {
+          throw new UserError(
+              "bundle " + name() + ": every golden example's text must have the ids that " + DESCRIPTION
+                  + " gives; one of " + golden.length + " places has others; export it again");
+        }
       }
     }
   }

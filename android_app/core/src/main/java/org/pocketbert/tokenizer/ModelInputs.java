@@ -1,5 +1,8 @@
 package org.pocketbert.tokenizer;
 
+import java.util.LinkedHashMap;
+import java.util.Map;
+
 /** What a network is fed with for one text or pair; all arrays have the same length. */
 public final class ModelInputs {
   /** Ids, special tokens included, then padding. */
@@ -15,6 +18,15 @@ public final class ModelInputs {
     wordIds = new int[length];
     mask = new int[length];
     typeIds = new int[length];
+  }
+
+  /** The arrays under the names that PocketBERT's networks give their inputs. */
+  public Map<String, int[]> byName() {
+    Map<String, int[]> inputs = new LinkedHashMap<>();
+    inputs.put("input_word_ids", wordIds);
+    inputs.put("input_mask", mask);
+    inputs.put("input_type_ids", typeIds);
+    return inputs;
   }
 
   /** Places, padding included. */

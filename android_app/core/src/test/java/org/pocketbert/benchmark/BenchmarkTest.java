@@ -60,7 +60,7 @@ public class BenchmarkTest {
 
     @Override
     public Map<String, float[]> run(Map<String, int[]> inputs) {
-      assertArrayEquals(new int[] {2, 5, 3, 0, 0, 0, 0}, inputs.get("input_word_ids"));
+      assertArrayEquals(new int[] {2, 5, 3, 1, 1, 1, 1}, inputs.get("input_word_ids"));
       if (failure != null) {
         throw failure;
       }

@@ -17,7 +17,8 @@ public final class BundleFolder {
   public final Path path;
   public final Map<String, Object> description = new LinkedHashMap<>();
 
-  private static final String VOCABULARY = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n";
+  // The padding id is 1: a 0 would hide that somebody forgot it.
+  private static final String VOCABULARY = "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n";
 
   /** Files are written at once, {@code bundle.json} by {@link #write}. */
   public BundleFolder(Path path) throws IOException {
@@ -50,7 +51,7 @@ public final class BundleFolder {
   /** {@code good}: 3 tokens in 4 places. */
   public static Map<String, Object> golden() {
     Map<String, Object> inputs = new LinkedHashMap<>();
-    inputs.put("input_word_ids", Arrays.asList(Arrays.asList(2, 5, 3, 0)));
+    inputs.put("input_word_ids", Arrays.asList(Arrays.asList(2, 5, 3, 1)));
     inputs.put("input_mask", Arrays.asList(Arrays.asList(1, 1, 1, 0)));
     inputs.put("input_type_ids", Arrays.asList(Arrays.asList(0, 0, 0, 0)));
     List<?> logits = Arrays.asList(Arrays.asList(-2.0, 0.5));

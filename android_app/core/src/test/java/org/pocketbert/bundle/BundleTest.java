@@ -52,7 +52,7 @@ public class BundleTest {
     Bundle bundle = Bundle.open(folder().path);
     List<Golden> goldens = bundle.goldens(7);
     assertEquals(1, goldens.size());
-    assertArrayEquals(new int[] {2, 5, 3, 0, 0, 0, 0}, goldens.get(0).inputs.get("input_word_ids"));
+    assertArrayEquals(new int[] {2, 5, 3, 1, 1, 1, 1}, goldens.get(0).inputs.get("input_word_ids"));
     assertArrayEquals(new int[] {1, 1, 1, 0, 0, 0, 0}, goldens.get(0).inputs.get("input_mask"));
     assertThrows(UserError.class, () -> bundle.goldens(2));
   }

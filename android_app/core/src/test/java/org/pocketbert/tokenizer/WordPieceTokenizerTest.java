@@ -118,6 +118,21 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
+  public void ofTwoEquallyLongTextsTheSecondKeepsTheOddPlace() {
+    int[] ids = tokenizer().encode("the cat", "sat on", 6).wordIds;
+    assertArrayEquals(new int[] {CLS, THE, SEP, SAT, ON, SEP}, ids);
+  }
+
+  @Test
+  public void aWordHasAtMostAHundredCharacters() {
+    // Two UTF-16 units a character.
+    String letter = "\uD835\uDD1E";
+    WordPieceTokenizer tokenizer = new WordPieceTokenizer(vocabulary(letter, "##" + letter), true, true);
+    assertEquals(100, tokenizer.tokenize(new String(new char[100]).replace("\0", letter)).ids.length);
+    assertArrayEquals(new int[] {UNK}, tokenizer.tokenize(new String(new char[101]).replace("\0", letter)).ids);
+  }
+
+  @Test
   public void everythingWrongWithAVocabularyIsListed() {
     byte[] content = "[PAD]\na\na\n\nb\n".getBytes(StandardCharsets.UTF_8);
     String message = assertThrows(UserError.class, () -> Vocabulary.parse(content)).getMessage();
