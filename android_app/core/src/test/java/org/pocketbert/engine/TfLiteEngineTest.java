@@ -6,13 +6,16 @@ import static org.junit.Assert.assertNotNull;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
+import java.io.IOException;
 import java.net.URISyntaxException;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
@@ -80,6 +83,36 @@ public class TfLiteEngineTest {
       assertTrue(delegation.delegatedOps < delegation.totalOps);
       assertEquals("tflite", engine.runtimeName());
       assertTrue(engine.runtimeVersion(), engine.runtimeVersion().matches("2\\.[0-9]+\\.[0-9]+"));
+    }
+  }
+
+  /** Threads of this process that this one made in native code: they have its name, and the JVM's have others. */
+  private static long ownThreads() throws IOException {
+    String name = new String(Files.readAllBytes(Paths.get("/proc/thread-self/comm")));
+    try (Stream<Path> tasks = Files.list(Paths.get("/proc/self/task"))) {
+      return tasks.filter(task -> name.equals(commandOf(task))).count();
+    }
+  }
+
+  private static String commandOf(Path task) {
+    try {
+      return new String(Files.readAllBytes(task.resolve("comm")));
+    } catch (IOException error) {
+      return "";
+    }
+  }
+
+  @Test
+  public void itHasTheThreadsThatWereAskedFor() throws IOException, URISyntaxException {
+    Bundle bundle = bundle();
+    for (int threads : new int[] {1, 4}) {
+      long before = ownThreads();
+      try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), threads)) {
+        engine.run(zeros(9));
+        // The caller works too.
+        assertEquals(threads - 1, ownThreads() - before);
+      }
+      assertEquals(before, ownThreads());
     }
   }
 
