@@ -95,10 +95,16 @@ final class Description {
     vocabSize = tokenizer.count("vocab_size");
     tokenizer.close();
     recipe = fields.string("recipe");
-    fields.strings("runtimes");
     fields.count("num_parameters");
-    for (String unused : new String[] {"lowerings", "source", "tools"}) {
-      fields.skip(unused);
+    fields.texts("lowerings");
+    fields.texts("tools");
+    for (String digest : fields.texts("source")) {
+      if (!DIGEST.matcher(digest).matches()) {
+        problems.add("$.source must hold 64 hexadecimal digits");
+      }
+    }
+    if (fields.strings("runtimes").isEmpty()) {
+      problems.add("$.runtimes must not be empty");
     }
     readFiles(fields.object("files"), problems);
     for (Fields golden : fields.objects("goldens")) {
@@ -120,8 +126,9 @@ final class Description {
   }
 
   private void readFiles(Fields listed, List<String> problems) {
-    if (listed.names().size() > MOST_FILES) {
-      problems.add("$.files must be at most " + MOST_FILES);
+    int count = listed.names().size();
+    if (count < 1 || count > MOST_FILES) {
+      problems.add("$.files must be 1 to " + MOST_FILES + "; received " + count);
       return;
     }
     for (String name : listed.names()) {
@@ -149,17 +156,21 @@ final class Description {
       inputs.put(name, integers(given, name, length, below, problems));
     }
     given.close();
-    golden.object("outputs");
-    Map<String, double[]> exported = new LinkedHashMap<>();
-    Fields answers = golden.object("exported_outputs");
-    for (String name : outputs) {
-      exported.put(name, answers.numbers(name));
-    }
-    answers.close();
+    answers(golden.object("outputs"), outputs);
+    Map<String, double[]> exported = answers(golden.object("exported_outputs"), outputs);
     golden.close();
     if (problems.size() == before) {
       goldens.add(new Golden(text, pair, length, inputs, exported));
     }
+  }
+
+  private static Map<String, double[]> answers(Fields given, List<String> outputs) {
+    Map<String, double[]> answers = new LinkedHashMap<>();
+    for (String name : outputs) {
+      answers.put(name, given.numbers(name));
+    }
+    given.close();
+    return answers;
   }
 
   private static int[] integers(Fields fields, String name, int length, long below, List<String> problems) {

@@ -146,12 +146,17 @@ final class Fields {
     return valid;
   }
 
-  /** Takes a member that nobody needs here. */
-  void skip(String name) {
-    if (!members.containsKey(name)) {
-      problems.add(path(name) + " must be there");
+  /** The strings of an object with at least one member; their keys are free. */
+  List<String> texts(String name) {
+    Fields object = object(name);
+    List<String> texts = new ArrayList<>();
+    for (String key : object.names()) {
+      texts.add(object.string(key));
     }
-    taken.add(name);
+    if (texts.isEmpty()) {
+      problems.add(path(name) + " must not be empty");
+    }
+    return texts;
   }
 
   /** Notes the members that were not taken. */
