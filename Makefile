@@ -13,11 +13,11 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint fmt bench docs lock clean
+.PHONY: help venv demo test android-test lint fmt bench docs lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
-	sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
+	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## from nothing to a report on a real network, in about ten minutes
 	$(BIN)/pocketbert quickstart --output runs/quickstart
@@ -39,6 +39,13 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 test: $(INSTALLED) ## the default test suite, under 10 minutes on 2 cores
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
+
+android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then against Python
+	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
+	  echo "android-test needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
+	mvn --quiet --batch-mode --file android_app/pom.xml package
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
 
 lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
 	$(BIN)/ruff check .
@@ -69,5 +76,5 @@ lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fres
 	rm -rf build/lock-check
 
 clean: ## remove what the other targets made, the environment too
-	rm -rf $(VENV) build site runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) build site runs android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

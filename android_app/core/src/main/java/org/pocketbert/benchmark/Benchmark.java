@@ -1,0 +1,209 @@
+package org.pocketbert.benchmark;
+
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.pocketbert.UserError;
+import org.pocketbert.bundle.Golden;
+import org.pocketbert.engine.Delegation;
+import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.EngineException;
+
+/**
+ * Measures one configuration as {@code pocketbert bench} does: golden answers first, opening and first call apart,
+ * warm-up until steady, raw samples kept.
+ *
+ * <p>Use a fresh process for each configuration, so that opening time and memory are the model's.
+ */
+public final class Benchmark {
+  // Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
+  private static final double STEADY = 0.05;
+  private static final int WARM_UP_BATCH = 5;
+  // More calls would make result files long and intervals no narrower.
+  private static final int MOST_RUNS = 1000;
+
+  private final Platform platform;
+  private final Schedule schedule;
+  private final Configuration configuration;
+  private List<Golden> goldens;
+  private final Map<String, Object> result = new LinkedHashMap<>();
+  private int nextGolden;
+
+  private Benchmark(Platform platform, Schedule schedule, Configuration configuration) {
+    this.platform = platform;
+    this.schedule = schedule;
+    this.configuration = configuration;
+  }
+
+  /**
+   * Measures.
+   *
+   * @return a measurement as a result file holds it; one whose answers are wrong or whose runtime fails has the status
+   *     {@code failed}, a sentence and no latency
+   */
+  public static Map<String, Object> measure(Platform platform, Schedule schedule, Configuration configuration) {
+    return new Benchmark(platform, schedule, configuration).run();
+  }
+
+  /**
+   * The measurement of a configuration that could not even be tried.
+   *
+   * @param error one sentence
+   */
+  public static Map<String, Object> failed(Configuration configuration, String error) {
+    Benchmark benchmark = new Benchmark(null, null, configuration);
+    benchmark.describe();
+    return benchmark.fail(error);
+  }
+
+  private Map<String, Object> run() {
+    describe();
+    result.put("thermal_start", platform.thermal());
+    try {
+      goldens = configuration.bundle.goldens(configuration.length);
+      GoldenCheck check = new GoldenCheck(goldens, configuration.bundle.recipe());
+      String problem = measure(check);
+      if (problem != null) {
+        fail(problem);
+      }
+    } catch (UserError | EngineException error) {
+      fail(error.getMessage());
+    }
+    result.put("thermal_end", platform.thermal());
+    return result;
+  }
+
+  /** Fills the result; gives a sentence if the answers are wrong. */
+  private String measure(GoldenCheck check) {
+    result.put("base_memory_bytes", ProcessMemory.residentBytes());
+    long began = platform.nanoTime();
+    try (Engine engine = platform.open(configuration.bundle.model(), signature(), configuration.threads)) {
+      result.put("init_us", microseconds(began));
+      began = platform.nanoTime();
+      engine.run(goldens.get(0).inputs);
+      result.put("first_inference_us", microseconds(began));
+      result.put("runtime", runtime(engine));
+      result.put("delegate", delegate(engine.delegation()));
+      check.run(engine, goldens);
+      result.put("golden", check.toJson());
+      if (check.problem() != null) {
+        return check.problem();
+      }
+      warmUp(engine);
+      double[] latencyUs = record(engine);
+      result.put("latency_us", latencyUs);
+      result.put("round_sizes", Arrays.asList(latencyUs.length));
+      result.put("summary", Statistics.summary(latencyUs));
+      result.put("peak_memory_bytes", ProcessMemory.peakBytes());
+      return null;
+    }
+  }
+
+  private void warmUp(Engine engine) {
+    double seconds = 0;
+    double before = Double.POSITIVE_INFINITY;
+    for (int runs = 0; ; ) {
+      double[] batch = new double[WARM_UP_BATCH];
+      for (int i = 0; i < batch.length; i++) {
+        batch[i] = call(engine);
+        seconds += batch[i] / 1e6;
+      }
+      runs += batch.length;
+      result.put("warm_up_runs", runs);
+      double median = Statistics.median(batch);
+      boolean steady = Math.abs(median - before) < STEADY * before;
+      boolean enough = runs >= schedule.warmUpRuns && seconds >= schedule.warmUpSeconds;
+      if ((enough && steady) || seconds > schedule.longestWarmUpSeconds) {
+        return;
+      }
+      before = median;
+    }
+  }
+
+  private double[] record(Engine engine) {
+    double[] latencyUs = new double[MOST_RUNS];
+    double seconds = 0;
+    int runs = 0;
+    while (runs < MOST_RUNS
+        && seconds < schedule.longestSeconds
+        && (runs < schedule.runs || seconds < schedule.seconds)) {
+      latencyUs[runs] = Statistics.rounded(call(engine));
+      seconds += latencyUs[runs++] / 1e6;
+    }
+    return Arrays.copyOf(latencyUs, runs);
+  }
+
+  /** One call with the next golden example; its latency in microseconds. */
+  private double call(Engine engine) {
+    Map<String, int[]> inputs = goldens.get(nextGolden).inputs;
+    nextGolden = (nextGolden + 1) % goldens.size();
+    long began = platform.nanoTime();
+    engine.run(inputs);
+    return microseconds(began);
+  }
+
+  private double microseconds(long began) {
+    return (platform.nanoTime() - began) / 1e3;
+  }
+
+  private String signature() {
+    return configuration.bundle.signature(configuration.length);
+  }
+
+  /** What is known before anything ran; the order of the keys is the schema's. */
+  private void describe() {
+    result.put("label", configuration.label);
+    result.put("model", configuration.bundle.name());
+    result.put("recipe", configuration.bundle.recipe());
+    result.put("peer", false);
+    result.put("weights", "trained");
+    result.put("model_file", configuration.bundle.modelFile());
+    result.put("model_sha256", configuration.bundle.modelSha256());
+    result.put("size_bytes", configuration.bundle.model().remaining());
+    result.put("signature", signature());
+    result.put("length", configuration.length);
+    result.put("threads", configuration.threads);
+    for (String key : new String[] {"runtime", "delegate"}) {
+      result.put(key, null);
+    }
+    result.put("status", "ok");
+    for (String key : new String[] {"error", "golden", "init_us", "first_inference_us"}) {
+      result.put(key, null);
+    }
+    result.put("warm_up_runs", 0);
+    result.put("latency_us", new double[0]);
+    result.put("round_sizes", Arrays.asList());
+    for (String key :
+        new String[] {"summary", "peak_memory_bytes", "base_memory_bytes", "thermal_start", "thermal_end"}) {
+      result.put(key, null);
+    }
+  }
+
+  private Map<String, Object> fail(String error) {
+    result.put("status", "failed");
+    result.put("error", error);
+    result.put("latency_us", new double[0]);
+    result.put("round_sizes", Arrays.asList());
+    result.put("summary", null);
+    return result;
+  }
+
+  private static Map<String, Object> runtime(Engine engine) {
+    Map<String, Object> runtime = new LinkedHashMap<>();
+    runtime.put("name", engine.runtimeName());
+    runtime.put("version", engine.runtimeVersion());
+    return runtime;
+  }
+
+  private static Map<String, Object> delegate(Delegation delegation) {
+    if (delegation == null) {
+      return null;
+    }
+    Map<String, Object> delegate = new LinkedHashMap<>();
+    delegate.put("name", delegation.name);
+    delegate.put("delegated_ops", delegation.delegatedOps);
+    delegate.put("total_ops", delegation.totalOps);
+    return delegate;
+  }
+}

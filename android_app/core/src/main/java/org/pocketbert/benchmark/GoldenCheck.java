@@ -1,0 +1,97 @@
+package org.pocketbert.benchmark;
+
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.pocketbert.UserError;
+import org.pocketbert.bundle.Golden;
+import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.EngineException;
+
+/** Right before fast: a file has to answer the golden examples as it did when it was exported. */
+final class GoldenCheck {
+  // As a part of the largest recorded value; where the figures come from: pocketbert_bench.configurations.
+  private static final Map<String, Double> TOLERANCES = tolerances();
+  // JSON has no NaN; an answer that is none is infinitely wrong.
+  private static final double NOT_A_NUMBER = 1e30;
+
+  private final int examples;
+  private final double tolerance;
+  private double largestDifference;
+
+  private static Map<String, Double> tolerances() {
+    Map<String, Double> tolerances = new HashMap<>();
+    tolerances.put("float32", 1e-3);
+    tolerances.put("float16", 1e-3);
+    tolerances.put("dynamic_wi8", 0.1);
+    return Collections.unmodifiableMap(tolerances);
+  }
+
+  /** A check of a recipe's answers. */
+  GoldenCheck(List<Golden> goldens, String recipe) {
+    Double relative = TOLERANCES.get(recipe);
+    if (relative == null) {
+      throw new UserError(
+          "a recipe must be one whose rounding is known: " + String.join(", ", TOLERANCES.keySet()) + "; received "
+              + recipe + "; take a newer version");
+    }
+    double largest = 0;
+    for (Golden golden : goldens) {
+      largest = Math.max(largest, golden.largestOutput());
+    }
+    examples = goldens.size();
+    tolerance = relative * largest;
+  }
+
+  /**
+   * Runs the examples.
+   *
+   * @throws EngineException if outputs have other names or sizes
+   */
+  void run(Engine engine, List<Golden> goldens) {
+    for (Golden golden : goldens) {
+      Map<String, float[]> outputs = engine.run(golden.inputs);
+      if (!outputs.keySet().equals(golden.exportedOutputs.keySet())) {
+        throw new EngineException(
+            "the outputs must be " + golden.exportedOutputs.keySet() + "; received " + outputs.keySet());
+      }
+      for (Map.Entry<String, double[]> known : golden.exportedOutputs.entrySet()) {
+        compare(known.getKey(), known.getValue(), outputs.get(known.getKey()));
+      }
+    }
+  }
+
+  /** A sentence if an answer was off by more than is allowed, else null. */
+  String problem() {
+    if (largestDifference <= tolerance) {
+      return null;
+    }
+    return String.format(
+        Locale.ROOT,
+        "it does not answer as it did when it was exported: an output is off by %.3g, %.3g being allowed",
+        largestDifference,
+        tolerance);
+  }
+
+  Map<String, Object> toJson() {
+    Map<String, Object> json = new LinkedHashMap<>();
+    json.put("examples", examples);
+    json.put("max_absolute_difference", largestDifference);
+    json.put("tolerance", tolerance);
+    return json;
+  }
+
+  private void compare(String name, double[] known, float[] answer) {
+    if (answer.length != known.length) {
+      throw new EngineException(name + " must have " + known.length + " values; received " + answer.length);
+    }
+    for (int i = 0; i < known.length; i++) {
+      double difference = Math.abs(answer[i] - known[i]);
+      boolean isNumber = !Double.isNaN(difference) && !Double.isInfinite(difference);
+      largestDifference = Math.max(largestDifference, isNumber ? difference : NOT_A_NUMBER);
+    }
+  }
+}

@@ -1,0 +1,88 @@
+package org.pocketbert.bundle;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.regex.Pattern;
+
+/** Files of a folder that comes from outside: plain names, no links, bounded sizes, digests of the bytes in hand. */
+final class CheckedFile {
+  /** Letters, digits, dot, dash and underscore, not beginning with a dot: such a name cannot lead out of its folder. */
+  static final Pattern PLAIN_NAME = Pattern.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}");
+
+  private CheckedFile() {}
+
+  /** What is wrong with a file, in words that follow its name. */
+  static final class Unusable extends Exception {
+    private static final long serialVersionUID = 1;
+
+    Unusable(String message) {
+      super(message);
+    }
+  }
+
+  /**
+   * Maps a file.
+   *
+   * @param folder a canonical path
+   * @param name of the file in the folder
+   * @param mostBytes what it may have at most
+   * @return its bytes, read-only; nothing is copied
+   * @throws Unusable if it is absent, not an ordinary file, too large or cannot be read
+   */
+  static ByteBuffer map(Path folder, String name, long mostBytes) throws Unusable {
+    if (!PLAIN_NAME.matcher(name).matches()) {
+      throw new Unusable("must be a plain file name");
+    }
+    Path path = folder.resolve(name);
+    try {
+      BasicFileAttributes attributes =
+          Files.readAttributes(path, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+      if (!attributes.isRegularFile()) {
+        throw new Unusable("must be an ordinary file; it is a link, a folder or something else");
+      }
+      // Opened without following links too: the name may be another file by now.
+      try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
+        long size = channel.size();
+        if (size > mostBytes) {
+          throw new Unusable("must have at most " + mostBytes + " bytes; it has " + size);
+        }
+        return channel.map(FileChannel.MapMode.READ_ONLY, 0, size);
+      }
+    } catch (NoSuchFileException error) {
+      throw new Unusable("must be there; it is missing");
+    } catch (IOException error) {
+      throw new Unusable("must be readable; received " + error.getMessage());
+    }
+  }
+
+  /** The bytes of a buffer, copied. */
+  static byte[] bytes(ByteBuffer buffer) {
+    byte[] bytes = new byte[buffer.remaining()];
+    buffer.duplicate().get(bytes);
+    return bytes;
+  }
+
+  /** SHA-256 in lower-case hexadecimal. */
+  static String sha256(ByteBuffer buffer) {
+    try {
+      MessageDigest digest = MessageDigest.getInstance("SHA-256");
+      digest.update(buffer.duplicate());
+      StringBuilder text = new StringBuilder();
+      for (byte value : digest.digest()) {
+        text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
+      }
+      return text.toString();
+    } catch (NoSuchAlgorithmException error) {
+      throw new IllegalStateException("every Java and every Android has SHA-256", error);
+    }
+  }
+}

@@ -1,0 +1,175 @@
+package org.pocketbert.bundle;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * The members of a JSON object, taken one by one with their types; whatever is wrong goes into a list of problems.
+ *
+ * <p>A getter whose member is absent or of another type notes that and gives an empty value, so that one reading finds
+ * everything. {@link #close} notes the members that nobody took.
+ */
+final class Fields {
+  private final String path;
+  private final Map<?, ?> members;
+  private final List<String> problems;
+  private final Set<String> taken = new HashSet<>();
+
+  private Fields(String path, Map<?, ?> members, List<String> problems) {
+    this.path = path;
+    this.members = members;
+    this.problems = problems;
+  }
+
+  static Fields of(Object value, String path, List<String> problems) {
+    if (!(value instanceof Map)) {
+      problems.add(path + " must be an object");
+      return new Fields(path, Collections.emptyMap(), new ArrayList<String>());
+    }
+    return new Fields(path, (Map<?, ?>) value, problems);
+  }
+
+  /** The object's keys. */
+  List<String> names() {
+    List<String> names = new ArrayList<>();
+    for (Object name : members.keySet()) {
+      names.add((String) name);
+    }
+    return names;
+  }
+
+  String path(String name) {
+    return path + "." + name;
+  }
+
+  Fields object(String name) {
+    return of(take(name), path(name), problems);
+  }
+
+  /** The member, an object or null. */
+  Fields objectOrNull(String name) {
+    return take(name) == null && members.containsKey(name) ? null : object(name);
+  }
+
+  List<?> list(String name) {
+    Object value = take(name);
+    if (value instanceof List) {
+      return (List<?>) value;
+    }
+    problems.add(path(name) + " must be a list");
+    return Collections.emptyList();
+  }
+
+  List<String> strings(String name) {
+    List<String> strings = new ArrayList<>();
+    for (Object value : list(name)) {
+      if (value instanceof String) {
+        strings.add((String) value);
+      } else {
+        problems.add(path(name) + " must hold strings");
+      }
+    }
+    return strings;
+  }
+
+  /** The objects of a list, of which there is at least one. */
+  List<Fields> objects(String name) {
+    List<Fields> objects = new ArrayList<>();
+    for (Object value : list(name)) {
+      objects.add(of(value, path(name) + "[" + objects.size() + "]", problems));
+    }
+    if (objects.isEmpty()) {
+      problems.add(path(name) + " must not be empty");
+    }
+    return objects;
+  }
+
+  String string(String name) {
+    Object value = take(name);
+    if (value instanceof String) {
+      return (String) value;
+    }
+    problems.add(path(name) + " must be a string");
+    return "";
+  }
+
+  String stringOrNull(String name) {
+    return take(name) == null && members.containsKey(name) ? null : string(name);
+  }
+
+  boolean bool(String name) {
+    Object value = take(name);
+    if (!(value instanceof Boolean)) {
+      problems.add(path(name) + " must be true or false");
+    }
+    return Boolean.TRUE.equals(value);
+  }
+
+  /** A whole number from 1 to 2^53, beyond which JSON's numbers have gaps. */
+  long count(String name) {
+    Object value = take(name);
+    double number = value instanceof Number ? ((Number) value).doubleValue() : 0;
+    if (number >= 1 && number <= 1L << 53 && number == Math.rint(number)) {
+      return (long) number;
+    }
+    problems.add(path(name) + " must be a whole number of at least 1");
+    return 1;
+  }
+
+  /** Numbers in lists that may be nested, one after another. */
+  double[] numbers(String name) {
+    List<Double> found = new ArrayList<>();
+    boolean valid = collect(list(name), found);
+    if (!valid || found.isEmpty()) {
+      problems.add(path(name) + " must hold numbers");
+    }
+    double[] numbers = new double[found.size()];
+    for (int i = 0; i < numbers.length; i++) {
+      numbers[i] = found.get(i);
+    }
+    return numbers;
+  }
+
+  private static boolean collect(List<?> values, List<Double> found) {
+    boolean valid = true;
+    for (Object value : values) {
+      if (value instanceof Number) {
+        found.add(((Number) value).doubleValue());
+      } else {
+        valid &= value instanceof List && collect((List<?>) value, found);
+      }
+    }
+    return valid;
+  }
+
+  /** The strings of an object with at least one member; their keys are free. */
+  List<String> texts(String name) {
+    Fields object = object(name);
+    List<String> texts = new ArrayList<>();
+    for (String key : object.names()) {
+      texts.add(object.string(key));
+    }
+    if (texts.isEmpty()) {
+      problems.add(path(name) + " must not be empty");
+    }
+    return texts;
+  }
+
+  /** Notes the members that were not taken. */
+  void close() {
+    for (String name : names()) {
+      if (!taken.contains(name)) {
+        problems.add(path(name) + " is not known");
+      }
+    }
+  }
+
+  private Object take(String name) {
+    taken.add(name);
+    return members.get(name);
+  }
+}

@@ -1,0 +1,164 @@
+package org.pocketbert.tokenizer;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * What BERT's clean-up does to each code point, from the table beside this class.
+ *
+ * <p>Nothing here asks {@link Character} or {@link java.text.Normalizer}: their Unicode version is that of the Java or
+ * Android that runs, so that one text would have other tokens on another phone.
+ */
+final class BertUnicode {
+  static final int WORD = 0;
+  static final int SPACE = 1;
+  static final int ISOLATED = 2;
+  static final int DROPPED = 3;
+
+  private static final String TABLE = "bert_unicode.txt";
+  private static final int CODE_POINTS = 0x110000;
+  private static final int KIND_BITS = 3;
+  private static final int MARK = 4;
+
+  // Decomposition of Hangul syllables (Unicode 3.12).
+  private static final int SYLLABLES = 0xAC00;
+  private static final int SYLLABLE_COUNT = 11172;
+  private static final int LEADING = 0x1100;
+  private static final int VOWELS = 0x1161;
+  private static final int TRAILING = 0x11A7;
+  private static final int VOWEL_COUNT = 21;
+  private static final int TRAILING_COUNT = 28;
+
+  private final Bytes properties = new Bytes();
+  private final Bytes combiningClasses = new Bytes();
+  private final int[] changed;
+  private final int[][] results;
+
+  private static final class Loaded {
+    static final BertUnicode TABLES = new BertUnicode();
+  }
+
+  /** The tables, read when first asked for. */
+  static BertUnicode tables() {
+    return Loaded.TABLES;
+  }
+
+  private BertUnicode() {
+    List<int[]> maps = new ArrayList<>();
+    try (InputStream stream = BertUnicode.class.getResourceAsStream(TABLE)) {
+      if (stream == null) {
+        throw new IllegalStateException(TABLE + " must lie beside " + BertUnicode.class.getName());
+      }
+      BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
+      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+        read(line.split(" "), maps);
+      }
+    } catch (IOException error) {
+      throw new IllegalStateException(TABLE + " cannot be read", error);
+    }
+    changed = new int[maps.size()];
+    results = new int[maps.size()][];
+    for (int i = 0; i < changed.length; i++) {
+      int[] map = maps.get(i);
+      changed[i] = map[0];
+      results[i] = Arrays.copyOfRange(map, 1, map.length);
+    }
+  }
+
+  private void read(String[] words, List<int[]> maps) {
+    switch (words[0]) {
+      case "drop":
+        properties.fill(words, 1, DROPPED);
+        break;
+      case "space":
+        properties.fill(words, 1, SPACE);
+        break;
+      case "isolated":
+        properties.fill(words, 1, ISOLATED);
+        break;
+      case "mark":
+        properties.fill(words, 1, MARK);
+        break;
+      case "order":
+        combiningClasses.fill(words, 2, Integer.parseInt(words[1], 16));
+        break;
+      case "map":
+        int[] map = new int[words.length - 1];
+        for (int i = 0; i < map.length; i++) {
+          map[i] = Integer.parseInt(words[i + 1], 16);
+        }
+        maps.add(map);
+        break;
+      default:
+        if (!words[0].equals("#") && !words[0].endsWith(":")) {
+          throw new IllegalStateException(TABLE + " has an unknown line: " + words[0]);
+        }
+    }
+  }
+
+  /**
+   * What is done with a code point that has been decomposed and lower-cased, if that is to be done.
+   *
+   * @return {@link #WORD}, {@link #SPACE}, {@link #ISOLATED} (a word of its own) or {@link #DROPPED}
+   */
+  int kind(int code, boolean lowercase) {
+    int property = properties.get(code);
+    return lowercase && (property & MARK) != 0 ? DROPPED : property & KIND_BITS;
+  }
+
+  /** Whether a code point of the given text vanishes before anything else happens; lone surrogates do. */
+  boolean vanishes(int code) {
+    return properties.get(code) == DROPPED || (code >= 0xD800 && code < 0xE000);
+  }
+
+  /** The canonical combining class; 0 for what starts a new character. */
+  int combiningClass(int code) {
+    return combiningClasses.get(code);
+  }
+
+  /** Decomposition in lower case; null if the code point becomes itself. */
+  int[] decomposition(int code) {
+    int syllable = code - SYLLABLES;
+    if (syllable >= 0 && syllable < SYLLABLE_COUNT) {
+      int leading = LEADING + syllable / (VOWEL_COUNT * TRAILING_COUNT);
+      int vowel = VOWELS + syllable / TRAILING_COUNT % VOWEL_COUNT;
+      int trailing = syllable % TRAILING_COUNT;
+      return trailing == 0 ? new int[] {leading, vowel} : new int[] {leading, vowel, TRAILING + trailing};
+    }
+    int index = Arrays.binarySearch(changed, code);
+    return index < 0 ? null : results[index];
+  }
+
+  /** A byte for each code point, 0 where nothing else was said; most pages of it do not exist. */
+  private static final class Bytes {
+    private static final int PAGE_BITS = 8;
+    private final byte[][] pages = new byte[CODE_POINTS >> PAGE_BITS][];
+
+    int get(int code) {
+      byte[] page = pages[code >> PAGE_BITS];
+      return page == null ? 0 : page[code & ((1 << PAGE_BITS) - 1)] & 0xFF;
+    }
+
+    /** Sets the ranges, hexadecimal {@code FIRST} or {@code FIRST-LAST}, from a place in {@code words} on. */
+    void fill(String[] words, int from, int value) {
+      for (int i = from; i < words.length; i++) {
+        int dash = words[i].indexOf('-');
+        int first = Integer.parseInt(dash < 0 ? words[i] : words[i].substring(0, dash), 16);
+        int last = Integer.parseInt(words[i].substring(dash + 1), 16);
+        for (int code = first; code <= last; code++) {
+          int page = code >> PAGE_BITS;
+          if (pages[page] == null) {
+            pages[page] = new byte[1 << PAGE_BITS];
+          }
+          pages[page][code & ((1 << PAGE_BITS) - 1)] = (byte) value;
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,147 @@
+package org.pocketbert.tokenizer;
+
+import java.util.Arrays;
+
+/**
+ * A text after BERT's clean-up: code points, and for each the code point of the given text that it comes from.
+ *
+ * <p>Control characters, U+0000, U+FFFD and lone surrogates vanish; with lower-casing, text is decomposed (NFD, marks
+ * in canonical order), nonspacing marks are dropped and letters lower-cased. Special tokens are entries of their own.
+ */
+final class CleanText {
+  /** Code points; -1 - i for the special token i. */
+  final IntList codes = new IntList();
+
+  /** What {@link BertUnicode#kind} says of them. */
+  final IntList kinds = new IntList();
+
+  /** Offset of each in the given text. */
+  final IntList begins = new IntList();
+
+  /** Offset behind it. */
+  final IntList ends = new IntList();
+
+  private final BertUnicode unicode = BertUnicode.tables();
+  private final boolean lowercase;
+
+  /**
+   * Cleans a text.
+   *
+   * @param text anything
+   * @param specialTokens strings that stand for themselves wherever they are found; all begin with the same character,
+   *     which none contains again
+   */
+  CleanText(String text, boolean lowercase, String[] specialTokens) {
+    this.lowercase = lowercase;
+    // What becomes of each code point of the text: its first result follows a starter, `within` counts its results.
+    IntList entries = new IntList();
+    IntList within = new IntList();
+    IntList origins = new IntList();
+    IntList originEnds = new IntList();
+    int offset = 0;
+    for (int i = 0; i < text.length(); offset++) {
+      int special = specialAt(text, i, specialTokens);
+      if (special >= 0) {
+        int length = specialTokens[special].length();
+        entries.add(-1 - special);
+        within.add(0);
+        origins.add(offset);
+        originEnds.add(offset + length);
+        i += length;
+        offset += length - 1;
+        continue;
+      }
+      int code = text.codePointAt(i);
+      i += Character.charCount(code);
+      if (unicode.vanishes(code)) {
+        continue;
+      }
+      int[] results = results(code);
+      origins.add(offset);
+      originEnds.add(offset + 1);
+      if (results == null) {
+        entries.add(code);
+        within.add(0);
+      } else {
+        for (int k = 0; k < results.length; k++) {
+          entries.add(results[k]);
+          within.add(k);
+        }
+      }
+    }
+    int[] order = lowercase ? canonicalOrder(entries) : null;
+    int origin = -1;
+    for (int place = 0; place < entries.size(); place++) {
+      int entry = order == null ? place : order[place];
+      // Origins do not move along with marks: Hugging Face's tokenizers, which this follows, only count which entries
+      // of the sorted text begin a new character of the given text.
+      if (within.get(entry) == 0) {
+        origin++;
+      }
+      int code = entries.get(entry);
+      int kind = code < 0 ? BertUnicode.ISOLATED : unicode.kind(code, lowercase);
+      if (kind != BertUnicode.DROPPED) {
+        codes.add(code);
+        kinds.add(kind);
+        begins.add(origins.get(origin));
+        ends.add(originEnds.get(origin));
+      }
+    }
+  }
+
+  private int[] results(int code) {
+    if (unicode.kind(code, false) == BertUnicode.SPACE) {
+      return new int[] {' '};
+    }
+    return lowercase ? unicode.decomposition(code) : null;
+  }
+
+  private static int specialAt(String text, int place, String[] specialTokens) {
+    if (specialTokens.length > 0 && text.charAt(place) == specialTokens[0].charAt(0)) {
+      for (int i = 0; i < specialTokens.length; i++) {
+        if (text.startsWith(specialTokens[i], place)) {
+          return i;
+        }
+      }
+    }
+    return -1;
+  }
+
+  private int combiningClass(IntList entries, int place) {
+    int code = entries.get(place);
+    return code < 0 ? 0 : unicode.combiningClass(code);
+  }
+
+  /** Places of the entries with the marks between two starters sorted by class; null if they are sorted already. */
+  private int[] canonicalOrder(IntList entries) {
+    int[] order = null;
+    int size = entries.size();
+    for (int first = 0; first < size; ) {
+      int end = first + 1;
+      boolean sorted = true;
+      while (end < size && combiningClass(entries, end) > 0) {
+        sorted &= combiningClass(entries, end) >= combiningClass(entries, end - 1);
+        end++;
+      }
+      if (!sorted) {
+        if (order == null) {
+          order = new int[size];
+          for (int i = 0; i < size; i++) {
+            order[i] = i;
+          }
+        }
+        // Class above, place below: sorted as numbers, equal classes keep their order.
+        long[] keys = new long[end - first];
+        for (int i = first; i < end; i++) {
+          keys[i - first] = (long) combiningClass(entries, i) << 32 | i;
+        }
+        Arrays.sort(keys);
+        for (int i = first; i < end; i++) {
+          order[i] = (int) keys[i - first];
+        }
+      }
+      first = end;
+    }
+    return order;
+  }
+}

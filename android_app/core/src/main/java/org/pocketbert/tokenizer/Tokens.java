@@ -1,0 +1,19 @@
+package org.pocketbert.tokenizer;
+
+/** The pieces of a text and where they come from. */
+public final class Tokens {
+  /** Ids of the pieces. */
+  public final int[] ids;
+
+  /** Offset of each piece's first code point in the given text; a lone surrogate counts as one. */
+  public final int[] starts;
+
+  /** Offset behind each piece's last code point. */
+  public final int[] ends;
+
+  Tokens(int[] ids, int[] starts, int[] ends) {
+    this.ids = ids;
+    this.starts = starts;
+    this.ends = ends;
+  }
+}

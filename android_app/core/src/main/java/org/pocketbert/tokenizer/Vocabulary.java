@@ -1,0 +1,135 @@
+package org.pocketbert.tokenizer;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.CodingErrorAction;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.pocketbert.UserError;
+
+/** The pieces of a WordPiece vocabulary; the id of a piece is its line in the file, counted from 0. */
+public final class Vocabulary {
+  static final String PAD = "[PAD]";
+  static final String UNK = "[UNK]";
+  static final String CLS = "[CLS]";
+  static final String SEP = "[SEP]";
+  static final String MASK = "[MASK]";
+  static final String[] SPECIAL_TOKENS = {PAD, UNK, CLS, SEP, MASK};
+
+  // tensorflow-text keeps a piece's length in eight bits, so that the Python side takes no longer ones.
+  private static final int MAX_PIECE_BYTES = 255;
+  private static final int MAX_LISTED = 5;
+
+  private final Map<String, Integer> ids = new HashMap<>();
+  private final int longestPiece;
+
+  /**
+   * A vocabulary from its pieces.
+   *
+   * @param pieces in the order of their ids
+   * @throws UserError if special tokens are missing, or pieces are repeated, empty or too long; everything is listed
+   */
+  public Vocabulary(List<String> pieces) {
+    List<String> problems = new ArrayList<>();
+    List<String> repeated = new ArrayList<>();
+    List<String> empty = new ArrayList<>();
+    List<String> tooLong = new ArrayList<>();
+    int longest = 0;
+    for (int id = 0; id < pieces.size(); id++) {
+      String piece = pieces.get(id);
+      Integer earlier = ids.put(piece, id);
+      if (piece.isEmpty()) {
+        empty.add(String.valueOf(id + 1));
+      } else if (earlier != null) {
+        repeated.add("'" + piece + "' in lines " + (earlier + 1) + ", " + (id + 1));
+      }
+      if (piece.getBytes(StandardCharsets.UTF_8).length > MAX_PIECE_BYTES) {
+        tooLong.add(String.valueOf(id + 1));
+      }
+      longest = Math.max(longest, piece.length());
+    }
+    List<String> missing = new ArrayList<>();
+    for (String token : SPECIAL_TOKENS) {
+      if (!ids.containsKey(token)) {
+        missing.add(token);
+      }
+    }
+    if (!missing.isEmpty()) {
+      problems.add(
+          "it must hold " + String.join(" ", SPECIAL_TOKENS) + "; received " + pieces.size() + " pieces without "
+              + String.join(" ", missing));
+    }
+    if (!repeated.isEmpty()) {
+      problems.add("a piece stands once; received " + some(repeated));
+    }
+    if (!empty.isEmpty()) {
+      problems.add("a piece has at least one character; received empty lines " + some(empty));
+    }
+    if (!tooLong.isEmpty()) {
+      problems.add(
+          "a piece has at most " + MAX_PIECE_BYTES + " bytes; received longer ones in lines " + some(tooLong));
+    }
+    UserError.throwIfAny(problems, "vocabulary");
+    longestPiece = longest;
+  }
+
+  /**
+   * Reads the content of a vocab.txt: one piece a line, UTF-8; lines end with LF, CR LF or CR.
+   *
+   * @throws UserError if it is not UTF-8, or as the constructor does
+   */
+  public static Vocabulary parse(byte[] content) {
+    String text;
+    try {
+      text =
+          StandardCharsets.UTF_8
+              .newDecoder()
+              .onMalformedInput(CodingErrorAction.REPORT)
+              .decode(ByteBuffer.wrap(content))
+              .toString();
+    } catch (CharacterCodingException error) {
+      throw new UserError("vocabulary: it must be UTF-8; received something else; convert the file");
+    }
+    List<String> pieces = new ArrayList<>();
+    int start = 0;
+    for (int i = 0; i < text.length(); i++) {
+      char character = text.charAt(i);
+      if (character == '\n' || character == '\r') {
+        pieces.add(text.substring(start, i));
+        if (character == '\r' && i + 1 < text.length() && text.charAt(i + 1) == '\n') {
+          i++;
+        }
+        start = i + 1;
+      }
+    }
+    if (start < text.length()) {
+      pieces.add(text.substring(start));
+    }
+    return new Vocabulary(pieces);
+  }
+
+  /** How many pieces there are. */
+  public int size() {
+    return ids.size();
+  }
+
+  /** The id of a piece, or -1. */
+  public int id(String piece) {
+    Integer id = ids.get(piece);
+    return id == null ? -1 : id;
+  }
+
+  /** UTF-16 units of the longest piece. */
+  int longestPiece() {
+    return longestPiece;
+  }
+
+  private static String some(List<String> items) {
+    int shown = Math.min(items.size(), MAX_LISTED);
+    String more = shown < items.size() ? " and " + (items.size() - shown) + " more" : "";
+    return String.join(", ", items.subList(0, shown)) + more;
+  }
+}

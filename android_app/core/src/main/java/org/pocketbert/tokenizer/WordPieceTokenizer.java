@@ -1,0 +1,164 @@
+package org.pocketbert.tokenizer;
+
+import java.util.Arrays;
+import org.pocketbert.UserError;
+
+/**
+ * BERT's WordPiece tokenizer, equal to {@code pocketbert.WordPieceTokenizer} and so to transformers' {@code
+ * BertTokenizerFast}, piece by piece and offset by offset, whatever Unicode version this Java or Android has.
+ *
+ * <p>To use it in an app, copy this package with its table {@code bert_unicode.txt}; it needs nothing else but {@link
+ * UserError}. An object may be used by several threads at once.
+ *
+ * <p>Source: BERT (Devlin et al. 2019) and google-research/bert {@code tokenization.py} in the reading of Hugging
+ * Face's {@code tokenizers}.
+ */
+public final class WordPieceTokenizer {
+  private static final int MAX_CHARACTERS_PER_WORD = 100;
+  private static final String CONTINUATION = "##";
+  private static final String[] NONE = {};
+
+  private final Vocabulary vocabulary;
+  private final boolean lowercase;
+  private final String[] specialTokens;
+  private final int padId;
+  private final int unkId;
+  private final int clsId;
+  private final int sepId;
+
+  /**
+   * A tokenizer.
+   *
+   * @param lowercase true for uncased vocabularies: lower-case and drop accents
+   * @param specialTokensInText whether a literal {@code [SEP]} or the like in a text is that special token, as a
+   *     bundle's golden examples have it; false is right for text from people that you do not trust
+   */
+  public WordPieceTokenizer(Vocabulary vocabulary, boolean lowercase, boolean specialTokensInText) {
+    this.vocabulary = vocabulary;
+    this.lowercase = lowercase;
+    specialTokens = specialTokensInText ? Vocabulary.SPECIAL_TOKENS : NONE;
+    padId = vocabulary.id(Vocabulary.PAD);
+    unkId = vocabulary.id(Vocabulary.UNK);
+    clsId = vocabulary.id(Vocabulary.CLS);
+    sepId = vocabulary.id(Vocabulary.SEP);
+  }
+
+  /** The id that fills up. */
+  public int padId() {
+    return padId;
+  }
+
+  /** Pieces without special tokens, with their offsets; nothing is cut off. */
+  public Tokens tokenize(String text) {
+    CleanText clean = new CleanText(text, lowercase, specialTokens);
+    IntList ids = new IntList();
+    IntList starts = new IntList();
+    IntList ends = new IntList();
+    int size = clean.codes.size();
+    for (int first = 0; first < size; ) {
+      int kind = clean.kinds.get(first);
+      int end = first + 1;
+      while (kind == BertUnicode.WORD && end < size && clean.kinds.get(end) == BertUnicode.WORD) {
+        end++;
+      }
+      if (kind != BertUnicode.SPACE) {
+        addWord(clean, first, end, ids, starts, ends);
+      }
+      first = end;
+    }
+    return new Tokens(ids.toArray(), starts.toArray(), ends.toArray());
+  }
+
+  /**
+   * {@code [CLS] text [SEP]}, or {@code [CLS] text [SEP] pair [SEP]}.
+   *
+   * @param pair the second text, or null
+   * @param lengths what the network can be called with, ascending: the shortest one that holds all tokens is taken;
+   *     what is over the longest one is cut off at the end, of pairs from the longer text first
+   * @throws UserError if there is no length, or one has no room for the special tokens
+   */
+  public ModelInputs encode(String text, String pair, int... lengths) {
+    int specials = pair == null ? 2 : 3;
+    if (lengths.length == 0 || lengths[0] < specials) {
+      throw new UserError(
+          "a length must have room for " + specials + " special tokens; received " + Arrays.toString(lengths));
+    }
+    int[] first = tokenize(text).ids;
+    int[] second = pair == null ? new int[0] : tokenize(pair).ids;
+    int slot = 0;
+    while (slot < lengths.length - 1 && lengths[slot] < first.length + second.length + specials) {
+      slot++;
+    }
+    int available = lengths[slot] - specials;
+    int firstLength = first.length;
+    int secondLength = second.length;
+    if (firstLength + secondLength > available) {
+      // As transformers' longest_first: if both must give, each gets half, and the longer one the odd place.
+      int shorter = pair == null ? 0 : Math.min(Math.min(firstLength, secondLength), available / 2);
+      boolean firstIsLonger = firstLength > secondLength || pair == null;
+      firstLength = firstIsLonger ? available - shorter : shorter;
+      secondLength = firstIsLonger ? shorter : available - shorter;
+    }
+    ModelInputs inputs = new ModelInputs(lengths[slot]);
+    Arrays.fill(inputs.wordIds, padId);
+    inputs.wordIds[0] = clsId;
+    System.arraycopy(first, 0, inputs.wordIds, 1, firstLength);
+    int end = firstLength + 1;
+    inputs.wordIds[end++] = sepId;
+    if (pair != null) {
+      System.arraycopy(second, 0, inputs.wordIds, end, secondLength);
+      Arrays.fill(inputs.typeIds, end, end + secondLength + 1, 1);
+      end += secondLength;
+      inputs.wordIds[end++] = sepId;
+    }
+    Arrays.fill(inputs.mask, 0, end, 1);
+    return inputs;
+  }
+
+  /** The pieces of the word that the entries from {@code first} to {@code end} make: longest match first. */
+  private void addWord(CleanText clean, int first, int end, IntList ids, IntList starts, IntList ends) {
+    int code = clean.codes.get(first);
+    int before = ids.size();
+    boolean known = end - first <= MAX_CHARACTERS_PER_WORD;
+    if (code < 0) {
+      add(vocabulary.id(specialTokens[-1 - code]), clean, first, end, ids, starts, ends);
+      return;
+    }
+    for (int from = first; known && from < end; ) {
+      String rest = text(clean, from, end);
+      int length = Math.min(rest.length(), vocabulary.longestPiece());
+      int id = -1;
+      while (length > 0 && id < 0) {
+        String piece = rest.substring(0, length);
+        id = vocabulary.id(from == first ? piece : CONTINUATION + piece);
+        length -= id < 0 ? 1 : 0;
+      }
+      known = id >= 0;
+      if (known) {
+        int to = from + rest.codePointCount(0, length);
+        add(id, clean, from, to, ids, starts, ends);
+        from = to;
+      }
+    }
+    if (!known) {
+      ids.truncate(before);
+      starts.truncate(before);
+      ends.truncate(before);
+      add(unkId, clean, first, end, ids, starts, ends);
+    }
+  }
+
+  private static void add(int id, CleanText clean, int from, int to, IntList ids, IntList starts, IntList ends) {
+    ids.add(id);
+    starts.add(clean.begins.get(from));
+    ends.add(clean.ends.get(to - 1));
+  }
+
+  private static String text(CleanText clean, int from, int to) {
+    StringBuilder text = new StringBuilder(to - from);
+    for (int i = from; i < to; i++) {
+      text.appendCodePoint(clean.codes.get(i));
+    }
+    return text.toString();
+  }
+}

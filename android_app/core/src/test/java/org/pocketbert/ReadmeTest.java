@@ -1,0 +1,50 @@
+package org.pocketbert;
+
+import static org.junit.Assert.assertEquals;
+
+import java.net.URISyntaxException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import org.junit.Test;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.TfLiteEngine;
+import org.pocketbert.tokenizer.ModelInputs;
+import org.pocketbert.tokenizer.Tokens;
+import org.pocketbert.tokenizer.Vocabulary;
+import org.pocketbert.tokenizer.WordPieceTokenizer;
+
+/** The README's examples, line by line (tests/android/test_android_readme.py compares), with what they give. */
+public class ReadmeTest {
+  private static Path bundleFolder() throws URISyntaxException {
+    return Paths.get(ReadmeTest.class.getResource("/bundles/dynamic_wi8").toURI());
+  }
+
+  @Test
+  public void tokenizer() throws Exception {
+    byte[] bytesOfVocabTxt = Files.readAllBytes(bundleFolder().resolve("vocab.txt"));
+    Vocabulary vocabulary = Vocabulary.parse(bytesOfVocabTxt);
+    // true: lower-case, as bundle.json's tokenizer.lowercase says. false: a user who types "[SEP]" means the characters.
+    WordPieceTokenizer tokenizer = new WordPieceTokenizer(vocabulary, true, false);
+    // Padded to the shortest of these lengths that holds the text.
+    ModelInputs inputs = tokenizer.encode("A quiet, honest film.", null, 32, 64, 128);
+    // Ids without special tokens, and the code points of the text that each stands for.
+    Tokens tokens = tokenizer.tokenize("A quiet, honest film.");
+    assertEquals(32, inputs.length());
+    assertEquals(6, tokens.ids.length);
+    assertEquals(20, tokens.starts[5]);
+  }
+
+  @Test
+  public void network() throws Exception {
+    Path path = bundleFolder();
+    Bundle bundle = Bundle.open(path);
+    bundle.checkTokenizer();
+    try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(17), 2)) {
+      ModelInputs inputs = bundle.tokenizer().encode("Not bad!", null, 17);
+      float[] logits = engine.run(inputs.byName()).get("logits");
+      assertEquals(bundle.labels().size(), logits.length);
+    }
+  }
+}

@@ -1,0 +1,257 @@
+package org.pocketbert.benchmark;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.TemporaryFolder;
+import org.pocketbert.UserError;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegation;
+import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.EngineException;
+import org.pocketbert.json.Json;
+
+/** The protocol on an engine and a clock made by hand: a call takes as long as the test says. */
+public class BenchmarkTest {
+  @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+
+  /** Opening takes 3 ms, the first call 70 ms, call {@code n} what {@code latencyUs} says. */
+  private static class FakePlatform implements Platform, Engine {
+    long now = 5;
+    int calls;
+    boolean closed;
+    float[] logits = {-2, 0.5f};
+    RuntimeException failure;
+
+    long latencyUs(int call) {
+      return 30_000;
+    }
+
+    @Override
+    public long nanoTime() {
+      return now;
+    }
+
+    @Override
+    public Engine open(ByteBuffer model, String signature, int threads) {
+      assertEquals("length_7", signature);
+      assertEquals(3, threads);
+      assertEquals(11, model.remaining());
+      now += 3_000_000;
+      return this;
+    }
+
+    @Override
+    public Map<String, float[]> run(Map<String, int[]> inputs) {
+      assertArrayEquals(new int[] {2, 5, 3, 1, 1, 1, 1}, inputs.get("input_word_ids"));
+      if (failure != null) {
+        throw failure;
+      }
+      now += 1000 * (calls++ == 0 ? 70_000 : latencyUs(calls));
+      return Collections.singletonMap("logits", logits);
+    }
+
+    @Override
+    public Map<String, Object> thermal() {
+      return null;
+    }
+
+    @Override
+    public String runtimeName() {
+      return "tflite";
+    }
+
+    @Override
+    public String runtimeVersion() {
+      return "1.2.3";
+    }
+
+    @Override
+    public Delegation delegation() {
+      return new Delegation("XNNPACK", 19, 20);
+    }
+
+    @Override
+    public void close() {
+      closed = true;
+    }
+  }
+
+  private BundleFolder folder() throws IOException {
+    return new BundleFolder(temporary.getRoot().toPath().resolve("bundle"));
+  }
+
+  private Map<String, Object> measure(FakePlatform platform) throws IOException {
+    Configuration configuration = new Configuration("label", Bundle.open(folder().path), 7, 3);
+    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+    assertTrue(platform.closed);
+    return result;
+  }
+
+  private static double[] latencies(Map<String, Object> result) {
+    return (double[]) result.get("latency_us");
+  }
+
+  @Test
+  public void openingFirstCallAndTheOthersAreTimedApart() throws IOException {
+    FakePlatform platform = new FakePlatform();
+    Map<String, Object> result = measure(platform);
+    assertEquals("ok", result.get("status"));
+    assertEquals(3000.0, result.get("init_us"));
+    assertEquals(70_000.0, result.get("first_inference_us"));
+    // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.
+    assertEquals(35, result.get("warm_up_runs"));
+    assertEquals(67, latencies(result).length);
+    assertEquals(Arrays.asList(67), result.get("round_sizes"));
+    for (double latency : latencies(result)) {
+      assertEquals(30_000, latency, 0);
+    }
+    assertEquals(30_000.0, ((Map<?, ?>) result.get("summary")).get("median_us"));
+    assertEquals(19, ((Map<?, ?>) result.get("delegate")).get("delegated_ops"));
+    // First call, golden check, warm-up, records: nothing else runs, nothing is left out.
+    assertEquals(1 + 1 + 35 + 67, platform.calls);
+  }
+
+  @Test
+  public void slowModelsGetFiftyRunsOrTenSeconds() throws IOException {
+    FakePlatform slow = new FakePlatform() {
+      @Override
+      long latencyUs(int call) {
+        return 150_000;
+      }
+    };
+    assertEquals(50, latencies(measure(slow)).length);
+    FakePlatform slower = new FakePlatform() {
+      @Override
+      long latencyUs(int call) {
+        return 900_000;
+      }
+    };
+    // The twelfth call passes 10 seconds.
+    assertEquals(12, latencies(measure(slower)).length);
+  }
+
+  @Test
+  public void fastModelsAreMeasuredAThousandTimes() throws IOException {
+    FakePlatform fast = new FakePlatform() {
+      @Override
+      long latencyUs(int call) {
+        return 100;
+      }
+    };
+    Map<String, Object> result = measure(fast);
+    assertEquals(1000, latencies(result).length);
+    // A second of calls of 0.1 ms; a batch more if the sum of so many parts is a bit below it.
+    assertEquals(10_000, (Integer) result.get("warm_up_runs"), 5);
+  }
+
+  @Test
+  public void warmUpLastsUntilTwoBatchesAgree() throws IOException {
+    FakePlatform cooling = new FakePlatform() {
+      @Override
+      long latencyUs(int call) {
+        // Each batch of 5 is a tenth faster than the one before, down to 10 ms; calls 1 and 2 came before them.
+        return (long) Math.max(10_000, 40_000 * Math.pow(0.9, (call - 3) / 5));
+      }
+    };
+    // Batch 14 takes 0.9^13·40 = 10.17 ms a call; batch 15 is at 10 ms, the first less than 5 % below the one before.
+    assertEquals(75, measure(cooling).get("warm_up_runs"));
+    FakePlatform restless = new FakePlatform() {
+      @Override
+      long latencyUs(int call) {
+        return (call - 3) / 5 % 2 == 0 ? 100_000 : 200_000;
+      }
+    };
+    // Never steady: 0.5, 1.5, 2, 3, … seconds; the fourteenth batch passes 10.
+    assertEquals(70, measure(restless).get("warm_up_runs"));
+  }
+
+  @Test
+  public void aWrongAnswerIsAFailureAndNoNumber() throws IOException {
+    // The largest recorded value is 2, so float32 may be off by 0.002.
+    for (float[] wrong : new float[][] {{-2, 0.5021f}, {-2.0021f, 0.5f}, {Float.NaN, 0.5f}, {-2, 1 / 0f}}) {
+      FakePlatform platform = new FakePlatform();
+      platform.logits = wrong;
+      Map<String, Object> result = measure(platform);
+      assertEquals("failed", result.get("status"));
+      assertTrue((String) result.get("error"), ((String) result.get("error")).contains("0.00200 being allowed"));
+      assertEquals(0, latencies(result).length);
+      assertNull(result.get("summary"));
+      assertEquals(2, platform.calls);
+      Json.write(result);
+    }
+    FakePlatform close = new FakePlatform();
+    close.logits = new float[] {-2.0019f, 0.5019f};
+    Map<String, Object> golden = asMap(measure(close).get("golden"));
+    assertEquals(0.002, (Double) golden.get("tolerance"), 1e-15);
+    assertEquals(0.0019, (Double) golden.get("max_absolute_difference"), 1e-6);
+  }
+
+  @SuppressWarnings("unchecked")
+  private static Map<String, Object> asMap(Object value) {
+    return (Map<String, Object>) value;
+  }
+
+  @Test
+  public void answersOfAnotherShapeAreFailures() throws IOException {
+    FakePlatform platform = new FakePlatform();
+    platform.logits = new float[3];
+    assertEquals("logits must have 2 values; received 3", measure(platform).get("error"));
+  }
+
+  @Test
+  public void aRuntimeThatFailsIsAResult() throws IOException {
+    FakePlatform platform = new FakePlatform();
+    platform.failure = new EngineException("it cannot run");
+    Map<String, Object> result = measure(platform);
+    assertEquals("failed", result.get("status"));
+    assertEquals("it cannot run", result.get("error"));
+  }
+
+  @Test
+  public void unknownRecipesAreNotTimed() throws IOException {
+    BundleFolder folder = folder();
+    folder.description.put("recipe", "dynamic_wi2");
+    folder.write();
+    Configuration configuration = new Configuration("label", Bundle.open(folder.path), 7, 3);
+    FakePlatform platform = new FakePlatform();
+    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+    assertEquals("failed", result.get("status"));
+    assertTrue(((String) result.get("error")).contains("received dynamic_wi2"));
+    assertEquals(0, platform.calls);
+    assertThrows(UserError.class, () -> new Configuration("label", Bundle.open(folder.path), 6, 3));
+  }
+
+  @Test
+  public void resultFilesAreWrittenWholeAndNotReplaced() throws IOException {
+    Path path = temporary.getRoot().toPath().resolve("result.json");
+    List<Map<String, Object>> measurements = new ArrayList<>();
+    Map<String, Object> content =
+        ResultFile.of("a run", 1_767_323_045_000L, "host", new HashMap<>(), measurements, Arrays.asList("a note"));
+    assertEquals("2026-01-02T03:04:05+00:00", content.get("created"));
+    ResultFile.write(path, content, false);
+    assertThrows(FileAlreadyExistsException.class, () -> ResultFile.write(path, content, false));
+    content.put("bad", Double.NaN);
+    assertThrows(IllegalArgumentException.class, () -> ResultFile.write(path, content, true));
+    content.remove("bad");
+    assertTrue(new String(Files.readAllBytes(path), "UTF-8").startsWith("{\"schema_version\": 1"));
+    assertArrayEquals(new String[] {"result.json"}, temporary.getRoot().list());
+  }
+}

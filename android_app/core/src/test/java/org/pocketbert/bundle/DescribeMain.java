@@ -1,0 +1,28 @@
+package org.pocketbert.bundle;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
+import org.pocketbert.UserError;
+import org.pocketbert.json.Json;
+
+/** For the tests on the Python side: a bundle.json a line in, and what is wrong with it a line out. */
+public final class DescribeMain {
+  private DescribeMain() {}
+
+  public static void main(String[] arguments) throws IOException {
+    List<String> answers = new ArrayList<>();
+    for (String line : Files.readAllLines(Paths.get(arguments[0]), StandardCharsets.UTF_8)) {
+      try {
+        Description.parse(Json.parse(line), "bundle.json");
+        answers.add("ok");
+      } catch (UserError error) {
+        answers.add(error.getMessage());
+      }
+    }
+    Files.write(Paths.get(arguments[1]), answers, StandardCharsets.UTF_8);
+  }
+}

@@ -1,0 +1,38 @@
+package org.pocketbert.tokenizer;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.Arrays;
+import java.util.List;
+import java.util.stream.Collectors;
+import org.pocketbert.json.Json;
+
+/**
+ * Tokenizes for the tests on the Python side: {@code TokenizeMain VOCAB LOWERCASE TOKEN_OR_TEXT INPUT OUTPUT}.
+ *
+ * <p>The input holds a JSON string a line; the output a JSON array of ids, starts and ends a line.
+ */
+public final class TokenizeMain {
+  private TokenizeMain() {}
+
+  public static void main(String[] arguments) throws IOException {
+    Vocabulary vocabulary = Vocabulary.parse(Files.readAllBytes(Paths.get(arguments[0])));
+    WordPieceTokenizer tokenizer =
+        new WordPieceTokenizer(vocabulary, Boolean.parseBoolean(arguments[1]), arguments[2].equals("token"));
+    try (BufferedReader reader = Files.newBufferedReader(Paths.get(arguments[3]));
+        PrintStream out = new PrintStream(arguments[4], StandardCharsets.US_ASCII)) {
+      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+        Tokens tokens = tokenizer.tokenize((String) Json.parse(line));
+        out.println(Json.write(Arrays.asList(boxed(tokens.ids), boxed(tokens.starts), boxed(tokens.ends))));
+      }
+    }
+  }
+
+  private static List<Integer> boxed(int[] values) {
+    return Arrays.stream(values).boxed().collect(Collectors.toList());
+  }
+}

@@ -1,0 +1,155 @@
+package org.pocketbert.host;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.Benchmark;
+import org.pocketbert.benchmark.Configuration;
+import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.json.Json;
+
+/** The benchmark as a command: a process for each configuration, in shuffled order; see {@link Arguments#HELP}. */
+public final class Main {
+  private static final long SECONDS_TO_ANSWER = 300;
+
+  private record Job(int place, Configuration configuration, List<String> arguments) {}
+
+  private Main() {}
+
+  /** Exit codes: 0, 1 if a configuration failed, 2 for bad input. */
+  public static void main(String[] words) throws IOException, InterruptedException {
+    try {
+      System.exit(run(new Arguments(words)));
+    } catch (UserError error) {
+      System.err.println(error.getMessage());
+      System.exit(2);
+    }
+  }
+
+  private static int run(Arguments arguments) throws IOException, InterruptedException {
+    if (arguments.help) {
+      System.out.print(Arguments.HELP);
+      return 0;
+    }
+    long started = System.currentTimeMillis();
+    Map<String, Object> machine = HostMachine.describe();
+    List<Job> jobs = jobs(arguments);
+    List<Map<String, Object>> measurements = new ArrayList<>(Collections.nCopies(jobs.size(), null));
+    List<Job> order = new ArrayList<>(jobs);
+    Collections.shuffle(order, new Random(0));
+    for (Job job : order) {
+      System.err.println("measuring " + String.join(" ", job.arguments.subList(1, job.arguments.size())));
+      measurements.set(job.place, measure(job));
+    }
+    for (Map<String, Object> measurement : measurements) {
+      System.out.println(line(measurement));
+    }
+    if (arguments.output != null) {
+      List<String> notes = List.of("The Android app's core on a computer: same code as on a phone, other kernels.");
+      String title = "Latency of exported bundles by the Java core";
+      ResultFile.write(
+          arguments.output,
+          ResultFile.of(title, started, "host", machine, measurements, notes),
+          arguments.overwrite);
+    }
+    return measurements.stream().anyMatch(measurement -> measurement.get("status").equals("failed")) ? 1 : 0;
+  }
+
+  private static List<Job> jobs(Arguments arguments) {
+    List<Job> jobs = new ArrayList<>();
+    List<String> problems = new ArrayList<>();
+    for (Path path : arguments.bundles) {
+      try {
+        Bundle bundle = Bundle.open(path);
+        bundle.checkTokenizer();
+        List<Integer> lengths = new ArrayList<>(arguments.lengths);
+        for (int i = 0; i < bundle.lengths().length && arguments.lengths.isEmpty(); i++) {
+          lengths.add(bundle.lengths()[i]);
+        }
+        for (int length : lengths) {
+          for (int threads : arguments.threads) {
+            Configuration configuration = new Configuration(bundle.name(), bundle, length, threads);
+            List<String> words = List.of(bundle.name(), path.toString(), length + "", threads + "");
+            jobs.add(new Job(jobs.size(), configuration, words));
+          }
+        }
+      } catch (UserError error) {
+        problems.add(error.getMessage());
+      }
+    }
+    UserError.throwIfAny(problems, "pocketbert-host");
+    return jobs;
+  }
+
+  private static Map<String, Object> measure(Job job) throws IOException, InterruptedException {
+    Path answer = Files.createTempFile("measurement", ".json");
+    Path errors = Files.createTempFile("measurement", ".txt");
+    try {
+      List<String> command = new ArrayList<>();
+      command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+      command.addAll(List.of("-cp", System.getProperty("java.class.path"), Worker.class.getName()));
+      command.addAll(job.arguments);
+      command.add(answer.toString());
+      Process process =
+          new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(errors.toFile()).start();
+      if (!process.waitFor(SECONDS_TO_ANSWER, TimeUnit.SECONDS)) {
+        process.destroyForcibly();
+        return Benchmark.failed(job.configuration, "the process did not answer within " + SECONDS_TO_ANSWER + " s");
+      }
+      if (process.exitValue() != 0) {
+        return Benchmark.failed(
+            job.configuration, "the process ended with exit code " + process.exitValue() + lastWords(errors));
+      }
+      return members(Json.parse(Files.readString(answer)));
+    } finally {
+      Files.deleteIfExists(answer);
+      Files.deleteIfExists(errors);
+    }
+  }
+
+  @SuppressWarnings("unchecked")
+  private static Map<String, Object> members(Object json) {
+    return (Map<String, Object>) json;
+  }
+
+  private static String lastWords(Path errors) throws IOException {
+    String said = "";
+    for (String line : new String(Files.readAllBytes(errors), StandardCharsets.UTF_8).split("\n")) {
+      if (line.startsWith("Exception") || line.startsWith("Error") || said.isEmpty()) {
+        said = line.trim();
+      }
+    }
+    return said.isEmpty() ? "" : "; its last words: " + said.substring(0, Math.min(200, said.length()));
+  }
+
+  private static String line(Map<String, Object> measurement) {
+    String name =
+        measurement.get("label") + " at " + number(measurement.get("length")) + " tokens, "
+            + number(measurement.get("threads")) + " threads: ";
+    if (measurement.get("status").equals("failed")) {
+      return name + "failed: " + measurement.get("error");
+    }
+    Map<String, Object> summary = members(measurement.get("summary"));
+    return String.format(
+        Locale.ROOT,
+        "%smedian %.2f ms, p90 %.2f ms, %d runs",
+        name,
+        (Double) summary.get("median_us") / 1e3,
+        (Double) summary.get("p90_us") / 1e3,
+        ((List<?>) measurement.get("latency_us")).size());
+  }
+
+  private static int number(Object value) {
+    return ((Number) value).intValue();
+  }
+}

@@ -1,0 +1,28 @@
+package org.pocketbert.host;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.bytedeco.javacpp.Loader;
+import org.bytedeco.tensorflowlite.global.tensorflowlite;
+import org.pocketbert.benchmark.Benchmark;
+import org.pocketbert.benchmark.Configuration;
+import org.pocketbert.benchmark.Schedule;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.json.Json;
+
+/** The process that one configuration is measured in: {@code Worker LABEL BUNDLE LENGTH THREADS OUTPUT}. */
+final class Worker {
+  private Worker() {}
+
+  public static void main(String[] arguments) throws IOException {
+    // Unpacking the native library is not the model's opening time.
+    Loader.load(tensorflowlite.class);
+    Bundle bundle = Bundle.open(Path.of(arguments[1]));
+    Configuration configuration =
+        new Configuration(arguments[0], bundle, Integer.parseInt(arguments[2]), Integer.parseInt(arguments[3]));
+    Map<String, Object> measurement = Benchmark.measure(new HostPlatform(), Schedule.FULL, configuration);
+    Files.writeString(Path.of(arguments[4]), Json.write(measurement));
+  }
+}

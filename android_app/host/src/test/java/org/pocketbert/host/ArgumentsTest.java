@@ -1,0 +1,53 @@
+package org.pocketbert.host;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.TemporaryFolder;
+import org.pocketbert.UserError;
+
+public class ArgumentsTest {
+  @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+
+  @Test
+  public void everyFlag() throws IOException {
+    String bundle = temporary.newFolder("bundle").toString();
+    Arguments plain = new Arguments(bundle);
+    assertEquals(List.of(), plain.lengths);
+    assertEquals(List.of(1), plain.threads);
+    assertNull(plain.output);
+    assertFalse(plain.overwrite);
+    String output = temporary.newFile("result.json").toString();
+    Arguments full = new Arguments("--lengths=32,128", bundle, "--threads=4,1", "--output=" + output, "--overwrite");
+    assertEquals(List.of(32, 128), full.lengths);
+    assertEquals(List.of(4, 1), full.threads);
+    assertEquals(output, full.output.toString());
+    assertTrue(new Arguments("--help").help);
+  }
+
+  @Test
+  public void everythingWrongIsListed() throws IOException {
+    String output = temporary.newFile("result.json").toString();
+    UserError error =
+        assertThrows(
+            UserError.class,
+            () -> new Arguments("nothing", "--threads=0", "--lengths=8,8", "--output=" + output, "--fast", "--output="));
+    for (String part :
+        new String[] {
+          "a bundle is a folder that pocketbert export made; received nothing",
+          "--threads takes different positive numbers, as in --threads=1,2; received 0",
+          "received 8,8", "result.json must not be there yet", "received --fast", "received --output=",
+        }) {
+      assertTrue(error.getMessage(), error.getMessage().contains(part));
+    }
+    assertTrue(
+        assertThrows(UserError.class, () -> new Arguments()).getMessage().contains("at least one bundle is needed"));
+  }
+}

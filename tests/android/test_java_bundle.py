@@ -1,0 +1,68 @@
+"""What the schema of bundle.json refuses, the Java reader refuses: a good one is spoiled in every place."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pocketbert_export.bundle_schema import SCHEMA
+
+pytestmark = pytest.mark.java
+
+BUNDLE = Path(__file__).parents[2] / "android_app/core/src/test/resources/bundles/dynamic_wi8/bundle.json"
+# One of each kind; a place that allows one of them is not spoiled by it, which the schema says.
+OTHERS = (None, True, 0, -1, 1.5, "", "x", [], [1], {}, {"x": 1})
+
+
+def places(value: Any) -> Iterator[list[Any]]:
+    """Paths of all members and elements; of a list the first and the last, of numbers none."""
+    keys: list[Any] = list(value) if isinstance(value, dict) else []
+    if isinstance(value, list) and value and not isinstance(value[0], int | float):
+        keys = sorted({0, len(value) - 1})
+    for key in keys:
+        yield [key]
+        yield from ([key, *rest] for rest in places(value[key]))
+
+
+def spoiled(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was done, and the description after it."""
+    for path in places(description):
+        changes = [("removed", None), *((f"now {other!r}", other) for other in OTHERS)]
+        for what, other in changes:
+            changed = copy.deepcopy(description)
+            parent = changed
+            for key in path[:-1]:
+                parent = parent[key]
+            if what == "removed":
+                del parent[path[-1]]
+            else:
+                parent[path[-1]] = other
+            yield f"{path} {what}", changed
+            if what == "removed" and isinstance(parent, dict):
+                extra = copy.deepcopy(description)
+                parent = extra
+                for key in path[:-1]:
+                    parent = parent[key]
+                parent["surplus"] = 1
+                yield f"{path[:-1]} with a surplus member", extra
+
+
+def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path) -> None:
+    description = json.loads(BUNDLE.read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    assert validator.is_valid(description)
+    refused = {what: changed for what, changed in spoiled(description) if not validator.is_valid(changed)}
+    assert len(refused) > 500
+    given, found = tmp_path / "descriptions.jsonl", tmp_path / "answers.txt"
+    lines = [json.dumps(each) for each in (description, *refused.values())]
+    given.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    java("org.pocketbert.bundle.DescribeMain", given, found)
+    good, *bad = found.read_text(encoding="utf-8").splitlines()
+    assert good == "ok"
+    assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []

@@ -1,0 +1,132 @@
+"""The Java core as a command on this computer, on bundles of every recipe: results in the host's own form."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pocketbert_bench import configurations, results
+
+pytestmark = pytest.mark.java
+
+JAR = Path(__file__).parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
+RECIPES = ("float32", "float16", "dynamic_wi8")
+
+
+def host(*arguments: object) -> subprocess.CompletedProcess[str]:
+    if not JAR.is_file():
+        pytest.fail("android_app/host/target/pocketbert-host.jar is not there: run make android-test", pytrace=False)
+    command = ["java", "-jar", str(JAR), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny network in every recipe; accents, another script and a cut text are among its golden examples."""
+    import tiny
+
+    import pocketbert as pb
+    from pocketbert.configs import TaskConfig
+    from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+    from pocketbert_export.exporter import export_bundle
+
+    folder = tmp_path_factory.mktemp("bundles")
+    words = "a quiet honest film not bad , . ! cafe in zurich the good room 東 京 ##s".split()
+    unused = [f"[unused{number}]" for number in range(tiny.BERT.vocab_size - len(words) - len(SPECIAL_TOKENS))]
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words, *unused]), encoding="utf-8")
+    mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
+    pb.build(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
+    for recipe in RECIPES:
+        export_bundle(folder / "model", recipe, (9, 17), folder / recipe)
+    return {recipe: folder / recipe for recipe in RECIPES}
+
+
+def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    done = host(*bundles.values(), "--threads=1,2", f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("median") == len(RECIPES) * 2 * 2
+    # Reading checks the schema, and that every summary follows from its latencies.
+    result = results.read(output)
+    assert (result.measured_on, result.machine.python) == ("host", None)
+    expected = [
+        each for path in bundles.values() for each in configurations.from_bundle(path, None, (1, 2), label=path.name)
+    ]
+    found = {(each.label, each.length, each.threads): each for each in result.measurements}
+    assert len(found) == len(result.measurements) == len(expected)
+    for theirs in expected:
+        ours = found[theirs.label, theirs.length, theirs.threads]
+        assert (ours.recipe, ours.model, ours.signature) == (theirs.recipe, theirs.model, theirs.calls[0].signature)
+        assert ours.golden and ours.delegate and ours.runtime
+        # The answers are those that LiteRT gave at export: same maths, other release and other order of sums.
+        assert ours.golden.examples == len(theirs.calls)
+        assert ours.golden.tolerance == pytest.approx(theirs.tolerance(), rel=1e-12)
+        assert ours.golden.max_absolute_difference <= theirs.tolerance()
+        assert ours.runtime.name == "tflite"
+        assert ours.delegate.name == "XNNPACK"
+        # Without XNNPACK answers are as right and several times as slow.
+        assert ours.delegate.delegated_ops > 0.8 * ours.delegate.total_ops
+        assert len(ours.latency_us) >= 50
+
+
+def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path: Path) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    from pocketbert_bench.worker import delegate
+
+    output = tmp_path / "result.json"
+    assert host(bundles["float32"], "--lengths=9", f"--output={output}").returncode == 0
+    (measurement,) = results.read(output).measurements
+    interpreter = Interpreter(model_path=str(bundles["float32"] / "model.tflite"), num_threads=1)
+    interpreter.allocate_tensors()
+    theirs = delegate(interpreter)
+    assert theirs and measurement.delegate
+    assert measurement.delegate.total_ops == theirs["total_ops"]
+
+
+def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
+    broken = shutil.copytree(bundles["float32"], tmp_path / "broken")
+    description = json.loads((broken / "bundle.json").read_text(encoding="utf-8"))
+    description["goldens"][-1]["exported_outputs"]["logits"][0][1] += 0.5
+    (broken / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    output = tmp_path / "result.json"
+    done = host(broken, bundles["float32"], "--lengths=17", f"--output={output}")
+    assert done.returncode == 1
+    bad, good = results.read(output).measurements
+    assert (bad.status, good.status) == ("failed", "ok")
+    assert bad.error and "does not answer as it did when it was exported: an output is off by 0.500" in bad.error
+    assert not bad.latency_us
+
+
+def test_bad_input_is_one_line_and_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -> None:
+    damaged = shutil.copytree(bundles["float16"], tmp_path / "damaged")
+    model = damaged / "model.tflite"
+    model.write_bytes(model.read_bytes()[:-1] + b"x")
+    relabelled = shutil.copytree(bundles["float16"], tmp_path / "relabelled")
+    description = json.loads((relabelled / "bundle.json").read_text(encoding="utf-8"))
+    description["goldens"][0]["text"] += " good"
+    description["goldens"][-1]["text"] += " good"
+    (relabelled / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    for arguments, message in (
+        ([damaged], "model.tflite must have the sha256"),
+        ([relabelled], "must have the ids that bundle.json gives"),
+        ([bundles["float32"], "--lengths=10"], "a length must be one of [9, 17]; received 10"),
+        ([bundles["float32"], "--fast"], "received --fast"),
+        ([tmp_path / "nothing"], "a bundle is a folder that pocketbert export made"),
+        ([], "at least one bundle is needed"),
+    ):
+        done = host(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_help() -> None:
+    done = host("--help")
+    assert done.returncode == 0
+    assert "--lengths" in done.stdout

@@ -1,0 +1,96 @@
+"""The Java tokenizer and the Python one, piece by piece and offset by offset."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+import pocketbert as pb
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, WORD, normalization
+from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+
+pytestmark = pytest.mark.java
+
+LOWERCASE = {"uncased": True, "cased": False}
+
+
+@pytest.fixture(scope="module")
+def awkward() -> ModuleType:
+    """The generator of the Python tokenizer's own tests."""
+    path = Path(__file__).parents[1] / "pocketbert" / "tokenizers" / "awkward_texts.py"
+    spec = importlib.util.spec_from_file_location("awkward_texts", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def assert_equal(
+    java: Any,
+    folder: Path,
+    vocabulary: Path,
+    texts: Sequence[str],
+    *,
+    lowercase: bool,
+    special: Literal["token", "text"] = "token",
+) -> list[list[int]]:
+    """Compares ids, starts and ends, and gives the ids."""
+    given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
+    given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
+    java("org.pocketbert.tokenizer.TokenizeMain", vocabulary, lowercase, special, given, found)
+    tokens = [json.loads(line) for line in found.read_text(encoding="ascii").splitlines()]
+    assert len(tokens) == len(texts)
+    tokenizer = pb.WordPieceTokenizer(vocabulary, lowercase=lowercase, special_tokens_in_text=special)
+    for start in range(0, len(texts), 500):
+        part = texts[start : start + 500]
+        expected = zip(*(each.to_list() for each in tokenizer.tokenize_with_offsets(part)), strict=True)
+        for text, ours, theirs in zip(part, tokens[start : start + 500], expected, strict=True):
+            assert ours == list(theirs), ascii(text)
+    return [ids for ids, _, _ in tokens]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", LOWERCASE)
+def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, awkward: ModuleType, name: str) -> None:
+    vocabulary = shared / "data" / "vocab" / f"bert-base-{name}.vocab.txt"
+    pieces = vocabulary.read_text(encoding="utf-8").splitlines()
+    words = [piece for piece in pieces if piece.isalpha() and len(piece) > 2]
+    texts = awkward.awkward_texts(20_000, words, seed=71)
+    ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=LOWERCASE[name])
+    # A test of unknown pieces alone would say little.
+    known = sum(each != 100 for row in ids for each in row)
+    assert known > 100_000
+
+
+@pytest.mark.data
+def test_special_tokens_as_text_and_lone_surrogates(
+    java: Any, shared: Path, tmp_path: Path, awkward: ModuleType
+) -> None:
+    vocabulary = shared / "data" / "vocab" / "bert-base-uncased.vocab.txt"
+    texts = awkward.awkward_texts(500, ["surrogate", "the"], seed=73)
+    texts += [re.sub("[aeiou]", "\ud801", text) for text in texts[:50]] + ["\udfff", "a\udc00 \ud800b", "[SE\ud800P]"]
+    assert_equal(java, tmp_path, vocabulary, texts, lowercase=True, special="text")
+    assert_equal(java, tmp_path, vocabulary, texts, lowercase=True)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_code_point(java: Any, tmp_path: Path, lowercase: bool) -> None:
+    """Between two letters each shows what it is: nothing, a space, a word of its own, or part of one."""
+    tables = normalization(lowercase)
+    changed = tables.code[CODE_POINTS:][tables.kind[CODE_POINTS:] == WORD].tolist()
+    characters = sorted({chr(code) for code in changed} | {"a"})
+    vocabulary = tmp_path / "vocab.txt"
+    pieces = [*SPECIAL_TOKENS, *characters, *(f"##{each}" for each in characters)]
+    vocabulary.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    codes = [code for code in range(CODE_POINTS) if not 0xD800 <= code < 0xE000]
+    texts = [" ".join(f"a{chr(code)}a" for code in codes[start : start + 64]) for start in range(0, len(codes), 64)]
+    ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=lowercase)
+    # Everything that something becomes has been seen as a continuation; the first letter of all is always the "a".
+    assert {each for row in ids for each in row} >= set(range(len(pieces) - len(characters), len(pieces)))

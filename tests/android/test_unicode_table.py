@@ -1,0 +1,77 @@
+"""The table that the Java tokenizer reads says what the Python tokenizer's clean-up does, of every code point."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import numpy as np
+import pytest
+
+import java_unicode_table
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, SPACE, WORD, normalization
+
+
+def entries(line: str) -> list[int]:
+    found: list[int] = []
+    for entry in line.split():
+        first, _, last = entry.partition("-")
+        found += range(int(first, 16), int(last or first, 16) + 1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[list[str]]:
+    """Each line's first word and the rest."""
+    text = java_unicode_table.TABLE.read_text(encoding="utf-8")
+    return [line.split(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+
+
+def members(lines: list[list[str]], name: str) -> np.ndarray:
+    codes = [code for first, rest in lines if first == name for code in entries(rest)]
+    assert len(set(codes)) == len(codes) > 0
+    return np.isin(np.arange(CODE_POINTS), codes)
+
+
+def test_it_is_up_to_date() -> None:
+    assert java_unicode_table.table() == java_unicode_table.TABLE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_what_it_says_of_every_code_point(lines: list[list[str]], lowercase: bool) -> None:
+    tables = normalization(lowercase)
+    dropped, space, isolated, mark = (members(lines, name) for name in ("drop", "space", "isolated", "mark"))
+    combining = np.zeros(CODE_POINTS, np.uint8)
+    changed: dict[int, list[int]] = {}
+    if lowercase:
+        for first, rest in lines:
+            if first == "order":
+                value, codes = rest.split(" ", 1)
+                combining[entries(codes)] = int(value, 16)
+            elif first == "map":
+                code, *results = (int(each, 16) for each in rest.split())
+                changed[code] = results
+        changed |= {
+            code: [ord(each) for each in unicodedata.normalize("NFD", chr(code))] for code in java_unicode_table.HANGUL
+        }
+
+    def kind(code: int) -> int:
+        if code == 0x20:
+            return SPACE
+        if lowercase and mark[code]:
+            return DROPPED
+        return ISOLATED if isolated[code] else WORD
+
+    kinds = np.array([kind(code) for code in range(CODE_POINTS)], np.int8)
+    own = ~dropped & ~space
+    own[list(changed)] = False
+    np.testing.assert_array_equal(tables.count == 0, dropped)
+    # What becomes itself, in one go; surrogates are no code points of any text.
+    np.testing.assert_array_equal(tables.start[own], np.flatnonzero(own))
+    np.testing.assert_array_equal(tables.kind[:CODE_POINTS][own], kinds[own])
+    np.testing.assert_array_equal(tables.combining[:CODE_POINTS][own], combining[own])
+    for code in np.flatnonzero(~own & ~dropped).tolist():
+        expected = changed.get(code, [0x20])
+        pool = slice(tables.start[code], tables.start[code] + tables.count[code])
+        assert tables.code[pool].tolist() == expected, hex(code)
+        assert tables.kind[pool].tolist() == kinds[expected].tolist(), hex(code)
+        assert tables.combining[pool].tolist() == combining[expected].tolist(), hex(code)

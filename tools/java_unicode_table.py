@@ -1,0 +1,69 @@
+"""Writes BERT's clean-up as the table that the Java tokenizer reads, so that both follow the same rules.
+
+Java's own Unicode tables have the age of the Java or Android that runs, so the Java tokenizer uses none of them.
+
+Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, normalization
+
+TABLE = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer/bert_unicode.txt"
+# Syllables decompose by arithmetic, which the Java side knows; 11,172 lines less.
+HANGUL = range(0xAC00, 0xD7A4)
+_HEADER = """\
+# What BERT's clean-up does to code points, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
+# drop: vanishes. space: becomes U+0020. isolated: a word of its own. mark, order and map count with lower-casing only:
+# mark: goes once marks are in canonical order. order CLASS: canonical combining class. map: FROM TO…
+# A code point that is in none of them is a letter that becomes itself; Hangul syllables decompose by arithmetic.
+"""
+
+
+def table() -> str:
+    """The table's text. A test reads it back and compares what it says of every code point with the clean-up."""
+    uncased, cased = normalization(True), normalization(False)
+    codes = np.arange(CODE_POINTS)
+    dropped = uncased.count == 0
+    # What vanishes at the end of the pool begins behind it.
+    space = ~dropped & (cased.code[np.where(dropped, 0, cased.start)] == 0x20)
+    changed = (uncased.start != codes) & ~dropped & ~space
+    mark = ~dropped & ~space & ~changed & (uncased.kind[:CODE_POINTS] == DROPPED)
+    isolated = ~dropped & ~space & (cased.kind[:CODE_POINTS] == ISOLATED)
+    combining = np.where(dropped | space | changed, 0, uncased.combining[:CODE_POINTS])
+    lines = [_HEADER]
+    lines += _lines("drop", dropped) + _lines("space", space) + _lines("isolated", isolated) + _lines("mark", mark)
+    for value in sorted(set(combining.tolist()) - {0}):
+        lines += _lines(f"order {value:x}", combining == value)
+    for code in np.flatnonzero(changed).tolist():
+        if code not in HANGUL:
+            lines.append(f"map {code:x} {' '.join(f'{each:x}' for each in _results(code))}\n")
+    return "".join(lines)
+
+
+def _results(code: int) -> list[int]:
+    tables = normalization(True)
+    entries = slice(tables.start[code], tables.start[code] + tables.count[code])
+    return [int(each) for each in tables.code[entries]]
+
+
+def _lines(name: str, members: np.ndarray) -> list[str]:
+    ranges = " ".join(f"{first:x}" if first == last else f"{first:x}-{last:x}" for first, last in _ranges(members))
+    return [f"{name} {line}\n" for line in textwrap.wrap(ranges, 100, break_on_hyphens=False)]
+
+
+def _ranges(members: np.ndarray) -> Iterator[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], members.astype(np.int8), [0]])))
+    for first, behind in edges.reshape(-1, 2).tolist():
+        yield first, behind - 1
+
+
+if __name__ == "__main__":
+    TABLE.parent.mkdir(parents=True, exist_ok=True)
+    TABLE.write_text(table(), encoding="utf-8")
