@@ -14,7 +14,6 @@ back from the committed result file, if it was made with the same settings.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 from collections.abc import Mapping
@@ -220,12 +219,15 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     @tf.function(autograph=False, reduce_retracing=True)
     def divergence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         inputs = {name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
-        theirs, ours = (model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student))
+        theirs, ours = (
+            model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student)
+        )
         layers = [attention_transfer(*pair, inputs["input_mask"]) for pair in zip(theirs, ours, strict=True)]
         tokens = tf.cast(tf.reduce_sum(inputs["input_mask"]), tf.float32)
         return tf.stack([tf.add_n(layers) / len(layers) * tokens, tokens])
 
-    total, tokens = sum(divergence(batch).numpy().astype(np.float64) for batch in examples.dataset(plan, seed=0, epoch=0))
+    batches = examples.dataset(plan, seed=0, epoch=0)
+    total, tokens = sum(divergence(batch).numpy().astype(np.float64) for batch in batches)
     return float(total / tokens)
 
 
@@ -251,9 +253,7 @@ def finetune_on(pretrained: str, name: str, task: str, seed: int, output: Path) 
 def _run_options(seed: int, steps: int) -> Any:
     from pocketbert.distillation.run_options import RunOptions
 
-    return RunOptions(
-        seed=seed, evaluation_steps=steps, evaluation_batches=EVALUATION_BATCHES, checkpoint_seconds=300
-    )
+    return RunOptions(seed=seed, evaluation_steps=steps, evaluation_batches=EVALUATION_BATCHES, checkpoint_seconds=300)
 
 
 def _scored(metrics: Mapping[str, float], others: dict[str, Any]) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _data(output: Path) -> Path:
 
 def _shape(config: EncoderConfig) -> dict[str, Any]:
     names = ("num_layers", "hidden_size", "num_attention_heads", "head_size", "intermediate_size", "num_feed_forwards")
-    return {name: getattr(config, name) for name in names} | {"bottleneck": dataclasses.asdict(config.bottleneck)}
+    return {name: getattr(config, name) for name in names} | {"block_size": config.block_size}
 
 
 def settings() -> dict[str, Any]:
@@ -299,7 +299,7 @@ def content(done: Mapping[str, Any]) -> results.ResultFile:
     accuracies = []
     if found := done.get("teacher"):
         accuracies += records(found, "teacher", TEACHER_MODEL, TEXT, HELD_OUT)
-    rows = [(TEACHER_MODEL, "teacher", 0, TASKS)]
+    rows: list[tuple[str, str, int, tuple[str, ...]]] = [(TEACHER_MODEL, "teacher", 0, TASKS)]
     rows += [(STUDENT_MODEL, arm.label, seed, (TEXT, *TASKS)) for arm in ARMS for seed in SEEDS]
     for model, label, seed, tasks in rows:
         for task in tasks:
