@@ -38,7 +38,11 @@ def table(content: results.ResultFile) -> str:
             cells.append(f"{ratio.value:.2f} ({ratio.interval[0]:.2f} to {ratio.interval[1]:.2f})" if ratio else "1")
         paper = [f"{variant.paper_ms:.0f}", f"{variant.paper_ms / VARIANTS[0].paper_ms:.2f}"]
         lines.append(f"| {variant.name} | {' | '.join(cells + paper)} |")
-    quick = " A shortened run, good for a look." if content.quick else ""
+    quick = (
+        " A shortened run with fewer layers: the milliseconds are not the network's, and the ratios are for a look."
+        if content.quick
+        else ""
+    )
     lines += ["", f"Measured on {content.machine.cpu}, 1 thread, {content.created[:10]}.{quick}", ""]
     lines += [f"{note}" for note in content.notes]
     return "\n".join(lines) + "\n"

@@ -144,7 +144,7 @@ def test_the_page_on_variants_says_what_the_result_file_says() -> None:
 
 
 def test_variants_are_the_papers_four() -> None:
-    configs = [variant.config() for variant in mobilebert_variants.VARIANTS]
+    configs = [variant.config(mobilebert_variants.LAYERS) for variant in mobilebert_variants.VARIANTS]
     assert len({(config.norm, config.activation) for config in configs}) == 4
     without = preset("mobilebert_paper_without_opt").config
     assert configs[0] == without and configs[3] == preset("mobilebert_paper").config
