@@ -35,8 +35,7 @@ def gradients(kind: str, shape: Shape) -> Callable[[], Any]:
 
     teacher, student = (build(setting.config(name, shape), seed=0) for name in (setting.TEACHER, setting.STUDENT))
     batch = setting.batch(shape)
-    method = setting.TransferOfAllLayers()
-    stage = method.stage(shape)
+    method, stage = setting.transfer(shape)
     variables = student.trainable_variables
 
     def loss() -> tf.Tensor:

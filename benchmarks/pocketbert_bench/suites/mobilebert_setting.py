@@ -73,6 +73,12 @@ def batch(shape: Shape) -> dict[str, tf.Tensor]:
     return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
+def transfer(shape: Shape) -> tuple[Any, Stage]:
+    """The method and its stage that compares all layers; the only place that says which method it is."""
+    method = TransferOfAllLayers()
+    return method, method.stage(shape)
+
+
 class TransferOfAllLayers:
     """Feature maps, in the authors' decomposed form, and attention of every layer, each a mean over the layers."""
 

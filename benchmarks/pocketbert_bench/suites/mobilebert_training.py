@@ -111,12 +111,11 @@ def our_transfer_step(shape: Shape, batch: dict[str, Any]) -> Step:
     from pocketbert.distillation.distiller import Distiller, make_optimizer
     from pocketbert.model import build
 
-    method = setting.TransferOfAllLayers()
-    stage = method.stage(shape)
+    method, stage = setting.transfer(shape)
     teacher, student = (
         build(setting.config(name, shape), seed=seed) for seed, name in enumerate((setting.TEACHER, setting.STUDENT))
     )
-    distiller = Distiller(student, method, stage, teacher=teacher)  # type: ignore[arg-type]
+    distiller = Distiller(student, method, stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, total_steps=10_000))
     return tf.function(lambda: distiller.train_step(batch)["loss"])
 
