@@ -52,11 +52,12 @@ def _operations() -> list[str]:
 
 def _hours() -> list[str]:
     heads = [f"{each.name}, {length}" for each in ACCELERATORS for length in LENGTHS]
+    peaks = "; ".join(f"{each.name} as {each.devices} of {each.peak_flops / 1e12:g}" for each in ACCELERATORS)
     lines = [
         "### Hours",
         "",
         f"Expected hours at 128 and at 512 tokens, at an assumed utilization of {UTILIZATION.teacher:.0%} in the "
-        f"teacher's operations and {UTILIZATION.student:.0%} in the student's:",
+        f"teacher's operations and {UTILIZATION.student:.0%} in the student's; peaks, in TFLOP/s a device: {peaks}.",
         "",
         f"| phase | steps | batch | {' | '.join(heads)} |",
         "|---|---:|---:|" + "---:|" * len(heads),
