@@ -97,7 +97,8 @@ def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
     """Bytes in arrays over pairs of tokens, and in all others."""
     sizes = {"attention": 0, "others": 0}
     for array in arrays:
-        pairs = array.shape[-2:] == (shape.length, shape.length)
+        # [B, N, S, S]; a feature map may be as wide as it is long, but has no axis of heads.
+        pairs = len(array.shape) == 4 and array.shape[-2:] == (shape.length, shape.length)
         sizes["attention" if pairs else "others"] += array.size_bytes
     return sizes
 
