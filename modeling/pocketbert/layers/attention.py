@@ -76,7 +76,7 @@ class Attention(tf_keras.layers.Layer):
         return context, {name: available[name] for name in wanted}
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps the context [..., A] and adds it to `residual` [..., block_size], normalized."""
+        """Maps the context [B, T, A] and adds it to `residual` [B, T, block_size], normalized."""
         return self.norm(self.output_dropout(self.output_map(context), training=training) + residual)
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:

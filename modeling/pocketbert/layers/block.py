@@ -64,14 +64,12 @@ class Block(tf_keras.layers.Layer):
         context, features = self.attention.attend(queries, keys, values, mask_bias, wanted, training)
         if attention_only:
             return None, features
-        read = self._read(x, positions)
-        # As rows [B·T, ·]: between products and what follows them there is no change of shape then (see `linear`).
-        inner = self.attention(_rows(context), _rows(residual), training=training)
+        inner = self.attention(context, residual, training=training)
         for feed_forward in self.feed_forwards:
             inner = feed_forward(inner, training=training)
         if self._config.bottleneck:
-            inner = self.bottleneck(inner, _rows(read), training=training)
-        return tf.reshape(inner, tf.shape(read)), features
+            inner = self.bottleneck(inner, self._read(x, positions), training=training)
+        return inner, features
 
     def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
         """The rows that the output is computed for."""
@@ -104,8 +102,3 @@ class Block(tf_keras.layers.Layer):
         pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
         q, k, v = project(pairs, fused=fused)
         return inner_rows, q, k, v
-
-
-def _rows(x: tf.Tensor) -> tf.Tensor:
-    """[B, T, n] → [B·T, n]."""
-    return tf.reshape(x, [-1, x.shape[-1]])

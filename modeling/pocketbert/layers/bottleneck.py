@@ -32,5 +32,5 @@ class Bottleneck(tf_keras.layers.Layer):
         self.dropout = Dropout(config.hidden_dropout)
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps a block's inside [..., size] out and adds the block's input [..., hidden_size]."""
+        """Maps a block's inside [B, S, size] out and adds the block's input [B, S, hidden_size]."""
         return self.output_norm(self.dropout(self.output_map(x), training=training) + residual)

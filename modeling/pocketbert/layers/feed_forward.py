@@ -28,6 +28,6 @@ class FeedForward(tf_keras.layers.Layer):
         self._activation = config.activation
 
     def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps [..., block_size] to the same shape."""
+        """Maps [B, S, block_size] to the same shape."""
         inner = activate(self.intermediate(x), self._activation)
         return self.norm(self.dropout(self.output_map(inner), training=training) + x)

@@ -64,9 +64,6 @@ def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
 
 
 def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    # One two-dimensional product is what the CPU and TFLite kernels are fast at; and only where nothing stands between
-    # does TensorFlow make one operation of a product and the activation or the residual sum that follows it.
-    if x.shape.rank == 2:
-        return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+    # One two-dimensional product is what the CPU and TFLite kernels are fast at.
     rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel), bias)
     return tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [kernel.shape[1]]], axis=0))
