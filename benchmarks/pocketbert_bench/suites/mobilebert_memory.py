@@ -11,6 +11,7 @@ of the two kinds take turns. Beside it stands what the graph says must live from
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -106,7 +107,14 @@ def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
 def _peak(kind: str, shape: Shape) -> float:
     """The median over a process' steps, in bytes."""
     sizes = map(str, (shape.layers, shape.batch_size, shape.length))
-    answer = subprocess.run([sys.executable, "-m", _PROCESS, kind, *sizes], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-m", _PROCESS, kind, *sizes],
+        capture_output=True,
+        text=True,
+        check=False,
+        # Freed arrays go back to the system at once then; else what is resident stays at the peak between steps.
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
         raise UserError(f"a process that measures memory must end well; {kind} ended with: {last}")
