@@ -73,13 +73,13 @@ def test_the_peer_has_the_same_weights(config: EncoderConfig) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_every_step_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["masked_words", pytest.param("transfer", marks=pytest.mark.slow)])
+def test_every_step_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mobilebert_training, "SHAPE", Shape(layers=1, batch_size=B, length=S))
-    batch = mobilebert_setting.batch(mobilebert_training.SHAPE)
-    for make in (mobilebert_training._masked_words, mobilebert_training._transfer):
-        for name, step in make(batch).items():
-            losses = [float(step()) for _ in range(5)]
-            assert np.isfinite(losses).all() and min(losses) < losses[0], name
+    make = getattr(mobilebert_training, f"_{name}")
+    for side, step in make(mobilebert_setting.batch(mobilebert_training.SHAPE)).items():
+        losses = [float(step()) for _ in range(5)]
+        assert np.isfinite(losses).all() and min(losses) < losses[0], side
 
 
 @pytest.mark.usefixtures("small")

@@ -4,7 +4,7 @@
 
 Both sides have the same architectures (MobileBERT as released, IB-BERT large as teacher, fresh weights), the same 8
 sequences of 128 tokens, two threads, dropout where each model's configuration has it, and LAMB with decay and a global
-norm of 1. All of it float32, in a graph.
+norm of 1. All of it float32, in a graph, but for a row in which our teacher's forward pass is bfloat16.
 
 - *masked words*: MobileBERT with its masked-LM head at 15 % of the positions, forward, backward, update.
 - *transfer*: teacher forward, student forward and backward, update; the loss is feature maps in the authors' decomposed
@@ -28,9 +28,13 @@ from pocketbert_bench.suites import model_garden_mobilebert as model_garden
 from pocketbert_bench.suites.mobilebert_setting import Shape
 
 SHAPE = Shape()
-OURS, PEER, PEER_WITHOUT = "pocketbert", "tf-models-official", "tf-models-official, teacher without dropout"
-# Step → peer → how many times as fast ours has to be.
-TARGETS = {"masked words": {PEER: 1.0}, "transfer": {PEER: 1.3, PEER_WITHOUT: 1.3}}
+OURS, OURS_BFLOAT16 = "pocketbert", "pocketbert, teacher in bfloat16"
+PEER, PEER_WITHOUT = "tf-models-official", "tf-models-official, teacher without dropout"
+# Step → (ours, peer) → how many times as fast ours has to be; None where the sides compute in different formats.
+TARGETS: dict[str, dict[tuple[str, str], float | None]] = {
+    "masked words": {(OURS, PEER): 1.0},
+    "transfer": {(OURS, PEER): 1.3, (OURS, PEER_WITHOUT): 1.3, (OURS_BFLOAT16, PEER_WITHOUT): None},
+}
 
 Step = Callable[[], Any]
 
@@ -53,17 +57,17 @@ def run(quick: bool) -> dict[str, Any]:
         rates = _rates(make(batch), rounds=3 if quick else 15)
         ratios += [
             results.ratio(
-                name=f"{name}, {peer}",
+                name=f"{name}, {ours} against {peer}",
                 description=f"a step of {name} with its update, {SHAPE}, {setting.THREADS} threads",
-                ours=OURS,
+                ours=ours,
                 peer=peer,
                 unit="examples/s",
-                ours_samples=rates[OURS],
+                ours_samples=rates[ours],
                 peer_samples=rates[peer],
                 better="higher",
                 target=target,
             )
-            for peer, target in TARGETS[name].items()
+            for (ours, peer), target in TARGETS[name].items()
         ]
     return results.to_json(
         results.result_file("MobileBERT's training steps", quick=quick, ratios=ratios, created=created)
@@ -78,7 +82,8 @@ def _masked_words(batch: dict[str, Any]) -> dict[str, Step]:
 def _transfer(batch: dict[str, Any]) -> dict[str, Step]:
     teacher, student = (setting.config(name, SHAPE) for name in (setting.TEACHER, setting.STUDENT))
     return {
-        OURS: our_transfer_step(SHAPE, batch),
+        OURS: _our_transfer_step(batch, teacher_precision="float32"),
+        OURS_BFLOAT16: _our_transfer_step(batch, teacher_precision="bfloat16"),
         PEER: model_garden.transfer_step(teacher, student, batch, teacher_dropout=True),
         PEER_WITHOUT: model_garden.transfer_step(teacher, student, batch, teacher_dropout=False),
     }
@@ -99,22 +104,17 @@ def _our_training_step(batch: dict[str, Any]) -> Step:
     return tf.function(lambda: model.train_step(data)["loss"])
 
 
-def our_transfer_step(shape: Shape, batch: dict[str, Any]) -> Step:
-    """A run's own step.
-
-    Args:
-      shape: layers, batch and length.
-      batch: the step's, from `mobilebert_setting.batch`.
-    """
+def _our_transfer_step(batch: dict[str, Any], teacher_precision: str) -> Step:
     import tensorflow as tf
 
     from pocketbert.distillation.distiller import Distiller, make_optimizer
     from pocketbert.model import build
+    from pocketbert.training.run import precision_policy
 
-    method, stage = setting.transfer(shape)
-    teacher, student = (
-        build(setting.config(name, shape), seed=seed) for seed, name in enumerate((setting.TEACHER, setting.STUDENT))
-    )
+    method, stage = setting.transfer(SHAPE)
+    with precision_policy(teacher_precision):
+        teacher = build(setting.config(setting.TEACHER, SHAPE), seed=1)
+    student = build(setting.config(setting.STUDENT, SHAPE), seed=0)
     distiller = Distiller(student, method, stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, total_steps=10_000))
     return tf.function(lambda: distiller.train_step(batch)["loss"])
