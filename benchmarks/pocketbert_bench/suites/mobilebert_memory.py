@@ -4,14 +4,13 @@
 
 IB-BERT large forward, MobileBERT forward and backward, float32, without dropout and without an update. One kind of
 process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
-and all attention. Each process notes the most memory that a step took above what was there between steps; processes
+and all attention. Each process notes the most memory that its steps took above what was there after tracing; processes
 of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward pass.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -91,7 +90,7 @@ def explanation(shape: Shape) -> str:
 
 def kept(kind: str, shape: Shape) -> list[Array]:
     """`kept_arrays` of a step of that kind."""
-    return kept_arrays(gradients(kind, shape).get_concrete_function())  # type: ignore[attr-defined]
+    return kept_arrays(gradients(kind, shape).get_concrete_function())
 
 
 def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
@@ -105,21 +104,13 @@ def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
 
 
 def _peak(kind: str, shape: Shape) -> float:
-    """The median over a process' steps, in bytes."""
+    """What a process of that kind says, in bytes."""
     sizes = map(str, (shape.layers, shape.batch_size, shape.length))
-    answer = subprocess.run(
-        [sys.executable, "-m", _PROCESS, kind, *sizes],
-        capture_output=True,
-        text=True,
-        check=False,
-        # Freed arrays go back to the system at once then; else what is resident stays at the peak between steps.
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
-    )
+    answer = subprocess.run([sys.executable, "-m", _PROCESS, kind, *sizes], capture_output=True, text=True, check=False)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
         raise UserError(f"a process that measures memory must end well; {kind} ended with: {last}")
-    found = sorted(json.loads(answer.stdout)["peak_bytes"])
-    return float(found[len(found) // 2])
+    return float(json.loads(answer.stdout)["peak_bytes"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ PASSES, TRANSFER = "passes", "transfer"
 STEPS = 3
 
 
-def gradients(kind: str, shape: Shape) -> Callable[[], Any]:
+def gradients(kind: str, shape: Shape) -> Any:
     """Teacher forward, student forward and backward, without an update.
 
     Args:
@@ -59,20 +58,18 @@ def gradients(kind: str, shape: Shape) -> Callable[[], Any]:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints `{"peak_bytes": …}`: the process' largest resident memory during a step, above that between steps."""
+    """Prints `{"peak_bytes": …}`: the process' largest resident memory during steps, above that after tracing."""
     kind, *sizes = arguments
     layers, batch_size, length = map(int, sizes)
     setting.use_threads()
-    step = gradients(kind, Shape(layers=layers, batch_size=batch_size, length=length))
-    peaks = []
-    for _ in range(1 + STEPS):
-        # 5 sets the kernel's record of the peak back to what is resident now.
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _resident("VmRSS")
+    step = gradients(kind, Shape(layers=layers, batch_size=batch_size, length=length)).get_concrete_function()
+    # 5 sets the kernel's record of the peak back to what is resident now.
+    Path("/proc/self/clear_refs").write_text("5")
+    # TensorFlow's allocator keeps what it once had, so that between steps nothing more could be told apart.
+    before = _resident("VmRSS")
+    for _ in range(STEPS):
         float(step())
-        peaks.append(_resident("VmHWM") - before)
-    # The first step traces.
-    print(json.dumps({"peak_bytes": peaks[1:]}))
+    print(json.dumps({"peak_bytes": _resident("VmHWM") - before}))
 
 
 def _resident(entry: str) -> int:
