@@ -117,6 +117,8 @@ def export_bundle(
         say(f"export {recipe}: verifying")
         verification = verify_bundle(folder, reference=model, examples=examples, bounds=bounds, metric=metric)
         verification.require()
+        for warning in verification.warnings:
+            say(f"export {recipe}: warning: {warning}")
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
         description["files"] = _files(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)

@@ -18,16 +18,19 @@ import tensorflow as tf
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.health import ActivationMaxima, activation_maxima
 from pocketbert.model import Model
 from pocketbert.progress import track
 from pocketbert.tasks import metrics
 from pocketbert_export import checks
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS, Bounds, Check, Outputs
+from pocketbert_export.lowering import APPLIED, LOWERINGS, Lowerings, lower
 from pocketbert_export.op_census import take_census
 from pocketbert_export.placement import Inputs, Placed
 from pocketbert_export.predictors import predictions_of
 from pocketbert_export.probes import Probes
+from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
 
@@ -36,6 +39,8 @@ SCHEMA_VERSION = 1
 # error of 30 ** 0.5 / 3000 = 0.2 points, which half a point stands out of; on 850 it is as large as the bound.
 MOST_EXAMPLES = 3000
 _ROWS_A_CALL = 32
+# A quarter of the texts' activations would say the same: the largest are the network's, not the text's.
+_MOST_HEALTH_BATCHES = 8
 
 
 class GateFailed(Exception):
@@ -64,6 +69,8 @@ class Verification:
       labelled: whether the task's metric could be taken.
       weights_need: operator → the version that the weights need, whatever the file records.
       operators: builtin operator → how often, over all signatures.
+      activation_maxima: of the network that the file computes, for recipes in float16; None for others, or where the
+        float model was not there.
     """
 
     recipe: str
@@ -74,6 +81,7 @@ class Verification:
     labelled: bool
     weights_need: Mapping[str, int]
     operators: Mapping[str, int]
+    activation_maxima: ActivationMaxima | None = None
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -90,8 +98,17 @@ class Verification:
         if not self.passed:
             raise GateFailed(self)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know of a bundle that passes: where a runtime that computes in float16 would overflow, or nearly."""
+        if self.activation_maxima is None:
+            return ()
+        where = "the CPU computes this file in float32; a GPU that computes in float16 may answer wrongly"
+        return tuple(f"{warning}; {where}" for warning in self.activation_maxima.float16_warnings())
+
     def to_json(self) -> dict[str, Any]:
         """The content of `verification.json`."""
+        maxima = self.activation_maxima
         return {
             "schema_version": SCHEMA_VERSION,
             "passed": self.passed,
@@ -101,6 +118,7 @@ class Verification:
             "weights_need": dict(self.weights_need),
             "operators": dict(self.operators),
             "checks": [check.to_json() for check in self.checks],
+            "activation_maxima": None if maxima is None else maxima.to_json(),
         }
 
 
@@ -145,8 +163,11 @@ def verify_bundle(
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         found.append(checks.check_size(census, shapes, bounds.bytes_per_weight))
     versions: dict[str, str] = {}
+    maxima = None
     if callable_by_name:
         probes = _probes(bundle, examples, reference)
+        if reference is not None and get_recipe(bundle.recipe).weights == "float16":
+            maxima = _activation_maxima(bundle, reference, probes.examples)
         expected = None if reference is None else _reference_outputs(reference, probes.examples)
         for runtime in runtimes or bundle.runtimes:
             try:
@@ -172,6 +193,7 @@ def verify_bundle(
         labelled=examples.labels is not None,
         weights_need=census.needed_versions,
         operators=census.operators,
+        activation_maxima=maxima,
     )
 
 
@@ -204,12 +226,25 @@ def _probes(bundle: Bundle, examples: Examples, reference: Model | None) -> Prob
     )
 
 
-def _reference_outputs(model: Model, examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
-    batches = [
+def _batches(examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
+    return [
         {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
         for placed in examples
         for first in range(0, len(placed.indices), _ROWS_A_CALL)
     ]
+
+
+def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[Placed]) -> ActivationMaxima:
+    # Folding NoNorm changes the unit of the residual stream, so the network is asked in the form that the file has.
+    applied = Lowerings(**{name: bundle.lowerings[name] == APPLIED for name in LOWERINGS})
+    batches = _batches(examples)
+    # Evenly over all lengths.
+    chosen = batches[:: -(-len(batches) // _MOST_HEALTH_BATCHES)]
+    return activation_maxima(lower(model, applied), chosen)
+
+
+def _reference_outputs(model: Model, examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
+    batches = _batches(examples)
     # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
     answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])

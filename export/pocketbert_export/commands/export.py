@@ -5,7 +5,8 @@ bundle.json (what the file is, checksums, golden examples) and verification.json
 the model on real texts: those of --data or --file, best with labels, or a few built-in ones. If they
 differ too much nothing is written and the exit code is 1.
 
-Prints one JSON object: the bundle's path, size, lengths, lowerings and the gate's figures.
+Prints one JSON object: the bundle's path, size, lengths, lowerings and the gate's figures. With --recipe=float16 they
+include each layer's largest activations, and a warning says where float16 arithmetic would overflow.
 
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
@@ -98,6 +99,7 @@ def run(flag_values: flags.FlagValues) -> int:
             "/".join(filter(None, (check["name"], check.get("runtime")))): check["measured"]
             for check in verification["checks"]
         },
+        "activation_maxima": verification["activation_maxima"],
     }
     print(json.dumps(summary, indent=2))
     return 0

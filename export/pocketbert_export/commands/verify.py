@@ -52,6 +52,8 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
         runtimes=flag_values.runtime,
     )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
+    for warning in verification.warnings:
+        say(f"pocketbert verify: warning: {warning}")
     try:
         verification.require()
     except GateFailed as failure:

@@ -15,7 +15,6 @@ int32 [B, S], 1 = token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -81,8 +80,10 @@ def feature_statistics_transfer(
     teacher, student = _alike(teacher_hidden, student_hidden, "hidden states", _ADAPTER)
     teacher_normalized, teacher_mean, teacher_variance = _normalize(teacher)
     student_normalized, student_mean, student_variance = _normalize(student)
+    # The square keeps the difference for its gradient; `squared_difference` would keep both sides.
+    normalized = tf.square(student_normalized - teacher_normalized)
     return {
-        "normalized": masked_mean(tf.math.squared_difference(student_normalized, teacher_normalized), mask[:, :, None]),
+        "normalized": masked_mean(normalized, mask[:, :, None]),
         "mean": masked_mean(tf.math.squared_difference(student_mean, teacher_mean), mask),
         "variance": masked_mean(tf.abs(student_variance - teacher_variance), mask),
     }
@@ -323,26 +324,22 @@ def _normalize(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 def _attention_divergence(teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """KL(softmax(teacher) ‖ softmax(student)) over keys; float32 [B, heads, S, S] → scalar."""
     bias = mask_bias(mask, tf.float32)
-    teacher, student = teacher + bias, student + bias
-    return masked_mean(_row_divergence(teacher, student), mask[:, None, :])
+    return masked_mean(_divergences(tf.stop_gradient(teacher) + bias, student + bias), mask[:, None, :])
 
 
 @tf.custom_gradient
-def _row_divergence(teacher: tf.Tensor, student: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], Any]]:
-    """KL(softmax(teacher) ‖ softmax(student)) of each row: [..., C] → [...].
+def _divergences(teacher: tf.Tensor, student: tf.Tensor) -> Any:
+    """KL(softmax(teacher) ‖ softmax(student)) over the last axis; the teacher gets no gradient.
 
-    The gradient is softmax(student) − softmax(teacher): kept for it is this one tensor alone, where automatic
-    differentiation keeps two of its size.
+    Written out, since each layer of a network keeps what its gradient needs until the backward pass: here that is one
+    array, the gradient itself, softmax(student) − softmax(teacher), where TensorFlow's own rules keep two.
     """
-    student_logs, probs = tf.nn.log_softmax(student), tf.nn.softmax(teacher)
-    # Term by term: equal logits give exactly 0, and it is faster than two of TensorFlow's fused cross-entropies.
-    divergence = tf.reduce_sum(probs * (tf.nn.log_softmax(teacher) - student_logs), -1)
-    difference = tf.exp(student_logs) - probs
-
-    def gradients(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-        return None, upstream[..., None] * difference
-
-    return divergence, gradients
+    # The two distributions in one way: equal logits give exactly 0, and a gradient of exactly 0.
+    teacher_log, student_log = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
+    teacher_probs = tf.exp(teacher_log)
+    divergences = tf.reduce_sum(teacher_probs * (teacher_log - student_log), -1)
+    difference = tf.exp(student_log) - teacher_probs
+    return divergences, lambda upstream: (None, upstream[..., tf.newaxis] * difference)
 
 
 def _relations(vectors: tf.Tensor, others: tf.Tensor | None, heads: int, model: str) -> tf.Tensor:

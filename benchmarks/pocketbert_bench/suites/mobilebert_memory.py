@@ -1,0 +1,119 @@
+"""What attention and feature transfer of every layer cost in memory, above the two models' own passes.
+
+    python -m pocketbert_bench.suites.mobilebert_memory [--quick]
+
+IB-BERT large forward, MobileBERT forward and backward, float32, without dropout and without an update. One kind of
+process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
+and all attention. Each process notes the most memory that its steps took above what was there after tracing; processes
+of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward pass.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from pocketbert import progress
+from pocketbert.errors import UserError
+from pocketbert_bench import results
+from pocketbert_bench.kept_arrays import Array, kept_arrays
+from pocketbert_bench.suites import mobilebert_setting as setting
+from pocketbert_bench.suites.mobilebert_memory_process import PASSES, TRANSFER, gradients
+from pocketbert_bench.suites.mobilebert_setting import Shape
+
+SHAPES = (Shape(), Shape(batch_size=2, length=512))
+MIB = 2**20
+_PROCESS = "pocketbert_bench.suites.mobilebert_memory_process"
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measures both kinds of process.
+
+    Args:
+      quick: one process of each kind, and 4 layers, instead of five and 24.
+
+    Returns:
+      A result file's content: peak memory of transfer over that of the passes alone.
+
+    Raises:
+      UserError: a process failed.
+    """
+    setting.use_threads()
+    created = results.now()
+    ratios, notes = [], []
+    for full in SHAPES:
+        shape = Shape(layers=4, batch_size=full.batch_size, length=full.length) if quick else full
+        peaks: dict[str, list[float]] = {PASSES: [], TRANSFER: []}
+        for turn in progress.track(range(1 if quick else 5), f"memory, {shape}", "pair"):
+            for kind in list(peaks)[:: 1 if turn % 2 else -1]:
+                peaks[kind].append(_peak(kind, shape))
+        ratio = results.ratio(
+            name=f"peak memory, length {shape.length}",
+            description=f"transfer of every layer against the two models' passes alone, {shape}, float32",
+            ours=TRANSFER,
+            peer=PASSES,
+            unit="bytes",
+            ours_samples=peaks[TRANSFER],
+            peer_samples=peaks[PASSES],
+            better="lower",
+        )
+        ratios.append(ratio)
+        above = sorted(ours - peer for ours, peer in zip(peaks[TRANSFER], peaks[PASSES], strict=True))
+        notes.append(
+            f"{shape}: transfer takes {above[len(above) // 2] / MIB:.0f} MiB more than the passes' "
+            f"{sorted(peaks[PASSES])[len(above) // 2] / MIB:.0f} MiB (medians). {explanation(shape)}"
+        )
+    return results.to_json(
+        results.result_file("memory of transfer", quick=quick, ratios=ratios, notes=notes, created=created)
+    )
+
+
+def explanation(shape: Shape) -> str:
+    """What the graphs of both kinds keep for the backward pass, in a sentence."""
+    # A layer more is what a layer costs, and two layers are soon traced.
+    parts = []
+    for kind in (PASSES, TRANSFER):
+        two, one = (
+            _by_shape(kept(kind, Shape(layers=layers, batch_size=shape.batch_size, length=shape.length)), shape)
+            for layers in (2, 1)
+        )
+        attention, others = (two[key] - one[key] for key in ("attention", "others"))
+        parts.append(f"{attention / MIB:.1f} MiB of attention and {others / MIB:.1f} MiB of other arrays ({kind})")
+    square = 4 * shape.batch_size * setting.config(setting.STUDENT, shape).num_attention_heads * shape.length**2
+    return (
+        f"By the graph a layer keeps {' and '.join(parts)}, and an attention array of all heads has "
+        f"{square / MIB:.1f} MiB"
+    )
+
+
+def kept(kind: str, shape: Shape) -> list[Array]:
+    """`kept_arrays` of a step of that kind."""
+    return kept_arrays(gradients(kind, shape).get_concrete_function())
+
+
+def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
+    """Bytes in arrays over pairs of tokens, and in all others."""
+    sizes = {"attention": 0, "others": 0}
+    for array in arrays:
+        # [B, N, S, S]; a feature map may be as wide as it is long, but has no axis of heads.
+        pairs = len(array.shape) == 4 and array.shape[-2:] == (shape.length, shape.length)
+        sizes["attention" if pairs else "others"] += array.size_bytes
+    return sizes
+
+
+def _peak(kind: str, shape: Shape) -> float:
+    """What a process of that kind says, in bytes."""
+    sizes = map(str, (shape.layers, shape.batch_size, shape.length))
+    answer = subprocess.run([sys.executable, "-m", _PROCESS, kind, *sizes], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        last = (answer.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
+        raise UserError(f"a process that measures memory must end well; {kind} ended with: {last}")
+    return float(json.loads(answer.stdout)["peak_bytes"])
+
+
+if __name__ == "__main__":
+    from pocketbert_bench.suites.runner import main
+
+    main(run)

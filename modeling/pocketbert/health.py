@@ -1,0 +1,112 @@
+"""How large a model's activations become, and whether a narrower number format still holds them.
+
+MobileBERT's NoNorm does not bound activations as LayerNorm does: they may grow from layer to layer, and with training.
+float32 and bfloat16 reach to 3e38; float16 ends at 65,504, and what is larger becomes infinite and soon NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.model import Model
+
+FLOAT16_MAX = 65_504.0
+# Some texts stand for all, and what was measured passes through sums inside a layer that are larger than it.
+FLOAT16_MARGIN = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationMaxima:
+    """The largest absolute values in each layer, over every position of some batches; infinite where one was no number.
+
+    Attributes:
+      hidden_states: the feature maps'; the first is the embedding's output, then a value a layer.
+      attention_logits: the scaled dot products' before the mask; a value a layer.
+    """
+
+    hidden_states: tuple[float, ...]
+    attention_logits: tuple[float, ...]
+
+    def named(self) -> dict[str, float]:
+        """What and where in words → its maximum, in the order of computation."""
+        names = {"the embedding's output": self.hidden_states[0]}
+        for layer, (logits, hidden) in enumerate(
+            zip(self.attention_logits, self.hidden_states[1:], strict=True), start=1
+        ):
+            names[f"layer {layer}'s attention logits"] = logits
+            names[f"layer {layer}'s hidden state"] = hidden
+        return names
+
+    def float16_warnings(self) -> list[str]:
+        """A sentence for each maximum that float16 does not hold, or holds with less than `FLOAT16_MARGIN` to spare."""
+        warnings = []
+        for name, value in self.named().items():
+            if not math.isfinite(value):
+                warnings.append(f"{name}: not finite, in float32 already")
+            elif value > FLOAT16_MAX:
+                warnings.append(f"{name}: {value:,.0f}, which overflows in float16 (its largest is {FLOAT16_MAX:,.0f})")
+            elif value * FLOAT16_MARGIN > FLOAT16_MAX:
+                warnings.append(
+                    f"{name}: {value:,.0f}, within a factor of {FLOAT16_MARGIN:.0f} of float16's largest, "
+                    f"{FLOAT16_MAX:,.0f}"
+                )
+        return warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """For a report: both lists, null for what is not finite, and float16's limits and warnings."""
+        return {
+            "hidden_states": [_finite(value) for value in self.hidden_states],
+            "attention_logits": [_finite(value) for value in self.attention_logits],
+            "float16": {
+                "largest": FLOAT16_MAX,
+                "margin": FLOAT16_MARGIN,
+                "warnings": self.float16_warnings(),
+            },
+        }
+
+
+def activation_maxima(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationMaxima:
+    """Runs a model without dropout and notes the largest activations.
+
+    Padding counts too: it is computed like everything else, and an attention logit that overflows there is not held
+    back by the mask.
+
+    Args:
+      model: any model; it computes in its own number format.
+      batches: inputs, int32 [B, S] by name; other entries are not read. At least one.
+
+    Raises:
+      ValueError: there are no batches.
+    """
+    layers = tuple(range(1, model.config.num_layers + 1))
+    request = {"hidden_states": (0, *layers), "attention_logits": layers}
+
+    @tf.function(reduce_retracing=True)
+    def largest(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        found = model.features(batch, request, training=False)
+        return tuple(tf.stack([_largest(each) for each in found[name]]) for name in request)
+
+    maxima: tuple[tf.Tensor, ...] | None = None
+    for batch in batches:
+        found = largest({name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch})
+        maxima = found if maxima is None else tuple(map(tf.maximum, maxima, found))
+    if maxima is None:
+        raise ValueError("activation_maxima needs at least one batch; received none")
+    hidden_states, attention_logits = (tuple(map(float, each.numpy())) for each in maxima)
+    return ActivationMaxima(hidden_states=hidden_states, attention_logits=attention_logits)
+
+
+def _largest(x: tf.Tensor) -> tf.Tensor:
+    x = tf.cast(x, tf.float32)
+    # A maximum may pass over NaN.
+    return tf.where(tf.reduce_all(tf.math.is_finite(x)), tf.reduce_max(tf.abs(x)), math.inf)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

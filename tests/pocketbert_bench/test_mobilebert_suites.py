@@ -1,0 +1,164 @@
+"""What the suites on MobileBERT compare is the same on both sides, and what they count is there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import pocketbert as pb
+import variants_table
+from pocketbert.configs import EncoderConfig
+from pocketbert.presets import preset
+from pocketbert_bench import kept_arrays, results
+from pocketbert_bench.suites import (
+    mobilebert_memory,
+    mobilebert_memory_process,
+    mobilebert_setting,
+    mobilebert_training,
+    mobilebert_variants,
+    model_garden_mobilebert,
+    runner,
+)
+from pocketbert_bench.suites.mobilebert_setting import Shape
+
+B, S = 3, 11
+# Heads together are as wide as the block: the peer can have nothing else. Its dropout has no seed.
+STUDENT = tiny.MOBILEBERT.replace(attention_dropout=0.0)
+TEACHER = tiny.IB_BERT.replace(attention_dropout=0.0, hidden_dropout=0.0)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny architectures in place of the paper's, and a rate that shows within a few steps."""
+    configs = {mobilebert_setting.TEACHER: TEACHER, mobilebert_setting.STUDENT: STUDENT}
+
+    def config(name: str, shape: Shape) -> EncoderConfig:
+        return configs[name].replace(num_layers=shape.layers)
+
+    def batch(shape: Shape) -> dict[str, tf.Tensor]:
+        ids = np.random.default_rng(1).integers(2, STUDENT.vocab_size, [shape.batch_size, shape.length])
+        arrays = {
+            "input_word_ids": ids,
+            "input_mask": np.ones_like(ids),
+            "input_type_ids": 0 * ids,
+            "masked_lm_positions": ids[:, :2] % shape.length,
+            "masked_lm_labels": ids[:, 2:4],
+        }
+        return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
+
+    monkeypatch.setattr(mobilebert_setting, "use_threads", lambda: None)
+    monkeypatch.setattr(mobilebert_setting, "LEARNING_RATE", 0.003)
+    monkeypatch.setattr(mobilebert_setting, "config", config)
+    monkeypatch.setattr(mobilebert_setting, "batch", batch)
+
+
+def test_the_suites_are_found_and_their_parts_are_none() -> None:
+    found = runner.suites()
+    assert {"mobilebert_training", "mobilebert_memory", "mobilebert_variants"} <= set(found)
+    assert not {"mobilebert_setting", "mobilebert_memory_process", "model_garden_mobilebert"} & set(found)
+
+
+@pytest.mark.parametrize("config", [TEACHER, STUDENT, tiny.MOBILEBERT_RAW], ids=["teacher", "student", "paper"])
+def test_the_peer_has_the_same_weights(config: EncoderConfig) -> None:
+    theirs = model_garden_mobilebert.encoder(config)
+    shapes = Counter(int(np.prod(weight.shape)) for weight in theirs.trainable_weights)
+    ours = Counter(int(np.prod(weight.shape)) for weight in pb.build(config).trainable_variables)
+    assert shapes == ours
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["masked_words", pytest.param("transfer", marks=pytest.mark.slow)])
+def test_every_step_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mobilebert_training, "SHAPE", Shape(layers=1, batch_size=B, length=S))
+    make = getattr(mobilebert_training, f"_{name}")
+    for side, step in make(mobilebert_setting.batch(mobilebert_training.SHAPE)).items():
+        losses = [float(step()) for _ in range(5)]
+        assert np.isfinite(losses).all() and min(losses) < losses[0], side
+
+
+@pytest.mark.usefixtures("small")
+def test_transfer_keeps_no_more_than_its_gradient_needs() -> None:
+    """Of attention the difference of the distributions; of features that of the normalized ones, and one centred."""
+    counts = {kind: _kept_of_a_layer(kind) for kind in ("passes", "transfer")}
+    pairs, hidden = (B, STUDENT.num_attention_heads, S, S), (B, S, STUDENT.hidden_size)
+    # The probabilities alone: softmax's gradient and the mixing's read the same array.
+    assert counts["passes"][pairs] == 1
+    assert counts["transfer"][pairs] == 2
+    assert counts["transfer"][hidden] - counts["passes"][hidden] == 2
+
+
+def _kept_of_a_layer(kind: str) -> Counter:
+    two, one = (
+        Counter(each.shape for each in mobilebert_memory.kept(kind, Shape(layers=layers, batch_size=B, length=S)))
+        for layers in (2, 1)
+    )
+    two.subtract(one)
+    return two
+
+
+def test_kept_arrays_by_hand() -> None:
+    weight = tf.Variable(tf.ones([5, 7]))
+
+    @tf.function(input_signature=[tf.TensorSpec([3, 5])])
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            inner = tf.tanh(x @ weight)
+            # Nobody reads it.
+            tf.exp(inner)
+            loss = tf.reduce_sum(tf.square(tf.reshape(inner, [21])))
+        return tape.gradient(loss, weight)
+
+    # tanh's gradient and the square's read tanh's result, under two shapes; the argument does not count.
+    (kept,) = kept_arrays.kept_arrays(step.get_concrete_function())
+    assert kept.shape == (3, 7) and kept.size_bytes == 4 * 21 and "Tanh" in kept.name
+
+
+@pytest.mark.usefixtures("small")
+def test_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = {
+        "passes": [10.0 * 2**20, 11.0 * 2**20, 12.0 * 2**20],
+        "transfer": [19.0 * 2**20, 13.0 * 2**20, 16.0 * 2**20],
+    }
+    taken = {kind: iter(values * 9) for kind, values in peaks.items()}
+    monkeypatch.setattr(mobilebert_memory, "SHAPES", (Shape(layers=2, batch_size=B, length=S),))
+    monkeypatch.setattr(mobilebert_memory, "_peak", lambda kind, shape: next(taken[kind]))
+    content = mobilebert_memory.run(quick=False)
+    assert results.problems(content) == []
+    (note,) = content["notes"]
+    # Of 9, 2, 4, 9, 2 the median is 4; of 10, 11, 12, 10, 11 it is 11.
+    assert note.startswith("2 layers, batch 3 x 11: transfer takes 4 MiB more than the passes' 11 MiB (medians).")
+
+
+@pytest.mark.slow
+def test_a_process_measures_itself() -> None:
+    shape = Shape(layers=1, batch_size=1, length=8)
+    assert mobilebert_memory._peak(mobilebert_memory_process.PASSES, shape) > 1e6
+
+
+def test_the_page_on_variants_says_what_the_result_file_says() -> None:
+    table = variants_table.table(results.read(variants_table.RESULT))
+    assert variants_table.BLOCK.read() == table, "run: python tools/variants_table.py"
+
+
+def test_variants_are_the_papers_four() -> None:
+    configs = [variant.config(mobilebert_variants.LAYERS) for variant in mobilebert_variants.VARIANTS]
+    assert len({(config.norm, config.activation) for config in configs}) == 4
+    without = preset("mobilebert_paper_without_opt").config
+    assert configs[0] == without and configs[3] == preset("mobilebert_paper").config
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_variants_suite_runs_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *_, last = mobilebert_variants.VARIANTS
+    monkeypatch.setattr(mobilebert_variants, "VARIANTS", (first, last))
+    content = mobilebert_variants.run(quick=True)
+    assert results.problems(content) == [] and json.dumps(content, allow_nan=False)
+    assert [each["error"] for each in content["measurements"]] == [None] * 4
+    assert all(ratio["value"] < 1 for ratio in content["ratios"])
