@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pocketbert.presets import preset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from pocketbert.distillation.stage import Stage
+    from pocketbert.distillation.method import Method, Stage
 
 THREADS = 2
 TEACHER = "ib_bert_large"
@@ -73,60 +73,25 @@ def batch(shape: Shape) -> dict[str, tf.Tensor]:
     return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
-def transfer(shape: Shape) -> tuple[Any, Stage]:
-    """The method and its stage that compares all layers; the only place that says which method it is."""
-    method = TransferOfAllLayers()
-    return method, method.stage(shape)
+def transfer(shape: Shape) -> tuple[Method, Stage]:
+    """MobileBERT's stage that compares feature maps, in the authors' decomposed form, and attention of all layers.
 
+    All weights learn, as in the peer's: the method itself leaves embedding and heads as they are.
+    """
+    from pocketbert.distillation.method import Setting, everything, one
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.methods.mobilebert import MobileBERTOptions
 
-class TransferOfAllLayers:
-    """Feature maps, in the authors' decomposed form, and attention of every layer, each a mean over the layers."""
-
-    name = "transfer-of-all-layers"
-    # Of the authors' code; `attention` is the KL divergence, whose gradient is that of their cross-entropy.
-    weights = {"feature_normalized": 100.0, "feature_mean": 5000.0, "feature_variance": 5.0, "attention": 1.0}
-
-    def stage(self, shape: Shape) -> Stage:
-        """The one stage: teacher and student show the same features."""
-        from pocketbert.distillation.stage import OptimizerConfig, Stage, Steps
-
-        layers = tuple(range(1, shape.layers + 1))
-        request = {"hidden_states": layers, "attention_logits": layers}
-        return Stage(
-            name="transfer",
-            teacher_features=request,
-            student_features=request,
-            weights=self.weights,
-            data="pretraining",
-            max_length=shape.length,
-            duration=Steps(10_000),
-            batch_size=shape.batch_size,
-            optimizer=OptimizerConfig(
-                learning_rate=LEARNING_RATE,
-                algorithm="lamb",
-                schedule="constant",
-                weight_decay=WEIGHT_DECAY,
-                clip_norm=CLIP_NORM,
-            ),
-        )
-
-    def targets(self, stage: Stage, teacher: Mapping[str, Sequence[Any]], batch: Any) -> dict[str, Any]:
-        """Everything that was asked of the teacher, a target a layer."""
-        return {f"{name} {number}": value for name, values in teacher.items() for number, value in enumerate(values)}
-
-    def loss(self, stage: Stage, targets: Any, student: Any, adapters: Any, batch: Any) -> dict[str, Any]:
-        """The terms of `weights`."""
-        import tensorflow as tf
-
-        from pocketbert.distillation.losses import attention_transfer, feature_statistics_transfer
-
-        mask = batch["input_mask"]
-        found: dict[str, list[Any]] = {name: [] for name in self.weights}
-        for number, (hidden, logits) in enumerate(
-            zip(student["hidden_states"], student["attention_logits"], strict=True)
-        ):
-            parts = feature_statistics_transfer(targets[f"hidden_states {number}"], hidden, mask)
-            for name, value in parts.items():
-                found[f"feature_{name}"].append(value)
-            found["attention"].append(attention_transfer(targets[f"attention_logits {number}"], logits, mask))
-        return {name: tf.add_n(values) / len(values) for name, values in found.items()}
+    options = MobileBERTOptions(
+        preset="authors-code",
+        strategy="joint",
+        transfer_learning_rate=LEARNING_RATE,
+        transfer_batch_size=shape.batch_size,
+        max_length=shape.length,
+        weight_decay=WEIGHT_DECAY,
+        clip_norm=CLIP_NORM,
+    )
+    setting = Setting(teacher=config(TEACHER, shape), student=config(STUDENT, shape), task=None)
+    method = get_method("mobilebert")
+    stage = method.stages(setting, options)[0]
+    return method, dataclasses.replace(stage, trainable=everything, learning_rate_multiplier=one)
