@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,14 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import tiny
 
 from pocketbert.checkpoints.huggingface import write_config
-
-if importlib.util.find_spec("pocketbert.data.pretraining") is None:
-    import fake_pretraining_data
-
-    fake_pretraining_data.install()
 
 TESTS = Path(__file__).parent
 MAX_LENGTH = 21
@@ -33,10 +28,32 @@ def write_vocabulary(path: Path, pieces: list[str] = PIECES) -> Path:
     return path
 
 
-def write_data(folder: Path, count: int = 150, seed: int = 0, max_length: int = MAX_LENGTH) -> Path:
-    """A folder of examples: pairs of counting words, of which the second goes on or does not."""
-    vocabulary = write_vocabulary(folder.parent / f"{folder.name}-vocab.txt")
-    return fake_pretraining_data.write(folder, vocabulary, count, seed, max_length)
+def write_data(
+    folder: Path, documents: int = 75, seed: int = 0, max_length: int = MAX_LENGTH, vocabulary: Path | None = None
+) -> Path:
+    """A folder of about twice as many examples: text that counts in 12 words, round and round.
+
+    The words are the first 12 of `vocabulary`, behind its five special tokens; None for one of `PIECES`.
+    """
+    import pocketbert as pb
+    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    from pocketbert.data.pretraining_run import write_pretraining_data
+
+    vocabulary = vocabulary or write_vocabulary(folder.parent / f"{folder.name}-vocab.txt")
+    words = vocabulary.read_text("utf-8").split()[5:17]
+    random = np.random.default_rng(seed)
+    texts = []
+    for _ in range(documents):
+        word, sentences = int(random.integers(len(words))), []
+        for length in random.integers(3, 8, 6):
+            sentences.append(" ".join(words[(word + place) % len(words)] for place in range(length)))
+            word += length
+        texts.append("\n".join(sentences))
+    text = folder.parent / f"{folder.name}.txt"
+    text.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    options = PretrainingOptions(max_length=max_length, seed=seed)
+    write_pretraining_data(text, pb.WordPieceTokenizer(vocabulary), folder, options, shards=2, workers=1)
+    return folder
 
 
 def write_model_config(path: Path) -> Path:
@@ -50,7 +67,7 @@ def command_line(folder: Path, *more: str) -> list[str]:
     data, dev = folder / "data", folder / "dev"
     return [
         "pretrain", f"--config={write_model_config(folder / 'config.json')}", f"--data={write_data(data)}",
-        f"--dev-data={write_data(dev, count=70, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
+        f"--dev-data={write_data(dev, documents=40, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
         "--learning-rate=1e-2", "--seeds=5", "--evaluation-batches=2", "--evaluation-steps=5",
         "--checkpoint-seconds=0", *more,
     ]  # fmt: skip

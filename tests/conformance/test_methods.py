@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import tiny
 import tiny_distillation
 import tiny_finetuning
 import tiny_mobilebert
+import tiny_pretraining
 from safetensors.numpy import load_file
 
 import pocketbert as pb
@@ -371,12 +371,8 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
         "run": RunOptions(seed=2, checkpoint_seconds=0.0),
     }
     if kind == "pretraining":
-        if "pretraining" not in inspect.signature(distill).parameters:
-            pytest.skip("runs do not take pretraining's examples yet")
-        from tiny_pretraining import fake_pretraining_data
-
-        arguments["pretraining"] = fake_pretraining_data.write(
-            tmp_path / "pretraining", directory / "vocab.txt", count=20, seed=0, max_length=23
+        arguments["pretraining"] = tiny_pretraining.write_data(
+            tmp_path / "pretraining", documents=10, max_length=23, vocabulary=directory / "vocab.txt"
         )
     else:
         arguments["task_data"] = task_data()

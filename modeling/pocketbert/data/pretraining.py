@@ -2,7 +2,7 @@
 
 The shards stay on disk and an example is one small read from a file that the system maps into memory: what fits there
 is read from the disk once, and a text that does not fit is read as fast as the disk finds places, so keep it on a local
-one. In memory are 12 bytes an example.
+one. In memory are 16 bytes an example.
 """
 
 from __future__ import annotations

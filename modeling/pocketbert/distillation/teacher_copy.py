@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketbert.distillation.method import Setting
+from pocketbert.distillation.method import PRETRAINING_HEADS, Setting
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
-# The kinds of head that are copied, in the order of their logits.
-HEADS = ("masked_lm", "next_sentence")
 
 # What shapes the copied weights; the vocabulary is compared in every method.
 _SHAPES = (
@@ -23,7 +21,7 @@ _SHAPES = (
     "type_vocab_size",
 )
 _EMBEDDING_NORM = "encoder.embeddings.norm."
-_COPIED = ("encoder.embeddings.", "encoder.pooler.", *(f"heads.{kind}." for kind in HEADS))
+_COPIED = ("encoder.embeddings.", "encoder.pooler.", *(f"heads.{kind}." for kind in PRETRAINING_HEADS))
 
 
 def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) -> None:
@@ -55,11 +53,11 @@ def copy_mismatches(setting: Setting) -> list[str]:
         for name in _SHAPES
         if getattr(setting.teacher, name) != getattr(setting.student, name)
     ]
-    heads = HEADS if setting.teacher_heads is None else setting.teacher_heads
-    missing = [kind for kind in HEADS if kind not in heads]
+    heads = PRETRAINING_HEADS if setting.teacher_heads is None else setting.teacher_heads
+    missing = [kind for kind in PRETRAINING_HEADS if kind not in heads]
     if missing:
         problems.append(
-            f"the teacher must have the heads of pretraining, {' and '.join(HEADS)}, for the student to take; it lacks "
-            f"{' and '.join(missing)}; give a teacher as pretraining leaves it"
+            f"the teacher must have the heads of pretraining, {' and '.join(PRETRAINING_HEADS)}, for the student to "
+            f"take; it lacks {' and '.join(missing)}; give a teacher as pretraining leaves it"
         )
     return problems
