@@ -29,9 +29,9 @@ def write_vocabulary(path: Path, pieces: list[str] = PIECES) -> Path:
 
 
 def write_data(
-    folder: Path, documents: int = 75, seed: int = 0, max_length: int = MAX_LENGTH, vocabulary: Path | None = None
+    folder: Path, documents: int = 50, seed: int = 0, max_length: int = MAX_LENGTH, vocabulary: Path | None = None
 ) -> Path:
-    """A folder of about twice as many examples: text that counts in 12 words, round and round.
+    """A folder of nearly three times as many examples: text that counts in 12 words, round and round.
 
     The words are the first 12 of `vocabulary`, behind its five special tokens; None for one of `PIECES`.
     """
@@ -67,7 +67,7 @@ def command_line(folder: Path, *more: str) -> list[str]:
     data, dev = folder / "data", folder / "dev"
     return [
         "pretrain", f"--config={write_model_config(folder / 'config.json')}", f"--data={write_data(data)}",
-        f"--dev-data={write_data(dev, documents=40, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
+        f"--dev-data={write_data(dev, documents=27, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
         "--learning-rate=1e-2", "--seeds=5", "--evaluation-batches=2", "--evaluation-steps=5",
         "--checkpoint-seconds=0", *more,
     ]  # fmt: skip

@@ -122,10 +122,10 @@ def _commands() -> list[str]:
         f"$ pocketbert pretrain --preset={run_plan.TEACHER} --data=corpus --output=runs/teacher \\",
         f"    --steps={teacher.steps} --batch-size={teacher.batch_size} "
         f"--micro-batches={parts[teacher.name].micro_batches} \\",
-        f"    --optimizer=lamb --precision=bfloat16 --strategy={machine.strategy}",
+        f"    --optimizer=lamb --precision=bfloat16 --distribution={machine.distribution}",
         f"$ pocketbert distill --method=mobilebert --teacher=runs/teacher/model --student={run_plan.STUDENT} \\",
         f"    --pretraining-data=corpus --output=runs/student --max-length={COMMANDS_LENGTH} --micro-batches={most} \\",
-        f"    --precision=bfloat16 --strategy={machine.strategy}",
+        f"    --precision=bfloat16 --distribution={machine.distribution}",
         "```",
     ]
 

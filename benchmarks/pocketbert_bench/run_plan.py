@@ -44,22 +44,22 @@ class Accelerator:
       devices: how many.
       peak_flops: of one, floating-point operations a second in bfloat16, dense, as its maker says.
       memory_bytes: of one.
-      strategy: the command line's word for it.
+      distribution: the command line's word for it.
     """
 
     name: str
     devices: int
     peak_flops: float
     memory_bytes: float
-    strategy: str
+    distribution: str
 
 
 # A TPU v3 chip has two cores with 16 GiB each, which are two replicas.
 ACCELERATORS = (
-    Accelerator(name="256 TPU v3 chips", devices=512, peak_flops=61.5e12, memory_bytes=16 * GIB, strategy="tpu"),
-    Accelerator(name="256 TPU v4 chips", devices=256, peak_flops=275e12, memory_bytes=32 * GIB, strategy="tpu"),
-    Accelerator(name="8 A100 80 GB", devices=8, peak_flops=312e12, memory_bytes=80e9, strategy="mirrored"),
-    Accelerator(name="8 H100 80 GB", devices=8, peak_flops=989e12, memory_bytes=80e9, strategy="mirrored"),
+    Accelerator(name="256 TPU v3 chips", devices=512, peak_flops=61.5e12, memory_bytes=16 * GIB, distribution="tpu"),
+    Accelerator(name="256 TPU v4 chips", devices=256, peak_flops=275e12, memory_bytes=32 * GIB, distribution="tpu"),
+    Accelerator(name="8 A100 80 GB", devices=8, peak_flops=312e12, memory_bytes=80e9, distribution="mirrored"),
+    Accelerator(name="8 H100 80 GB", devices=8, peak_flops=989e12, memory_bytes=80e9, distribution="mirrored"),
 )
 
 

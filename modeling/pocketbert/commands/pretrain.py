@@ -9,7 +9,8 @@ it was and ends with the same weights.
 Example:
   pocketbert pretrain --preset=bert_base_uncased --data=data/wiki --dev-data=data/wiki/dev --steps=1000000 \
     --batch-size=256 --optimizer=adamw --learning-rate=1e-4 --precision=bfloat16 --output=runs/bert
-  pocketbert pretrain --config=config.json --data=data/wiki --micro-batches=16 --strategy=mirrored --output=runs/teacher
+  pocketbert pretrain --config=config.json --data=data/wiki --micro-batches=16 --distribution=mirrored \
+    --output=runs/teacher
   pocketbert pretrain --student=runs/teacher/model --data=data/long --steps=50000 --output=runs/teacher-512
 """
 

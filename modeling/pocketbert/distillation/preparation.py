@@ -106,8 +106,8 @@ class Preparation:
         # The names of what a run does not use stay out, so that runs from before there was a choice go on.
         if self.dev_pretraining is None:
             del run["evaluation_batches"]
-        if self.run.strategy == "one":
-            del run["strategy"]
+        if self.run.distribution == "one":
+            del run["distribution"]
         recorded |= run | {f"option_{name}": value for name, value in dataclasses.asdict(self.options).items()}
         recorded["student_start"] = self.student.start
         recorded["student_layers"] = list(self.student.layers)

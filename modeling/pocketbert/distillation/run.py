@@ -109,7 +109,7 @@ def distill(
         dev_pretraining=None if dev_pretraining is None else Path(dev_pretraining),
     )
     recorded = preparation.recorded()
-    distribution = open_distribution(run.strategy, run.tpu)
+    distribution = open_distribution(run.distribution, run.tpu)
 
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(run.precision), distribution.scope():
@@ -142,7 +142,7 @@ def distill_seeds(
     def run_one(seed: int, folder: Path) -> DistillResult:
         return distill(output=folder, run=dataclasses.replace(run, seed=seed), **arguments)
 
-    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.strategy, run.tpu).is_chief)
+    return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.distribution, run.tpu).is_chief)
 
 
 class _Run:

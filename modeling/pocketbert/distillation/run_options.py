@@ -22,9 +22,9 @@ class RunOptions:
         same; about 50,000 masked words by default.
       patience: end a stage after so many evaluations in a row without a new best; None: never.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
-      strategy: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`: all
-        GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its own TF_CONFIG
-        and sees the same files; the first writes. `tpu`: a TPU, which nobody has tried this on yet.
+      distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
+        `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
+        own TF_CONFIG and sees the same files; the first writes. `tpu`: a TPU, which nobody has tried this on yet.
       tpu: the TPU's name or address, for `tpu`.
     """
 
@@ -34,13 +34,13 @@ class RunOptions:
     evaluation_batches: int = 100
     patience: int | None = None
     checkpoint_seconds: float = 60.0
-    strategy: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
+    distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
     tpu: str | None = None
 
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
-        if self.tpu and self.strategy != "tpu":
-            problems.append(f"a TPU's name is for strategy tpu; received {self.tpu!r} with {self.strategy!r}")
+        if self.tpu and self.distribution != "tpu":
+            problems.append(f"a TPU's name is for distribution tpu; received {self.tpu!r} with {self.distribution!r}")
         raise_if_any(problems, "run options")
 
 

@@ -188,7 +188,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["distill"]) == 2
-    assert "--method is required, one of tinybert" in capsys.readouterr().err
+    assert "--method is required, one of mobilebert, tinybert;" in capsys.readouterr().err
     assert cli.main(["distill", "--method=tinybert"]) == 2
     said: Any = capsys.readouterr().err
     for each in ("--output is required", "--teacher is required", "--student is required", "--text for general"):

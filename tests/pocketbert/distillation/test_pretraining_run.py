@@ -211,12 +211,12 @@ def test_options_are_flags_with_their_defaults() -> None:
     assert method_flags.read_options(values, PretrainOptions) == PretrainOptions()
     assert method_flags.read_options(values, RunOptions, seed=0, patience=None) == RunOptions()
     values = cli.command_flags("pretrain")[1]
-    line = "--bias-correction --optimizer=adamw --epochs=2 --strategy=mirrored --evaluation-batches=7".split()
+    line = "--bias-correction --optimizer=adamw --epochs=2 --distribution=mirrored --evaluation-batches=7".split()
     values(["pretrain", *line])
     options = method_flags.read_options(values, PretrainOptions)
     assert (options.bias_correction, options.optimizer, options.epochs) == (True, "adamw", 2)
     run = method_flags.read_options(values, RunOptions, seed=0, patience=None)
-    assert (run.strategy, run.evaluation_batches) == ("mirrored", 7)
+    assert (run.distribution, run.evaluation_batches) == ("mirrored", 7)
 
 
 def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finished: Path, tmp_path: Path) -> None:
@@ -332,7 +332,12 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
     with pytest.raises(UserError, match="reads hidden_states .*received neither|masks its examples anew"):
         distillation.distill(method=WithTeacher(), student=model, pretraining=inputs / "data", output=tmp_path / "run")
     with pytest.raises(UserError, match="a finished run with other options: .*pretraining_sha256="):
-        pretrain(model=inputs / "config.json", data=inputs / "dev", output=finished)
+        pretrain(
+            model=inputs / "config.json",
+            data=inputs / "dev",
+            options=PretrainOptions(batch_size=32),
+            output=finished,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -354,8 +359,8 @@ def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) 
         (["--dev-data=", "--seeds=1,2"], "several --seeds are compared on --dev-data"),
         (["--batch-size=31"], "batch_size must divide into micro_batches; received 31 and 2"),
         (["--learning-rate=0"], "learning_rate must be positive; received 0"),
-        (["--tpu=x"], "a TPU's name is for strategy tpu; received 'x' with 'one'"),
-        (["--strategy=multi-worker"], "named by the environment variable TF_CONFIG.*received none"),
+        (["--tpu=x"], "a TPU's name is for distribution tpu; received 'x' with 'one'"),
+        (["--distribution=multi-worker"], "named by the environment variable TF_CONFIG.*received none"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

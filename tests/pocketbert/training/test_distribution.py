@@ -41,7 +41,7 @@ def workers(moments: str, command: list[str]) -> list[subprocess.Popen[str]]:
     return [
         tiny_pretraining.process(
             moments,
-            [*command, "--strategy=multi-worker"],
+            [*command, "--distribution=multi-worker"],
             TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
         )
         for index in range(2)
@@ -107,7 +107,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 def test_two_replicas_give_the_result_of_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
-    command = [*alone[0], "--strategy=mirrored", f"--output={tmp_path / 'run'}"]
+    command = [*alone[0], "--distribution=mirrored", f"--output={tmp_path / 'run'}"]
     tiny_pretraining.finish(tiny_pretraining.process("", command, REPLICAS="2"))
     assert_about_the_same(tmp_path / "run", alone[1])
 
@@ -118,7 +118,7 @@ def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
 ) -> None:
     said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
     assert_about_the_same(tmp_path / "run", alone[1])
-    assert len(said) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["strategy"] == "multi-worker"
+    assert len(said) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["distribution"] == "multi-worker"
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
     assert all("this run is finished" in each for each in said)
@@ -143,7 +143,7 @@ def test_two_workers_distil_a_task_as_one_does(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_runs_with_dropout_end_with_the_same_bits(tmp_path: Path) -> None:
     command = tiny_pretraining.command_line(tmp_path)
-    mirrored = [*command, "--strategy=mirrored"]
+    mirrored = [*command, "--distribution=mirrored"]
     for name, moments in (("whole", ""), ("killed", "step:3,step:2")):
         output = f"--output={tmp_path / name}"
         tiny_pretraining.finish(tiny_pretraining.process(moments, [*mirrored, output], REPLICAS="2"))

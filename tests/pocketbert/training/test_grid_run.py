@@ -271,9 +271,11 @@ def test_what_goes_wrong_in_a_process_is_said_here(
 
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_processes_end_with_the_one_that_began_them(how: str, tmp_path: Path) -> None:
+    # A shell that starts tests in the background has them ignore SIGINT, and what they start too.
     program = f"""
-import functools, sys
+import functools, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = {sys.path!r}
 import fake_runs
 from pocketbert.training.grid_workers import Job, Processes
