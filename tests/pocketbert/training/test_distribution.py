@@ -198,7 +198,9 @@ for batch, row in zip(batches, plan, strict=True):
 
 
 def test_replicas_share_a_step_and_draw_for_themselves() -> None:
-    program = f"import sys; sys.path[:0] = {[str(tiny_pretraining.TESTS)]!r}\n" + REPLICAS
+    # The tests have a folder called `pocketbert` too, which an installed package does not come before by itself.
+    folders = [str(tiny_pretraining.TESTS), str(tiny_pretraining.TESTS.parent / "modeling")]
+    program = f"import sys; sys.path[:0] = {folders!r}\n" + REPLICAS
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr[-3000:]
 
