@@ -108,6 +108,8 @@ class Preparation:
             del run["evaluation_batches"]
         if self.run.distribution == "one":
             del run["distribution"]
+        if self.run.teacher_precision is None:
+            del run["teacher_precision"]
         recorded |= run | {f"option_{name}": value for name, value in dataclasses.asdict(self.options).items()}
         recorded["student_start"] = self.student.start
         recorded["student_layers"] = list(self.student.layers)

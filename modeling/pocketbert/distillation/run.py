@@ -288,7 +288,9 @@ class _Run:
     def _teacher(self) -> Model:
         assert self.preparation.teacher_directory is not None
         say(f"loading the teacher, {self.preparation.teacher_directory}")
-        return load(self.preparation.teacher_directory)
+        run = self.preparation.run
+        with precision_policy(run.teacher_precision or run.precision):
+            return load(self.preparation.teacher_directory)
 
     def _teacher_metrics(self) -> dict[str, float] | None:
         """The live teacher's on the development examples, measured once a run, before anything is trained."""

@@ -15,6 +15,8 @@ class RunOptions:
 
     Attributes:
       precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
+      teacher_precision: what a live teacher computes in, whatever the student does; None: as the student. In `bfloat16`
+        it takes less time where the processor has that format, and its targets have three digits.
       seed: of fresh weights, dropout, masking and the order of examples.
       evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
         held-out pretraining data; None: only after each epoch.
@@ -29,6 +31,7 @@ class RunOptions:
     """
 
     precision: Literal["float32", "bfloat16"] = "float32"
+    teacher_precision: Literal["float32", "bfloat16"] | None = None
     seed: int = 0
     evaluation_steps: int | None = None
     evaluation_batches: int = 100

@@ -264,6 +264,29 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
     assert all(array.dtype == np.float32 for array in kept.values())
 
 
+def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
+    method = toy_method.ToyMethod(only="hidden")
+    dtypes: dict[str, set[str]] = {"teacher": set(), "student": set()}
+    targets, loss = method.targets, method.loss
+
+    def seen_targets(stage: Any, teacher: Any, batch: Any) -> Any:
+        dtypes["teacher"] |= {each.dtype.name for each in teacher["hidden_states"]}
+        return targets(stage, teacher, batch)
+
+    def seen_loss(stage: Any, found: Any, student: Any, adapters: Any, batch: Any) -> Any:
+        dtypes["student"] |= {each.dtype.name for each in student["hidden_states"]}
+        return loss(stage, {name: tf.cast(each, tf.float32) for name, each in found.items()}, student, adapters, batch)
+
+    method.targets, method.loss = seen_targets, seen_loss  # type: ignore[method-assign]
+    distill(tmp_path / "run", method=method, run=dataclasses.replace(RUN, teacher_precision="bfloat16"))
+    assert dtypes == {"teacher": {"bfloat16"}, "student": {"float32"}}
+    ours, theirs = ([line["hidden"] for line in log_of(folder)[:2]] for folder in (tmp_path / "run", finished))
+    # Targets with 8 bits: each number is off by 2^-9 at most at each of some ten roundings; the loss is their mean.
+    assert ours != theirs and ours == pytest.approx(theirs, rel=0.02)
+    assert json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["teacher_precision"] == "bfloat16"
+    assert "teacher_precision" not in json.loads((finished / "run.json").read_text("utf-8"))
+
+
 def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received = []
 
