@@ -7,7 +7,7 @@ An IB-BERT teacher of 6 layers is pretrained on `enwiki2015`, then MobileBERT st
 strategies (table 8) and with its losses one by one (table 9), each with the same number of updates. They are scored on
 held-out articles, by how far their attention is from the teacher's, and fine-tuned on SST-2 (a subset) and MRPC.
 
-Everything is a thousandth of the paper's: its teacher learns 2 billion examples, this one about a hundred thousand. Two
+Everything is small: the paper's teacher learns from 2 billion examples, this one from about a hundred thousand. Two
 jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also read
 back from the committed result file, if it was made with the same settings.
 """

@@ -169,7 +169,6 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
     """
     import tensorflow as tf
 
-    rest = list(plan[start:])
     word_ids = tf.RaggedTensor.from_row_splits(encoded.word_ids, encoded.offsets, validate=False)
     type_ids = tf.RaggedTensor.from_row_splits(encoded.type_ids, encoded.offsets, validate=False)
     labels = None if encoded.labels is None else tf.constant(encoded.labels)
@@ -189,7 +188,14 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         inputs = {name: tf.ensure_shape(value, [None, None]) for name, value in inputs.items()}
         return inputs if labels is None else (inputs, tf.gather(labels, indices))
 
+    return index_rows(plan, start).map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)
+
+
+def index_rows(plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
+    """The rows of `plan` from step `start` on, int64 `[B]` each; those before cost nothing."""
+    import tensorflow as tf
+
+    rest = list(plan[start:])
     flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
-    index_rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
-    batches = tf.data.Dataset.from_tensor_slices(index_rows)
-    return batches.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)
+    rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
+    return tf.data.Dataset.from_tensor_slices(rows)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.batches import EncodedExamples, dataset
+from pocketbert.data.batches import EncodedExamples, dataset, index_rows
 from pocketbert.errors import raise_if_any
 
 NO_LABEL = -1
@@ -235,9 +235,6 @@ def masked_dataset(
     if encoded.labels is not None:
         raise ValueError("masking is for text without labels; these examples have some")
     vocabulary = MaskingVocabulary.of(tokenizer)
-    rest = list(plan[start:])
-    flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
-    rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
 
     def mask(inputs: dict[str, tf.Tensor], examples: tf.Tensor) -> Any:
         masked = mask_batch(
@@ -256,7 +253,7 @@ def masked_dataset(
             return inputs
         return {**inputs, "masked_lm_positions": masked.positions}, masked.labels
 
-    numbered = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
+    numbered = tf.data.Dataset.zip((dataset(encoded, plan, start), index_rows(plan, start)))
     return numbered.map(mask, num_parallel_calls=2, deterministic=True).prefetch(4)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketbert.data.batches import plan_batches
+from pocketbert.data.batches import index_rows, plan_batches
 from pocketbert.data.feature_layout import VOCABULARY_NAME
 from pocketbert.data.masking import MaskingOptions, MaskingVocabulary, mask_batch
 from pocketbert.data.pretraining_manifest import Manifest, StoredVocabulary, read_manifest
@@ -157,11 +157,7 @@ class PretrainingData:
                 inputs |= {"masked_lm_positions": masked.positions, "masked_lm_labels": masked.labels}
             return inputs
 
-        rest = list(plan[start:])
-        flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
-        rows = tf.RaggedTensor.from_row_lengths(flat, [len(row) for row in rest], validate=False)
-        batches = tf.data.Dataset.from_tensor_slices(rows)
-        return batches.map(batch, num_parallel_calls=2, deterministic=True).prefetch(4)
+        return index_rows(plan, start).map(batch, num_parallel_calls=2, deterministic=True).prefetch(4)
 
     def records(self, examples: np.ndarray) -> np.ndarray:
         """The serialized examples of these numbers, `[B]` bytes objects."""

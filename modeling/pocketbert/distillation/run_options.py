@@ -16,7 +16,7 @@ class RunOptions:
     Attributes:
       precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
       teacher_precision: what a live teacher computes in, whatever the student does; None: as the student. In `bfloat16`
-        it takes less time where the processor has that format, and its targets have three digits.
+        it takes less time where the processor has that format, and its targets have two to three digits.
       seed: of fresh weights, dropout, masking and the order of examples.
       evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
         held-out pretraining data; None: only after each epoch.
