@@ -3,7 +3,8 @@
 A moment is `step:N`, before the attempt's N-th training step; `aside:N`, before the N-th rename of a file or folder
 into place; or `placed:N`, just after it. The last attempt is left alone. Each attempt is a fork of this process, so
 that TensorFlow is imported once; none of its operations runs before the fork. The environment's `REPLICAS` divides the
-processor into so many devices.
+processor into so many devices. `MEETING` is a folder in which two such programs wait for one another before each
+attempt's end: a worker whose partner is killed first would end with an error of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,25 @@ import importlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 
-def kill_at(moment: str) -> None:
+def meet(attempt_number: int) -> None:
+    """Waits until both programs have come to the end of this attempt."""
+    folder = Path(os.environ["MEETING"])
+    (folder / f"{attempt_number}-{os.getpid()}").touch()
+    until = time.monotonic() + 120
+    while len(list(folder.glob(f"{attempt_number}-*"))) < 2:
+        if time.monotonic() > until:
+            raise TimeoutError(f"the other worker did not come to the end of attempt {attempt_number}")
+        time.sleep(0.01)
+
+
+def kill_at(moment: str, attempt_number: int) -> None:
     """Makes this process kill itself, as `kill -9` does, at the moment."""
     from pocketbert.training import run
 
@@ -28,6 +42,8 @@ def kill_at(moment: str) -> None:
         nonlocal left
         left -= 1
         if left == 0:
+            if "MEETING" in os.environ:
+                meet(attempt_number)
             os.kill(os.getpid(), signal.SIGKILL)
 
     if event == "step":
@@ -53,7 +69,7 @@ def kill_at(moment: str) -> None:
         os.replace = counted_replace  # type: ignore[assignment]
 
 
-def attempt(moment: str | None, arguments: list[str]) -> int:
+def attempt(moment: str | None, arguments: list[str], number: int = 0) -> int:
     """One attempt in a process of its own; returns its exit code, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
@@ -62,7 +78,7 @@ def attempt(moment: str | None, arguments: list[str]) -> int:
         code = 99
         try:
             if moment is not None:
-                kill_at(moment)
+                kill_at(moment, number)
             code = main(arguments)
         except Exception:
             traceback.print_exc()
@@ -94,8 +110,8 @@ if __name__ == "__main__":
         )
 
     moments = [moment for moment in sys.argv[1].split(",") if moment]
-    for chosen in moments:
-        ended = attempt(chosen, sys.argv[2:])
+    for number, chosen in enumerate(moments):
+        ended = attempt(chosen, sys.argv[2:], number)
         if ended != -signal.SIGKILL:
             sys.exit(f"the attempt to be killed at {chosen} ended with {ended}")
     sys.exit(attempt(None, sys.argv[2:]))

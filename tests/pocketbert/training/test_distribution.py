@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ def free_ports(count: int) -> list[str]:
 
 def workers(moments: str, command: list[str]) -> list[subprocess.Popen[str]]:
     """Two processes that run one command together; each is killed at the same moments."""
+    meeting = tempfile.mkdtemp()
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     return [
         tiny_pretraining.process(
             moments,
             [*command, "--distribution=multi-worker"],
             TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            MEETING=meeting,
         )
         for index in range(2)
     ]
