@@ -1,0 +1,255 @@
+"""Questions and paragraphs as a model's inputs: a window slides over what is too long, as in BERT's `run_squad.py`.
+
+Source: Devlin et al. 2019, section 4.2, and google-research/bert `run_squad.py`. A window is `[CLS] question [SEP] part
+of the paragraph [SEP]`, segments 0 and 1. Departures: an answer is the tokens that hold its characters, by the
+tokenizer's own offsets, where BERT goes from white-space words to pieces that match the answer's text; a paragraph
+without tokens has one window, where BERT has none, so that every question is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.questions import Question
+from pocketbert.errors import raise_if_any
+from pocketbert.progress import bar
+
+_SPECIAL_TOKENS = 3
+# A chunk holds its windows in memory, and long paragraphs have many.
+_CHARACTERS_A_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    """How windows are cut; the defaults are those of BERT's `run_squad.py`.
+
+    Attributes:
+      max_length: tokens a window, special tokens included.
+      stride: paragraph tokens from a window's first to the next one's (transformers' `stride` is the overlap).
+      max_question_tokens: what of a question is over is cut off.
+
+    Raises:
+      UserError: a value is not possible; all that are not are listed.
+    """
+
+    max_length: int = 384
+    stride: int = 128
+    max_question_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is at least 1; received {value}"
+            for name, value in (("stride", self.stride), ("max_question_tokens", self.max_question_tokens))
+            if value < 1
+        ]
+        least = self.max_question_tokens + _SPECIAL_TOKENS + 1
+        if self.max_length < least:
+            problems.append(
+                f"max_length has room for max_question_tokens={self.max_question_tokens}, {_SPECIAL_TOKENS} special "
+                f"tokens and one token of the paragraph; received {self.max_length}; pass at least {least}, or lower "
+                "max_question_tokens"
+            )
+        raise_if_any(problems, "windows")
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of some questions, W in number, their T tokens one after the other, without padding.
+
+    Attributes:
+      word_ids: int32 [T].
+      type_ids: int32 [T], 1 for the paragraph and the [SEP] behind it.
+      offsets: int64 [W+1]; window w's tokens are `offsets[w]:offsets[w + 1]`.
+      question_index: int64 [W], ascending, the question among those given.
+      context_start: int32 [W], the place in the window of the first paragraph token.
+      char_starts: int32 [T], offset in the paragraph of a token's first code point; -1 outside the paragraph.
+      char_ends: int32 [T], offset behind its last; -1 outside the paragraph.
+      most_context: bool [T], of all windows that hold this token of the paragraph, it is this one that shows the most
+        on its poorer side (BERT's maximum context; the first of equals); False outside the paragraph.
+      positions: int32 [W, 2], places in the window of the first and the last token of the first right answer; (0, 0)
+        where that answer is not wholly inside, or there is none.
+    """
+
+    word_ids: np.ndarray
+    type_ids: np.ndarray
+    offsets: np.ndarray
+    question_index: np.ndarray
+    context_start: np.ndarray
+    char_starts: np.ndarray
+    char_ends: np.ndarray
+    most_context: np.ndarray
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.question_index)
+
+
+def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowOptions) -> Windows:
+    """Cuts the windows of all `questions`, each paragraph tokenized once.
+
+    Args:
+      questions: any number, also 0.
+      tokenizer: a `WordPieceTokenizer`. One made with `special_tokens_in_text="text"` takes a literal `[SEP]` for what
+        it is to the reader, six characters.
+      options: how to cut.
+    """
+    contexts = {context: row for row, context in enumerate(dict.fromkeys(question.context for question in questions))}
+    tokens = tokenizer.tokenize_with_offsets([*(question.question for question in questions), *contexts])
+    splits = tokens.ids.row_splits.numpy()
+    ids, starts, ends = (part.values.numpy() for part in tokens)
+    lengths = np.diff(splits)
+
+    # One value a question.
+    paragraph = len(questions) + np.fromiter((contexts[each.context] for each in questions), np.int64, len(questions))
+    question_length = np.minimum(lengths[: len(questions)], options.max_question_tokens)
+    paragraph_length = lengths[paragraph]
+    room = options.max_length - _SPECIAL_TOKENS - question_length
+    step = np.minimum(options.stride, room)
+    windows_of_question = 1 - np.minimum(room - paragraph_length, 0) // step
+
+    # One value a window.
+    question = np.repeat(np.arange(len(questions)), windows_of_question)
+    begin = _counted(windows_of_question) * step[question]
+    length = np.minimum(room[question], paragraph_length[question] - begin)
+    context_start = question_length[question] + 2
+    offsets = np.concatenate([[0], np.cumsum(context_start + length + 1)])
+
+    # One value a token.
+    window = np.repeat(np.arange(len(question)), np.diff(offsets))
+    place = np.arange(offsets[-1]) - offsets[window]
+    is_question = (place > 0) & (place < context_start[window] - 1)
+    in_paragraph = place - context_start[window]
+    is_paragraph = (in_paragraph >= 0) & (in_paragraph < length[window])
+    word_ids = np.full(len(place), tokenizer.sep_token_id, np.int32)
+    word_ids[offsets[:-1]] = tokenizer.cls_token_id
+    word_ids[is_question] = ids[(splits[question][window] + place - 1)[is_question]]
+
+    # One value a token of a paragraph.
+    window, in_paragraph = window[is_paragraph], in_paragraph[is_paragraph]
+    source = splits[paragraph[question]][window] + begin[window] + in_paragraph
+    word_ids[is_paragraph] = ids[source]
+    starts, ends = starts[source], ends[source]
+    most_context = _most_context(
+        question[window], begin[window] + in_paragraph, in_paragraph, length[window], paragraph_length
+    )
+    place_in_window = context_start[window] + in_paragraph
+    return Windows(
+        word_ids=word_ids,
+        type_ids=(place >= np.repeat(context_start, np.diff(offsets))).astype(np.int32),
+        offsets=offsets,
+        question_index=question,
+        context_start=context_start.astype(np.int32),
+        char_starts=_spread(starts, is_paragraph, -1),
+        char_ends=_spread(ends, is_paragraph, -1),
+        most_context=_spread(most_context, is_paragraph, False),
+        positions=_positions(questions, question, window, place_in_window, starts, ends, most_context),
+    )
+
+
+def stream_windows(
+    questions: Iterable[Question],
+    tokenizer: Any,
+    options: WindowOptions,
+    *,
+    questions_a_chunk: int = 256,
+    progress_total: int | None = None,
+) -> Iterator[tuple[list[Question], Windows]]:
+    """Cuts windows chunk by chunk, in memory that does not grow with the number of questions.
+
+    Args:
+      questions: for example a `QuestionFile`.
+      tokenizer: as `make_windows` wants it.
+      options: how to cut.
+      questions_a_chunk: at most; fewer where paragraphs are long.
+      progress_total: how many questions there are, for a bar on stderr; None shows none.
+    Yields:
+      Questions and their windows, in order; `question_index` counts within the chunk.
+    """
+    progress = None if progress_total is None else bar(progress_total, "cut windows", "question")
+    for chunk in _chunks(questions, questions_a_chunk):
+        yield chunk, make_windows(chunk, tokenizer, options)
+        if progress is not None:
+            progress.update(len(chunk))
+    if progress is not None:
+        progress.close()
+
+
+def _chunks(questions: Iterable[Question], most: int) -> Iterator[list[Question]]:
+    chunk: list[Question] = []
+    characters = 0
+    for question in questions:
+        if chunk and (len(chunk) == most or characters + len(question.context) > _CHARACTERS_A_CHUNK):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(question)
+        characters += len(question.context)
+    if chunk:
+        yield chunk
+
+
+def _counted(counts: np.ndarray) -> np.ndarray:
+    """0, 1, … below each of `counts`, one after the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _spread(values: np.ndarray, where: np.ndarray, elsewhere: Any) -> np.ndarray:
+    spread = np.full(len(where), elsewhere, values.dtype)
+    spread[where] = values
+    return spread
+
+
+def _most_context(
+    question: np.ndarray,
+    position: np.ndarray,
+    left: np.ndarray,
+    length: np.ndarray,
+    paragraph_length: np.ndarray,
+) -> np.ndarray:
+    """Whether each paragraph token in a window has its maximum context there.
+
+    Args:
+      question: [P], of paragraph tokens in windows, in the order of the windows.
+      position: [P], the token's place in the paragraph.
+      left: [P], paragraph tokens before it in the window.
+      length: [P], paragraph tokens in the window.
+      paragraph_length: [questions].
+    """
+    token = (np.cumsum(paragraph_length) - paragraph_length)[question] + position
+    # BERT's own floating-point sum: in whole numbers some ties would fall otherwise.
+    score = np.minimum(left, length - 1 - left) + 0.01 * length
+    best = np.full(paragraph_length.sum(), -np.inf)
+    np.maximum.at(best, token, score)
+    candidates = np.flatnonzero(score == best[token])
+    _, first = np.unique(token[candidates], return_index=True)
+    is_most = np.zeros(len(token), bool)
+    is_most[candidates[first]] = True
+    return is_most
+
+
+def _positions(
+    questions: Sequence[Question],
+    question_of_window: np.ndarray,
+    window: np.ndarray,
+    place: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    most_context: np.ndarray,
+) -> np.ndarray:
+    """Places [W, 2] of the first right answer in each window; all but the first two arguments are [P]."""
+    given = [(each.starts[0], each.starts[0] + len(each.answers[0])) if each.answers else (0, 0) for each in questions]
+    answer_start, answer_end = np.asarray(given, np.int64).reshape(-1, 2).T
+    question = question_of_window[window]
+    is_answer = (ends > answer_start[question]) & (starts < answer_end[question])
+    count = np.bincount(window[is_answer], minlength=len(question_of_window))
+    # Every token of the paragraph has its most context once.
+    total = np.bincount(question[is_answer & most_context], minlength=len(questions))[question_of_window]
+    inside = np.flatnonzero((count > 0) & (count == total))
+    window_of_answer, place_of_answer = window[is_answer], place[is_answer]
+    positions = np.zeros((len(question_of_window), 2), np.int32)
+    positions[inside, 0] = place_of_answer[np.searchsorted(window_of_answer, inside, "left")]
+    positions[inside, 1] = place_of_answer[np.searchsorted(window_of_answer, inside, "right") - 1]
+    return positions
