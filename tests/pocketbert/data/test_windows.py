@@ -378,7 +378,7 @@ def test_windows_are_those_of_mlperfs_mini_set(shared: Path) -> None:
         for record in tf.data.TFRecordDataset(path, compression_type="ZLIB").as_numpy_iterator()
     ]
     file = QuestionFile(shared / "data/squad/train-v1.1.json")
-    by_id = {question.id: question for question in file if "Super Bowl 50" in question.context}
+    by_id = {question.id: question for question in file}
     pieces = [[piece.decode() for piece in record["tokens"].bytes_list.value] for record in records]
     ids = [record["qas_id"].bytes_list.value[0].decode() for record in records]
     contexts = {
