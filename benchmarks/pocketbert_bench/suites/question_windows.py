@@ -88,7 +88,7 @@ def run(quick: bool) -> dict[str, Any]:
     notes = [
         f"{questions} questions of SQuAD 1.1 in {count} windows, one thread each; ids, segments and positions equal "
         "tf-models-official's in every window, ids those of transformers' Python featurizer",
-        "transformers' fast recipe is that of its run_qa.py example: its stride is the overlap, so long paragraphs have "
+        "transformers' fast recipe is that of its run_qa.py: its stride is the overlap, so long paragraphs have "
         "fewer windows; it gives lists without the maximum context",
     ]
     return results.to_json(results.result_file("question_windows", quick=quick, ratios=ratios, notes=notes))
