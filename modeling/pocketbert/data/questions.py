@@ -89,7 +89,7 @@ class QuestionFile:
             ) from error
         problems.raise_if_any(self.path)
         if not labels:
-            raise UserError(f"{self.path}: the file must hold at least one question; received none in {_FORMAT}")
+            raise UserError(f"{self.path}: the file must hold at least one question; received none; as in {_FORMAT}")
         self._labels = np.frombuffer(labels, np.int8)
 
     @property
@@ -220,17 +220,19 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
 
 def _check_articles(path: Path, add: Callable[[str], None]) -> None:
     """The file's outer shape, which a stream of paragraphs does not see."""
-    articles, has_paragraphs = 0, True
+    articles, has_paragraphs = 0, False
     with _opened(path) as stream:
         for prefix, event, _ in ijson.parse(stream):
-            if prefix == "data.item" and event == "start_map":
-                articles, has_paragraphs = articles + 1, False
-            elif prefix == "data.item.paragraphs" and event == "start_array":
+            if prefix == "data.item.paragraphs" and event == "start_array":
                 has_paragraphs = True
-            elif prefix == "data.item" and event == "end_map" and not has_paragraphs:
-                add(f'article {articles}: an article must have a list "paragraphs"; received none; needed: {_FORMAT}')
+            elif prefix == "data.item" and event not in ("start_map", "map_key", "start_array"):
+                # Its end, or all of it where it is no object.
+                articles += 1
+                if not has_paragraphs:
+                    add(f'article {articles}: an article must have a list "paragraphs"; received none; as in {_FORMAT}')
+                has_paragraphs = False
     if not articles:
-        add(f'the file must be an object with a list "data" of articles; received no article; needed: {_FORMAT}')
+        add(f'the file must be an object with a list "data" of articles; received no article; as in {_FORMAT}')
 
 
 def _check_paragraph(paragraph: Any, number: int, add: Callable[[str], None]) -> None:

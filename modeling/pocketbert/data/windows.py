@@ -8,6 +8,7 @@ without tokens has one window, where BERT has none, so that every question is as
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,13 +170,12 @@ def stream_windows(
     Yields:
       Questions and their windows, in order; `question_index` counts within the chunk.
     """
-    progress = None if progress_total is None else bar(progress_total, "cut windows", "question")
-    for chunk in _chunks(questions, questions_a_chunk):
-        yield chunk, make_windows(chunk, tokenizer, options)
-        if progress is not None:
-            progress.update(len(chunk))
-    if progress is not None:
-        progress.close()
+    silent = contextlib.nullcontext()
+    with silent if progress_total is None else bar(progress_total, "cut windows", "question") as progress:
+        for chunk in _chunks(questions, questions_a_chunk):
+            yield chunk, make_windows(chunk, tokenizer, options)
+            if progress is not None:
+                progress.update(len(chunk))
 
 
 def _chunks(questions: Iterable[Question], most: int) -> Iterator[list[Question]]:

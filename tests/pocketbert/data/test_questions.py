@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.errors import UserError
+
+# The sixth character is one code point, two UTF-16 units and four bytes.
+CONTEXT = "Ada 𝒜 wrote the first program in 1843."
+
+
+def _entry(**changes: Any) -> dict[str, Any]:
+    entry = {"id": "a", "question": "When?", "answers": [{"text": "1843", "answer_start": 33}]} | changes
+    return {key: value for key, value in entry.items() if value is not ...}
+
+
+def _file(folder: Path, *entries: Any, context: Any = CONTEXT) -> Path:
+    return _write(folder, {"version": 7, "data": [{"paragraphs": [{"context": context, "qas": list(entries)}]}]})
+
+
+def _write(folder: Path, content: Any) -> Path:
+    path = folder / "questions.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False).encode())
+    return path
+
+
+def test_everything_of_a_question_is_read(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        {
+            "data": [
+                {
+                    "title": "left alone",
+                    "paragraphs": [
+                        {
+                            "context": CONTEXT,
+                            "qas": [
+                                _entry(
+                                    answers=[
+                                        {"text": "in 1843", "answer_start": 30},
+                                        {"text": "1843", "answer_start": 33, "answer_id": 5},
+                                    ]
+                                ),
+                                _entry(
+                                    id=17,
+                                    answers=[],
+                                    is_impossible=True,
+                                    plausible_answers=[{"text": "x", "answer_start": -3}],
+                                ),
+                            ],
+                        },
+                        {"context": " second ", "qas": [], "rank": 1.5},
+                    ],
+                },
+                {"paragraphs": [{"context": "third", "qas": [_entry(id="c", answers=..., question=" Who? ")]}]},
+                {"paragraphs": []},
+            ]
+        },
+    )
+    file = QuestionFile(path)
+    expected = [
+        Question("a", "When?", CONTEXT, ("in 1843", "1843"), (30, 33), False),
+        Question("17", "When?", CONTEXT, (), (), True),
+        Question("c", " Who? ", "third", (), (), False),
+    ]
+    assert list(file) == expected
+    # Every iteration begins anew.
+    assert list(file) == expected
+    assert (len(file), file.count, file.num_impossible, file.num_unlabelled, file.labelled) == (3, 3, 1, 1, False)
+    assert file.source == str(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    path = _file(tmp_path, _entry())
+    plain = QuestionFile(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = QuestionFile(path)
+    assert list(marked) == list(plain) and len(marked) == 1
+    assert marked.sha256 != plain.sha256
+
+
+@pytest.mark.parametrize(
+    "answers", [..., None, [], [{"text": "", "answer_start": 0}], [{"text": " ", "answer_start": 3}]]
+)
+def test_an_answer_without_text_is_none(tmp_path: Path, answers: Any) -> None:
+    file = QuestionFile(_file(tmp_path, _entry(answers=answers), _entry(id="b")))
+    assert [question.answers for question in file] == [(), ("1843",)]
+    assert (file.num_unlabelled, file.num_impossible, file.labelled) == (1, 0, False)
+    assert file.select([1]).labelled
+
+
+def test_a_selection_keeps_the_order_of_the_file_and_counts_its_own(tmp_path: Path) -> None:
+    entries = [_entry(id=str(n), **({"answers": [], "is_impossible": True} if n % 3 == 0 else {})) for n in range(7)]
+    file = QuestionFile(_file(tmp_path, *entries))
+    chosen = file.select([5, 0, 6, 3, 5])
+    assert [question.id for question in chosen] == ["0", "3", "5", "6"]
+    assert (len(chosen), chosen.num_impossible, file.num_impossible) == (4, 3, 3)
+    nested = chosen.select([2, 1])
+    assert [question.id for question in nested] == ["3", "5"]
+    assert (len(nested), nested.num_impossible) == (2, 1)
+    assert list(file.select([])) == [] and len(file) == 7
+    for wrong in ([7], [-1]):
+        with pytest.raises(ValueError, match=r"indices must be in \[0, 7\)"):
+            file.select(wrong)
+
+
+def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
+    file = QuestionFile(_file(tmp_path, *(_entry(id=name) for name in "abcbdb")))
+    assert len(file) == 6
+    with pytest.raises(UserError, match="must differ where .*received 2 repetitions, of 'b' for one; give every"):
+        file.check_ids()
+    file.select([0, 1, 2, 4]).check_ids()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (_entry(id=...), r'paragraph 1 \(.Ada .*question 1: "id" must be a text; received None'),
+        (_entry(id=True), '"id" must be a text; received True'),
+        (_entry(question=...), r'question 1 \(id a\): "question" must be a text that is not empty; received None'),
+        (_entry(question=" \n"), '"question" must be a text that is not empty; received .* write or remove it'),
+        (_entry(is_impossible="no"), '"is_impossible" must be true or false; received .no.'),
+        (_entry(is_impossible=True), "a question that is_impossible has no answers; received .*plausible_answers"),
+        (_entry(answers={"text": ["1843"]}), '"answers" must be a list of objects with "text" and "answer_start"'),
+        (_entry(answers=["1843"]), 'an answer must have a "text" and a whole number "answer_start"; received .1843.'),
+        (_entry(answers=[{"text": "1843"}]), 'whole number "answer_start"; received'),
+        (_entry(answers=[{"text": "1843", "answer_start": "33"}]), 'whole number "answer_start"; received'),
+        (_entry(answers=[{"text": "1843", "answer_start": True}]), 'whole number "answer_start"; received'),
+        (
+            _entry(answers=[{"text": "1843", "answer_start": 32}]),
+            "answer '1843' must stand in the context at its answer_start, 32; there stands ' 184'; the nearest is at "
+            "33: correct answer_start",
+        ),
+        (_entry(answers=[{"text": "1843", "answer_start": -5}]), "there stands ''; the nearest is at 33"),
+        (_entry(answers=[{"text": "r", "answer_start": 20}]), "there stands 't'; the nearest is at 18"),
+        (_entry(answers=[{"text": "1843", "answer_start": 34}]), "counts UTF-16 units: count code points"),
+        (_entry(answers=[{"text": "1843", "answer_start": 36}]), "counts bytes: count code points"),
+        (_entry(answers=[{"text": "1844", "answer_start": 33}]), "there stands '1843'; the context does not hold it"),
+        ("When?", "question 1: a question must be an object"),
+    ],
+)
+def test_what_is_wrong_with_a_question_is_said_with_its_place(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        QuestionFile(_file(tmp_path, entry))
+    assert str(raised.value).startswith(f"{tmp_path / 'questions.json'}: ") and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"data": [{"paragraphs": [{"context": " ", "qas": []}]}]},
+            'paragraph 1: "context" must be a text that is not',
+        ),
+        ({"data": [{"paragraphs": [{"context": "c"}]}]}, r"paragraph 1 \('c'\): \"qas\" must be a list of questions"),
+        ({"data": [{"paragraphs": ["c"]}]}, "paragraph 1: a paragraph must be an object"),
+        ({"data": [{"paragraphs": []}, {"paragraph": []}]}, 'article 2: an article must have a list "paragraphs"'),
+        ({"data": [{"context": "c", "qas": []}]}, 'article 1: an article must have a list "paragraphs"'),
+        ({"data": [{"paragraphs": {}}]}, 'article 1: an article must have a list "paragraphs"'),
+        ({"data": []}, "received no article"),
+        ([{"paragraphs": []}], 'an object with a list "data" of articles; received no article'),
+        ({"data": [{"paragraphs": [{"context": "c", "qas": []}]}]}, "at least one question; received none"),
+        (b"", "must be JSON in UTF-8; received: "),
+        (b'{"data": [{"paragraphs": [{"context": "c", "qas"', "must be JSON in UTF-8; received: "),
+        (b"question,answer\n1,2\n", "must be JSON in UTF-8; received: "),
+        (b'{"data": [{"paragraphs": [{"context": "\xff"}]}]}', "must be JSON in UTF-8; received: "),
+        (b'{"data": []} {"data": []}', "must be JSON in UTF-8; received: "),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_on_one_line(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        QuestionFile(_write(tmp_path, content))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_article_that_is_no_object_is_found(tmp_path: Path) -> None:
+    good = {"paragraphs": [{"context": CONTEXT, "qas": [_entry()]}]}
+    with pytest.raises(UserError, match='article 2: an article must have a list "paragraphs"'):
+        QuestionFile(_write(tmp_path, {"data": [good, "text", good]}))
+
+
+def test_problems_are_listed_together_and_not_all(tmp_path: Path) -> None:
+    entries = [_entry(question="") for _ in range(4)] + [_entry(id=None, question=1), _entry(), _entry(answers=3)]
+    with pytest.raises(UserError) as raised:
+        QuestionFile(_file(tmp_path, *entries))
+    message = str(raised.value)
+    assert [message.count(f"question {number}") for number in range(1, 9)] == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert message.endswith("; and 2 more problems")
+
+
+def test_no_such_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="absent.json: there is no such file"):
+        QuestionFile(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("one_article", [False, True])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, one_article: bool) -> None:
+    def peak(paragraphs: int) -> tuple[int, int]:
+        each = (
+            {
+                "context": f"{n} {'word ' * 150}end",
+                "qas": [_entry(answers=[{"text": "end", "answer_start": len(str(n)) + 751}], id=str(n))] * 3,
+            }
+            for n in range(paragraphs)
+        )
+        if one_article:
+            articles = [{"paragraphs": list(each)}]
+        else:
+            articles = [{"paragraphs": list(pair)} for pair in zip(each, each, strict=True)]
+        path = _write(tmp_path, {"data": articles})
+        del articles
+        tracemalloc.start()
+        file = QuestionFile(path)
+        assert sum(1 for _ in file) == 3 * paragraphs
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, path.stat().st_size
+
+    _, (small, small_size), (large, large_size) = peak(20), peak(200), peak(2000)
+    growth = large_size - small_size
+    assert growth > 1_500_000
+    # One byte a question is kept, for its label.
+    assert large - small < 3 * 1800 + growth // 50
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "count", "impossible"),
+    [
+        ("squad/train-v1.1.json", 4120, 0),
+        ("squad/dev-v1.1.json", 853, 0),
+        ("squad/train-v2.0.json", 3480, 1949),
+        ("squad/dev-v2.0.json", 1506, 770),
+        ("tydiqa/tydiqa.goldp.en.train.json", 3696, 0),
+        ("tydiqa/tydiqa.goldp.ko.train.json", 1625, 0),
+        ("mlqa/dev-context-hi-question-hi.json", 507, 0),
+        ("mlqa/dev-context-es-question-en.json", 500, 0),
+    ],
+)
+def test_real_files_are_read_as_they_stand(shared: Path, name: str, count: int, impossible: int) -> None:
+    path = shared / "data" / name
+    file = QuestionFile(path)
+    assert (file.count, file.num_impossible, file.labelled) == (count, impossible, True)
+    raw = [
+        (str(entry["id"]), entry["question"], paragraph["context"], [answer["text"] for answer in entry["answers"]])
+        for article in json.loads(path.read_text(encoding="utf-8"))["data"]
+        for paragraph in article["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+    assert [(each.id, each.question, each.context, list(each.answers)) for each in file] == raw
+
+
+@pytest.mark.data
+def test_answers_that_were_kept_back_are_none(shared: Path) -> None:
+    file = QuestionFile(shared / "data/tydiqa/tydiqa.goldp.en.dev.json")
+    assert (file.count, file.num_unlabelled, file.labelled) == (440, 440, False)
+    assert all(question.answers == () for question in itertools.islice(file, 5))
+    with pytest.raises(UserError, match="received 3607 repetitions"):
+        QuestionFile(shared / "data/tydiqa/tydiqa.goldp.en.train.json").check_ids()

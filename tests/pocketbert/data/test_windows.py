@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
+from pocketbert.errors import UserError
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", "?", "[", "]", "sep", *"abcdefghij"]
+CLS, SEP = 2, 3
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary: Path) -> WordPieceTokenizer:
+    return WordPieceTokenizer(vocabulary, special_tokens_in_text="text")
+
+
+def _question(question: str, context: str, answer: str | None = None, start: int | None = None) -> Question:
+    answers = () if answer is None else (answer, "never looked at")
+    first = () if answer is None else (context.index(answer) if start is None else start, 0)
+    return Question("", question, context, answers, first, False)
+
+
+def _texts(windows: Windows) -> list[str]:
+    return [
+        " ".join(PIECES[each] for each in windows.word_ids[slice(*windows.offsets[w : w + 2])])
+        for w in range(len(windows))
+    ]
+
+
+def test_a_paragraph_that_fits_is_one_window(tokenizer: WordPieceTokenizer) -> None:
+    windows = make_windows([_question("A b?", "c  ds é E.", "ds")], tokenizer, WindowOptions())
+    # The full stop and the accent: unknown pieces keep their places, marks are dropped.
+    assert _texts(windows) == ["[CLS] a b ? [SEP] c d ##s e e [UNK] [SEP]"]
+    assert windows.type_ids.tolist() == [0] * 5 + [1] * 7
+    assert windows.char_starts.tolist() == [-1] * 5 + [0, 3, 4, 6, 8, 9, -1]
+    assert windows.char_ends.tolist() == [-1] * 5 + [1, 4, 5, 7, 9, 10, -1]
+    assert windows.most_context.tolist() == [False] * 5 + [True] * 6 + [False]
+    assert (windows.context_start.tolist(), windows.question_index.tolist()) == ([5], [0])
+    assert windows.positions.tolist() == [[6, 7]]
+    assert [getattr(windows, name).dtype for name in ("word_ids", "type_ids", "char_starts", "char_ends")] == ["i4"] * 4
+    assert [windows.context_start.dtype, windows.positions.dtype, windows.offsets.dtype] == ["i4", "i4", "i8"]
+
+
+def test_windows_start_every_stride_until_the_end_is_covered(tokenizer: WordPieceTokenizer) -> None:
+    options = WindowOptions(max_length=9, stride=3, max_question_tokens=2)
+    questions = [
+        _question("a b c d", "a b c d e f g h i j", "d e"),
+        _question("?", "a b c d e", "e"),
+        _question("? ?", "a b c d e f g", "b c d e f"),
+    ]
+    windows = make_windows(questions, tokenizer, options)
+    assert _texts(windows) == [
+        "[CLS] a b [SEP] a b c d [SEP]",
+        "[CLS] a b [SEP] d e f g [SEP]",
+        "[CLS] a b [SEP] g h i j [SEP]",
+        "[CLS] ? [SEP] a b c d e [SEP]",
+        "[CLS] ? ? [SEP] a b c d [SEP]",
+        "[CLS] ? ? [SEP] d e f g [SEP]",
+    ]
+    assert windows.question_index.tolist() == [0, 0, 0, 1, 2, 2]
+    # "d e" is cut in the first window, and the third question's answer is longer than a window.
+    assert windows.positions.tolist() == [[0, 0], [4, 5], [0, 0], [7, 7], [0, 0], [0, 0]]
+    # "d" and "g" stand at a border of both windows: the first has it.
+    most = [windows.most_context[slice(*windows.offsets[w : w + 2])].astype(int).tolist() for w in range(3)]
+    assert most == [[0, 0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "start", "expected"),
+    [
+        # Half a piece is the piece, also of a word that is all unknown; spaces around it are not.
+        ("a bs zq c", "s zq", None, ["##s", "[UNK]"]),
+        ("a zqzq c", "qz", None, ["[UNK]"]),
+        ("a b  c", " b  ", None, ["b"]),
+        ("a b a b", "a", 4, ["a"]),
+        # Offsets count code points: this letter is one, of four bytes, and unknown.
+        ("𝒜 a b", "b", None, ["b"]),
+        ("e\u0301 a b", "a", None, ["a"]),
+        # White space alone is no token.
+        ("a b", " ", None, None),
+    ],
+)
+def test_an_answer_is_the_tokens_that_hold_its_characters(
+    tokenizer: WordPieceTokenizer, context: str, answer: str, start: int | None, expected: list[str] | None
+) -> None:
+    windows = make_windows([_question("i j", context, answer, start)], tokenizer, WindowOptions())
+    first, last = windows.positions[0]
+    if expected is None:
+        assert (first, last) == (0, 0)
+    else:
+        assert [PIECES[each] for each in windows.word_ids[first : last + 1]] == expected
+        if start is not None:
+            assert windows.char_starts[first] == start
+
+
+def test_questions_without_an_answer_point_to_the_first_token(tokenizer: WordPieceTokenizer) -> None:
+    questions = [_question("a", "b c"), Question("", "a", "b c", (), (), True)]
+    assert make_windows(questions, tokenizer, WindowOptions()).positions.tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_paragraph_without_tokens_has_a_window(tokenizer: WordPieceTokenizer) -> None:
+    windows = make_windows([_question("a", "\u200b"), _question("b", "c")], tokenizer, WindowOptions())
+    assert _texts(windows) == ["[CLS] a [SEP] [SEP]", "[CLS] b [SEP] c [SEP]"]
+    assert windows.type_ids[:4].tolist() == [0, 0, 0, 1]
+    assert not windows.most_context[:4].any()
+
+
+def test_no_questions_have_no_windows(tokenizer: WordPieceTokenizer) -> None:
+    windows = make_windows([], tokenizer, WindowOptions())
+    assert (len(windows), windows.offsets.tolist(), windows.positions.shape) == (0, [0], (0, 2))
+
+
+def test_special_tokens_in_text_are_what_the_tokenizer_says(vocabulary: Path, tokenizer: WordPieceTokenizer) -> None:
+    question = _question("[SEP] a", "[SEP]", "SEP")
+    windows = make_windows([question], tokenizer, WindowOptions())
+    assert _texts(windows) == ["[CLS] [ sep ] a [SEP] [ sep ] [SEP]"]
+    assert windows.positions.tolist() == [[7, 7]]
+    trusting = make_windows([question], WordPieceTokenizer(vocabulary), WindowOptions())
+    assert _texts(trusting) == ["[CLS] [SEP] a [SEP] [SEP] [SEP]"]
+    assert trusting.type_ids.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def _bert_windows(
+    question: list[int], paragraph: list[int], options: WindowOptions
+) -> Iterator[tuple[list[int], list[int], set[int], int]]:
+    """Ids, segments, places of most context and first paragraph token of each window, as run_squad.py's loops say."""
+    question = question[: options.max_question_tokens]
+    most = options.max_length - len(question) - 3
+    spans = []
+    start = 0
+    while start < len(paragraph):
+        length = min(len(paragraph) - start, most)
+        spans.append((start, length))
+        if start + length == len(paragraph):
+            break
+        start += min(length, options.stride)
+
+    def best_span(position: int) -> int | None:
+        best, best_score = None, None
+        for index, (start, length) in enumerate(spans):
+            end = start + length - 1
+            if start <= position <= end:
+                score = min(position - start, end - position) + 0.01 * length
+                if best_score is None or score > best_score:
+                    best, best_score = index, score
+        return best
+
+    for index, (start, length) in enumerate(spans):
+        ids = [CLS, *question, SEP, *paragraph[start : start + length], SEP]
+        segments = [0] * (len(question) + 2) + [1] * (length + 1)
+        places = {len(question) + 2 + i for i in range(length) if best_span(start + i) == index}
+        yield ids, segments, places, start
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        WindowOptions(max_length=17, stride=5, max_question_tokens=4),
+        # A stride that would skip tokens is cut to the window.
+        WindowOptions(max_length=11, stride=29, max_question_tokens=7),
+        WindowOptions(max_length=23, stride=1, max_question_tokens=3),
+    ],
+    ids=["overlapping", "touching", "dense"],
+)
+def test_random_windows_are_those_of_berts_loops(tokenizer: WordPieceTokenizer, options: WindowOptions) -> None:
+    random = np.random.default_rng(3)
+
+    def text(most: int) -> str:
+        return " ".join(random.choice(PIECES[-10:], random.integers(1, most)))
+
+    contexts = [text(61) for _ in range(13)]
+    questions = []
+    for row in random.integers(0, len(contexts), 41):
+        context = contexts[row]
+        start = 2 * int(random.integers(0, (len(context) + 1) // 2))
+        end = min(start + 2 * int(random.integers(1, 5)) - 1, len(context))
+        questions.append(_question(text(9), context, context[start:end], start))
+    windows = make_windows(questions, tokenizer, options)
+
+    expected = []
+    for index, each in enumerate(questions):
+        ids = [[PIECES.index(piece) for piece in text.split()] for text in (each.question, each.context)]
+        # One letter and one space a token.
+        first, last = each.starts[0] // 2, (each.starts[0] + len(each.answers[0]) - 1) // 2
+        for word_ids, segments, places, start in _bert_windows(*ids, options):
+            context_start = segments.index(1)
+            inside = start <= first and last < start + segments.count(1) - 1
+            positions = [first - start + context_start, last - start + context_start] if inside else [0, 0]
+            expected.append((index, word_ids, segments, places, context_start, positions))
+    assert len(windows) == len(expected) > 50
+    assert sum(positions == [0, 0] for *_, positions in expected) > 5
+    for w, (index, word_ids, segments, places, context_start, positions) in enumerate(expected):
+        tokens = slice(*windows.offsets[w : w + 2])
+        assert windows.word_ids[tokens].tolist() == word_ids
+        assert windows.type_ids[tokens].tolist() == segments
+        assert set(np.flatnonzero(windows.most_context[tokens]).tolist()) == places
+        assert windows.context_start[w] == context_start
+        assert windows.positions[w].tolist() == positions
+        assert windows.question_index[w] == index
+
+
+def test_a_stream_gives_the_same_windows_in_chunks(tokenizer: WordPieceTokenizer) -> None:
+    questions = [_question("a b", "c d e f g h " * (1 + n % 3), "e") for n in range(23)]
+    options = WindowOptions(max_length=13, stride=3, max_question_tokens=5)
+    whole = make_windows(questions, tokenizer, options)
+    chunks = list(stream_windows(iter(questions), tokenizer, options, questions_a_chunk=7))
+    assert [len(chunk) for chunk, _ in chunks] == [7, 7, 7, 2]
+    assert [question for chunk, _ in chunks for question in chunk] == questions
+    for name in ("word_ids", "type_ids", "char_starts", "char_ends", "most_context", "context_start", "positions"):
+        parts = [getattr(windows, name) for _, windows in chunks]
+        np.testing.assert_array_equal(np.concatenate(parts), getattr(whole, name), err_msg=name)
+    assert all(windows.question_index[0] == 0 for _, windows in chunks)
+
+
+def test_long_paragraphs_make_small_chunks(tokenizer: WordPieceTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketbert.data.windows._CHARACTERS_A_CHUNK", 10)
+    questions = [_question("a", "b" * length) for length in (4, 6, 1, 10, 11, 3, 3)]
+    chunks = stream_windows(questions, tokenizer, WindowOptions())
+    assert [[len(each.context) for each in chunk] for chunk, _ in chunks] == [[4, 6], [1], [10], [11], [3, 3]]
+
+
+def test_a_stream_shows_its_progress_on_request(
+    tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = [_question("a", "b")] * 3
+    list(stream_windows(questions, tokenizer, WindowOptions()))
+    assert capsys.readouterr().err == ""
+    list(stream_windows(questions, tokenizer, WindowOptions(), progress_total=3))
+    assert "cut windows" in (said := capsys.readouterr().err) and "3/3" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stride": 0}, "stride is at least 1; received 0"),
+        ({"max_question_tokens": 0}, "max_question_tokens is at least 1; received 0"),
+        (
+            {"max_length": 67},
+            "max_length has room for max_question_tokens=64, 3 special .*received 67; pass at least 68",
+        ),
+        ({"max_length": 9, "stride": -2}, "stride is at least 1; received -2; max_length has room"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        WindowOptions(**options)
+    assert WindowOptions(max_length=68).max_length == 68
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, tokenizer: WordPieceTokenizer) -> None:
+    def peak(articles: int) -> int:
+        content = [
+            {"paragraphs": [{"context": f"a b {'c d ' * 60}", "qas": [{"id": f"{n}", "question": "a?"}] * 8}]}
+            for n in range(articles)
+        ]
+        path = tmp_path / f"{articles}.json"
+        path.write_text(json.dumps({"data": content}), encoding="utf-8")
+        file = QuestionFile(path)
+        options = WindowOptions(max_length=64, stride=16, max_question_tokens=8)
+        tracemalloc.start()
+        count = sum(len(windows) for _, windows in stream_windows(file, tokenizer, options, questions_a_chunk=64))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert count > 4 * 8 * articles
+        return most
+
+    _, small, large = peak(16), peak(16), peak(160)
+    # Ten times the windows; what is held is one chunk, give or take what the allocators keep.
+    assert large < 1.2 * small
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("sizes", [(384, 128, 64), (71, 19, 11)], ids=str)
+def test_real_windows_are_those_of_tf_models_official(
+    shared: Path, tmp_path: Path, sizes: tuple[int, int, int]
+) -> None:
+    from official.nlp.data import squad_lib
+    from official.nlp.tools import tokenization
+
+    max_length, stride, max_question_tokens = sizes
+    file = QuestionFile(shared / "data/squad/train-v1.1.json")
+    questions = list(file.select(range(0, len(file), 23)))
+    paragraphs = [
+        {
+            "context": each.context,
+            "qas": [
+                {
+                    "id": each.id,
+                    "question": each.question,
+                    # The peer wants one answer for training.
+                    "answers": [{"text": each.answers[0], "answer_start": each.starts[0]}],
+                }
+            ],
+        }
+        for each in questions
+    ]
+    path = tmp_path / "one_answer.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")
+    vocabulary = shared / "data/vocab/bert-base-uncased.vocab.txt"
+    features: list[Any] = []
+    squad_lib.convert_examples_to_features(
+        squad_lib.read_squad_examples(str(path), is_training=True, version_2_with_negative=False),
+        tokenization.FullTokenizer(str(vocabulary), do_lower_case=True),
+        max_length,
+        stride,
+        max_question_tokens,
+        is_training=True,
+        output_fn=features.append,
+    )
+    options = WindowOptions(max_length=max_length, stride=stride, max_question_tokens=max_question_tokens)
+    windows = make_windows(questions, WordPieceTokenizer(vocabulary), options)
+    assert len(features) == len(windows) >= len(questions) == 180
+    for w, feature in enumerate(features):
+        tokens = slice(*windows.offsets[w : w + 2])
+        padding = [0] * (max_length - (tokens.stop - tokens.start))
+        assert windows.word_ids[tokens].tolist() + padding == feature.input_ids
+        assert windows.type_ids[tokens].tolist() + padding == feature.segment_ids
+        most = {place for place, is_most in feature.token_is_max_context.items() if is_most}
+        assert set(np.flatnonzero(windows.most_context[tokens]).tolist()) == most
+        assert windows.positions[w].tolist() == [feature.start_position, feature.end_position]
+        assert windows.question_index[w] == feature.example_index
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "vocabulary"),
+    [
+        ("squad/train-v1.1.json", "bert-base-uncased"),
+        ("mlqa/dev-context-ar-question-ar.json", "bert-base-multilingual-cased"),
+        ("mlqa/dev-context-zh-question-zh.json", "bert-base-multilingual-cased"),
+        ("tydiqa/tydiqa.goldp.ko.train.json", "bert-base-multilingual-cased"),
+    ],
+)
+def test_every_real_answer_is_found_and_no_piece_is_without_it(shared: Path, name: str, vocabulary: str) -> None:
+    """Where an answer ends inside a piece ("Japan" of "Japanese", Korean particles), the piece is taken whole."""
+    tokenizer = WordPieceTokenizer(shared / f"data/vocab/{vocabulary}.vocab.txt", lowercase="uncased" in vocabulary)
+    file = QuestionFile(shared / "data" / name)
+    for chunk, windows in stream_windows(file.select(range(0, len(file), 5)), tokenizer, WindowOptions()):
+        with_answer = np.flatnonzero(windows.positions.any(axis=1))
+        assert set(windows.question_index[with_answer].tolist()) == set(range(len(chunk)))
+        for w in with_answer:
+            question = chunk[windows.question_index[w]]
+            answer = question.answers[0].strip()
+            start = question.context.index(answer, question.starts[0])
+            first, last = windows.offsets[w] + windows.positions[w]
+            assert windows.char_starts[first] <= start < windows.char_ends[first]
+            assert windows.char_starts[last] < start + len(answer) <= windows.char_ends[last]
+
+
+@pytest.mark.data
+def test_windows_are_those_of_mlperfs_mini_set(shared: Path) -> None:
+    """Nothing differs from the 100 records: 384 tokens, no paragraph so long that it has a second window.
+
+    They are of SQuAD 1.1's article on Super Bowl 50. All four paragraphs are in the shared part of SQuAD, and 92
+    questions by their ids; the other eight are put together of the record's pieces.
+    """
+    import tensorflow as tf
+
+    path = str(shared / "data/mlperf/squad_eval_mini.tfrecord")
+    records = [
+        tf.train.Example.FromString(record).features.feature
+        for record in tf.data.TFRecordDataset(path, compression_type="ZLIB").as_numpy_iterator()
+    ]
+    file = QuestionFile(shared / "data/squad/train-v1.1.json")
+    by_id = {question.id: question for question in file}
+    pieces = [[piece.decode() for piece in record["tokens"].bytes_list.value] for record in records]
+    ids = [record["qas_id"].bytes_list.value[0].decode() for record in records]
+    contexts = {
+        tuple(each[each.index("[SEP]") :]): by_id[name].context
+        for name, each in zip(ids, pieces, strict=True)
+        if name in by_id
+    }
+    questions = []
+    for name, each in zip(ids, pieces, strict=True):
+        separator = each.index("[SEP]")
+        rebuilt = " ".join(each[1:separator]).replace(" ##", "")
+        questions.append(by_id.get(name) or _question(rebuilt, contexts[tuple(each[separator:])]))
+    assert (len(records), len(contexts), len(set(ids) & set(by_id))) == (100, 4, 92)
+
+    tokenizer = WordPieceTokenizer(shared / "data/vocab/bert-base-uncased.vocab.txt")
+    windows = make_windows(questions, tokenizer, WindowOptions())
+    assert windows.question_index.tolist() == list(range(100))
+    for w, record in enumerate(records):
+        tokens = slice(*windows.offsets[w : w + 2])
+        length = tokens.stop - tokens.start
+        padding = [0] * (384 - length)
+        expected = {name: list(record[name].int64_list.value) for name in ("input_ids", "input_mask", "segment_ids")}
+        assert windows.word_ids[tokens].tolist() + padding == expected["input_ids"]
+        assert [1] * length + padding == expected["input_mask"]
+        assert windows.type_ids[tokens].tolist() + padding == expected["segment_ids"]
+        assert windows.most_context[tokens].sum() == sum(record["token_is_max_context"].int64_list.value)
