@@ -34,6 +34,13 @@ def _by_name(values: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": values, "minProperties": 1}
 
 
+def _task() -> dict[str, Any]:
+    task = _object(kind={"enum": list(get_args(TaskKind))}, name=_TEXT, labels=_list(_TEXT, least=0))
+    # Of spans where a question may have no answer.
+    task["properties"]["null_threshold"] = {"type": "number"}
+    return task
+
+
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "PocketBERT bundle",
@@ -42,7 +49,7 @@ SCHEMA: dict[str, Any] = {
         task={
             "oneOf": [
                 {"type": "null"},
-                _object(kind={"enum": list(get_args(TaskKind))}, name=_TEXT, labels=_list(_TEXT, least=0)),
+                _task(),
             ]
         },
         signatures=_list(_object(name=_TEXT, length=_COUNT)),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert import files
+from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
@@ -23,6 +24,7 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
+from pocketbert_export.gate_examples import GivenExamples, as_pairs
 from pocketbert_export.lowering import Lowerings, decide, lower
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
@@ -49,12 +51,18 @@ DEFAULT_TEXTS = (
 )
 
 
-def default_examples() -> Examples:
-    """`DEFAULT_TEXTS` as unlabelled examples."""
+# With each of the texts, for a model that answers questions on paragraphs.
+DEFAULT_QUESTION = "What is said here, and of whom?"
+
+
+def default_examples(task: TaskConfig | None = None) -> Examples:
+    """`DEFAULT_TEXTS` as unlabelled examples, each with a question where that is the task."""
     texts = list(DEFAULT_TEXTS)
-    return Examples(
-        texts=texts, pairs=None, labels=None, ids=[str(index) for index in range(len(texts))], source="built-in texts"
-    )
+    pairs = None
+    if task is not None and task.kind == "span":
+        texts, pairs = [DEFAULT_QUESTION] * len(texts), texts
+    ids = [str(index) for index in range(len(texts))]
+    return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")
 
 
 def export_bundle(
@@ -62,7 +70,7 @@ def export_bundle(
     recipe: str,
     lengths: Sequence[int],
     output: str | os.PathLike[str],
-    examples: Examples | None = None,
+    examples: GivenExamples | None = None,
     *,
     lowerings: Lowerings = Lowerings(),  # noqa: B008
     runtime: str = LITERT,
@@ -77,12 +85,12 @@ def export_bundle(
       recipe: a name of `recipes.RECIPES`.
       lengths: numbers of tokens, one signature each.
       output: the folder to make.
-      examples: real texts for the gate, best with labels; None takes `DEFAULT_TEXTS`.
+      examples: real texts or questions for the gate, best with labels; None takes `DEFAULT_TEXTS`.
       lowerings: what to apply where it suits the model.
       runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
       bounds: what the gate allows; None takes the recipe's own.
-      metric: a name of `pocketbert.tasks.metrics`; None takes the task's own.
+      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own.
     Returns:
       The opened bundle.
     Raises:
@@ -96,7 +104,7 @@ def export_bundle(
     model = load(model_directory)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, model_directory)
-    examples = examples if examples is not None and len(examples) else default_examples()
+    examples = examples if examples is not None and len(examples) else default_examples(model.task)
     decided = decide(model, lowerings)
     say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     lowered = lower(model, lowerings)
@@ -111,7 +119,7 @@ def export_bundle(
             **_description(model, lowered, chosen, lengths, runtime, decided),
             "source": _digests(Path(model_directory).glob("*.safetensors")),
             "files": _files(folder),
-            "goldens": _goldens(model, examples, lengths),
+            "goldens": _goldens(model, as_pairs(examples, _MOST_GOLDEN_CANDIDATES), lengths),
         }
         files.write_json(folder / layout.BUNDLE_FILE, _with_exported_answers(folder, description))
         say(f"export {recipe}: verifying")
@@ -147,12 +155,12 @@ def _description(
     runtime: str,
     decided: Mapping[str, str],
 ) -> dict[str, Any]:
-    task, tokenizer = model.task, model.tokenizer
+    tokenizer = model.tokenizer
     assert tokenizer is not None
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
         "schema_version": SCHEMA_VERSION,
-        "task": {"kind": task.kind, "name": task.name, "labels": list(task.labels)} if task else None,
+        "task": _task(model.task),
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
@@ -163,6 +171,13 @@ def _description(
         "num_parameters": _num_parameters(lowered, lengths),
         "tools": {"python": platform.python_version(), **{name: metadata.version(name) for name in _TOOLS}},
     }
+
+
+def _task(task: TaskConfig | None) -> dict[str, Any] | None:
+    if task is None:
+        return None
+    threshold = {} if task.null_threshold is None else {"null_threshold": task.null_threshold}
+    return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold}
 
 
 def _num_parameters(lowered: Model, lengths: Sequence[int]) -> int:
@@ -184,11 +199,10 @@ def _digests(paths: Any) -> dict[str, str]:
     return {path.name: files.sha256(path) for path in sorted(paths)}
 
 
-def _goldens(model: Model, examples: Examples, lengths: Sequence[int]) -> list[dict[str, Any]]:
+def _goldens(model: Model, candidates: Examples, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """For each length the text that fills it best, and for the longest the shortest text: all padding."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    candidates = examples.select(range(min(len(examples), _MOST_GOLDEN_CANDIDATES)))
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
     counts = np.asarray(encoded["input_mask"]).sum(axis=1)
     chosen = []

@@ -19,6 +19,7 @@ from pocketbert.model import Model, load
 from pocketbert.progress import bar
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
 from pocketbert_export.placement import Inputs, place
+from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, model_span_predictor
 
 KINDS = ("classification", "regression")
 # Texts tokenized at once, and rows that a model answers at once.
@@ -27,7 +28,7 @@ ROWS_A_CALL = 32
 
 
 class Predictor(abc.ABC):
-    """Turns texts into logits. `open_predictor` makes one.
+    """Turns texts into logits. `open_predictor` makes one; questions on paragraphs have a `SpanPredictor`.
 
     Args:
       task: what the logits mean.
@@ -85,10 +86,7 @@ class ModelPredictor(Predictor):
 
     def __init__(self, model: Model, source: str = "the model") -> None:
         task = _check_task(model.task, source)
-        if model.tokenizer is None:
-            raise UserError(
-                f"{source} must have a vocabulary to read text; it has none; put vocab.txt beside its weights"
-            )
+        _check_tokenizer(model, source)
         longest = model.config.max_positions
         super().__init__(task, model.tokenizer, [*range(BUCKET_MULTIPLE, longest, BUCKET_MULTIPLE), longest])
         spec = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
@@ -121,7 +119,7 @@ class BundlePredictor(Predictor):
 
 
 def open_predictor(path: str | os.PathLike[str]) -> Predictor:
-    """Opens a model directory or a bundle.
+    """Opens a model directory or a bundle that answers texts.
 
     Args:
       path: the folder.
@@ -129,11 +127,38 @@ def open_predictor(path: str | os.PathLike[str]) -> Predictor:
     Raises:
       UserError: it is neither, is damaged, or has no task that predicts.
     """
+    return _predictor(_open(path), path)
+
+
+def open_any_predictor(path: str | os.PathLike[str], **windows: int) -> Predictor | SpanPredictor:
+    """Opens a model directory or a bundle, for whichever task it has.
+
+    Args:
+      path: the folder.
+      **windows: fields of `WindowOptions`; only a model that answers questions has a use for them.
+
+    Raises:
+      UserError: as `open_predictor`, and windows that do not fit.
+    """
+    opened = _open(path)
+    if opened.task is None or opened.task.kind != "span":
+        return _predictor(opened, path)
+    if isinstance(opened, Bundle):
+        return bundle_span_predictor(opened, **windows)
+    _check_tokenizer(opened, str(path))
+    return model_span_predictor(opened, **windows)
+
+
+def _predictor(opened: Model | Bundle, path: str | os.PathLike[str]) -> Predictor:
+    return BundlePredictor(opened) if isinstance(opened, Bundle) else ModelPredictor(opened, str(path))
+
+
+def _open(path: str | os.PathLike[str]) -> Model | Bundle:
     folder = Path(path)
     if (folder / BUNDLE_FILE).exists():
-        return BundlePredictor(Bundle.open(folder))
+        return Bundle.open(folder)
     if (folder / "config.json").exists():
-        return ModelPredictor(load(folder), str(folder))
+        return load(folder)
     raise UserError(
         f"a model must be a folder with {BUNDLE_FILE} (a bundle) or config.json (a model directory); received {path}; "
         "pocketbert finetune makes the one, pocketbert export the other"
@@ -149,6 +174,11 @@ def probabilities_of(logits: np.ndarray) -> np.ndarray:
     """Softmax over classes, float64 `[n, classes]`."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def _check_tokenizer(model: Model, source: str) -> None:
+    if model.tokenizer is None:
+        raise UserError(f"{source} must have a vocabulary to read text; it has none; put vocab.txt beside its weights")
 
 
 def _check_task(task: TaskConfig | None, source: str) -> TaskConfig:

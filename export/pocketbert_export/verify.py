@@ -25,19 +25,16 @@ from pocketbert.tasks import metrics
 from pocketbert_export import checks
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS, Bounds, Check, Outputs
+from pocketbert_export.gate_examples import GateExamples, GivenExamples, gate_examples
 from pocketbert_export.lowering import APPLIED, LOWERINGS, Lowerings, lower
 from pocketbert_export.op_census import take_census
 from pocketbert_export.placement import Inputs, Placed
-from pocketbert_export.predictors import predictions_of
 from pocketbert_export.probes import Probes
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
 
 SCHEMA_VERSION = 1
-# int8 changes about one answer in a hundred, one way or the other. On 3,000 examples the 30 changes leave a standard
-# error of 30 ** 0.5 / 3000 = 0.2 points, which half a point stands out of; on 850 it is as large as the bound.
-MOST_EXAMPLES = 3000
 _ROWS_A_CALL = 32
 # A quarter of the texts' activations would say the same: the largest are the network's, not the text's.
 _MOST_HEALTH_BATCHES = 8
@@ -126,7 +123,7 @@ def verify_bundle(
     bundle_directory: str | os.PathLike[str],
     *,
     reference: Model | None = None,
-    examples: Examples | None = None,
+    examples: GivenExamples | None = None,
     bounds: Bounds | None = None,
     runtimes: Sequence[str] | None = None,
     metric: str | None = None,
@@ -137,10 +134,11 @@ def verify_bundle(
       bundle_directory: the bundle.
       reference: the float model that it was made from, in its plain form, so that lowering is judged too. Without
         it the golden examples, which hold the float model's answers, are all there is to compare with.
-      examples: real texts, best with labels; the first `MOST_EXAMPLES` are run. None takes the golden examples'.
+      examples: real texts or questions, best with labels; the first `MOST_EXAMPLES` are run. None takes the golden
+        examples'.
       bounds: what to hold the answers against; None takes those of the bundle's recipe.
       runtimes: names of `runtimes.RUNTIMES`; None takes those that the bundle claims.
-      metric: a name of `pocketbert.tasks.metrics`; None takes the task's own.
+      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own.
 
     Returns:
       All checks, failed ones too: `require()` raises for them.
@@ -150,10 +148,8 @@ def verify_bundle(
     """
     bundle = Bundle.open(bundle_directory)
     bounds = bounds or BOUNDS[bundle.recipe]
-    if examples is None:
-        examples = _golden_examples(bundle)
-    elif len(examples) > MOST_EXAMPLES:
-        examples = examples.select(range(MOST_EXAMPLES))
+    given = _golden_examples(bundle) if examples is None else examples
+    asked = gate_examples(given, bundle.tokenizer(), max(bundle.lengths))
     census = take_census(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [checks.check_operators(census), checks.check_signatures(census, names, INPUT_NAMES)]
@@ -165,7 +161,7 @@ def verify_bundle(
     versions: dict[str, str] = {}
     maxima = None
     if callable_by_name:
-        probes = _probes(bundle, examples, reference)
+        probes = _probes(bundle, asked, reference)
         if reference is not None and get_recipe(bundle.recipe).weights == "float16":
             maxima = _activation_maxima(bundle, reference, probes.examples)
         expected = None if reference is None else _reference_outputs(reference, probes.examples)
@@ -182,15 +178,15 @@ def verify_bundle(
             answers = {length: ran.answers[name] for name, length in names.items()}
             made = _judge(bundle, probes, answers, bounds)
             if expected is not None:
-                made += _compare(bundle.task, probes, expected, answers, examples, bounds, metric)
+                made += _compare(bundle.task, probes, expected, answers, asked, bounds, metric)
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
     return Verification(
         recipe=bundle.recipe,
         checks=tuple(found),
         runtimes=versions,
-        num_examples=len(examples),
-        source=examples.source,
-        labelled=examples.labels is not None,
+        num_examples=asked.count,
+        source=asked.source,
+        labelled=asked.labelled,
         weights_need=census.needed_versions,
         operators=census.operators,
         activation_maxima=maxima,
@@ -212,11 +208,10 @@ def _golden_inputs(golden: Mapping[str, Any]) -> Inputs:
     return {name: np.asarray(golden["inputs"][name], np.int32).reshape(1, -1) for name in INPUT_NAMES}
 
 
-def _probes(bundle: Bundle, examples: Examples, reference: Model | None) -> Probes:
+def _probes(bundle: Bundle, examples: GateExamples, reference: Model | None) -> Probes:
     tokenizer = bundle.tokenizer()
-    encoded = tokenizer(examples.texts, examples.pairs, max_length=max(bundle.lengths))
     return Probes(
-        {name: np.asarray(encoded[name]) for name in INPUT_NAMES},
+        examples.encoded,
         bundle.lengths,
         pad_token_id=tokenizer.pad_token_id,
         vocab_size=tokenizer.vocab_size,
@@ -296,7 +291,7 @@ def _compare(
     probes: Probes,
     expected: Sequence[Outputs],
     answers: Mapping[int, Outputs],
-    examples: Examples,
+    examples: GateExamples,
     bounds: Bounds,
     metric: str | None,
 ) -> list[Check]:
@@ -309,18 +304,15 @@ def _compare(
         ]
     )
     made = checks.check_difference(reference, received, bounds)
-    if task is None or task.kind not in ("classification", "regression"):
+    if task is None or task.kind not in ("classification", "regression", "span"):
         return made
     if task.kind == "classification":
         made.append(checks.check_labels(reference["logits"], received["logits"], bounds))
-    if examples.labels is not None:
+    if examples.labelled:
         name = metric or metrics.default_metrics(task)[1]
-        labels = examples.labels[np.concatenate([placed.indices for placed in probes.examples])]
-        float_score, score = (
-            metrics.compute([name], labels, predictions_of(task, logits))[name]
-            for logits in (reference["logits"], received["logits"])
-        )
-        made.append(checks.check_metric(name, float_score, score, len(labels), bounds))
+        order = np.concatenate([placed.indices for placed in probes.examples])
+        float_score, score = (examples.score(task, name, outputs, order) for outputs in (reference, received))
+        made.append(checks.check_metric(name, float_score, score, examples.count, bounds))
     return made
 
 

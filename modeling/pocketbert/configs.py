@@ -164,12 +164,15 @@ class TaskConfig:
       name: the task's name, for example `sst2`; empty if it has none.
       labels: the classes' texts in the order of the logits; empty for other kinds than classification.
       dropout: rate in front of the head, in training.
+      null_threshold: of spans: a question has no answer where the paragraph's first token, as start and end, scores
+        higher than the best answer by more than this; None where every question is answered.
     """
 
     kind: TaskKind
     name: str = ""
     labels: tuple[str, ...] = ()
     dropout: float = 0.1
+    null_threshold: float | None = None
 
     def __post_init__(self) -> None:
         problems = _one_of("kind", self.kind, TaskKind)
@@ -182,6 +185,8 @@ class TaskConfig:
             problems.append(f"only classification has labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
+        if self.null_threshold is not None and self.kind != "span":
+            problems.append(f"only spans have a null_threshold; received {self.null_threshold} with kind={self.kind!r}")
         raise_if_any(problems, "TaskConfig")
 
 

@@ -43,8 +43,9 @@ class Model(tf_keras.Model):
     `prediction_logits` [B, S, V] for masked words ([B, P, V] with an input `masked_lm_positions` [B, P]),
     `seq_relationship_logits` [B, 2] for next sentence; all float32.
 
-    It trains with Keras' own `compile` and `fit`, on dict outputs or, with one output, plain labels. Without
-    a `loss`, `compile` takes the tasks' own.
+    It trains with Keras' own `compile` and `fit`, on dict outputs or, with one head, plain labels: [B], for spans
+    the answers' first and last tokens [B, 2]. Without a `loss`, `compile` takes the tasks' own, of a head with
+    several outputs their mean.
 
     Args:
       config: the encoder's architecture.
@@ -128,9 +129,9 @@ class Model(tf_keras.Model):
         if optimizer is not None and hasattr(optimizer, "bind"):
             optimizer.bind(self.named_variables())
         if not arguments[1:] and options.get("loss") is None and self.heads:
-            options["loss"] = {
-                name: loss for head in self.heads.values() for name, loss in head.losses_by_output().items()
-            }
+            losses = [head.losses_by_output() for head in self.heads.values()]
+            options["loss"] = {name: loss for of_head in losses for name, loss in of_head.items()}
+            options.setdefault("loss_weights", {name: 1 / len(of_head) for of_head in losses for name in of_head})
         super().compile(*arguments, **options)
 
     def compute_loss(
@@ -140,12 +141,21 @@ class Model(tf_keras.Model):
         y_pred: Any = None,
         sample_weight: Any = None,
     ) -> tf.Tensor:
-        """Keras' hook: lets a model with one output take plain labels."""
-        return super().compute_loss(x, _by_output(y, y_pred), y_pred, _by_output(sample_weight, y_pred))
+        """Keras' hook: lets a model with one head take plain labels, and a head leave out what is padding."""
+        learned = y_pred
+        for head in self.heads.values():
+            if isinstance(head, SpanHead):
+                outputs = {name: y_pred[name] for name in head.losses_by_output()}
+                learned = {**learned, **head.learned(outputs, complete_inputs(x))}
+        return super().compute_loss(
+            x, self._labels_by_output(y, y_pred), learned, self._weights_by_output(sample_weight, y_pred)
+        )
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
-        """Keras' hook: lets a model with one output take plain labels."""
-        return super().compute_metrics(x, _by_output(y, y_pred), y_pred, _by_output(sample_weight, y_pred))
+        """Keras' hook: lets a model with one head take plain labels."""
+        return super().compute_metrics(
+            x, self._labels_by_output(y, y_pred), y_pred, self._weights_by_output(sample_weight, y_pred)
+        )
 
     def weights_by_path(self) -> dict[str, tf.Variable]:
         """Every weight by its attribute path, for example `encoder.layers.0.attention.query.kernel`."""
@@ -190,6 +200,22 @@ class Model(tf_keras.Model):
             overwrite=overwrite,
         )
 
+    def _labels_by_output(self, labels: Any, predictions: Any) -> Any:
+        if labels is None or isinstance(labels, Mapping) or not isinstance(predictions, Mapping):
+            return labels
+        if list(self.heads) == ["span"]:
+            return self.heads["span"].labels_by_output(labels)
+        if len(predictions) != 1:
+            raise UserError(f"labels must be a dict by output name; this model gives {', '.join(predictions)}")
+        return {next(iter(predictions)): labels}
+
+    def _weights_by_output(self, weights: Any, predictions: Any) -> Any:
+        if weights is None or isinstance(weights, Mapping) or not isinstance(predictions, Mapping):
+            return weights
+        if len(self.heads) != 1:
+            raise UserError(f"weights must be a dict by output name; this model gives {', '.join(predictions)}")
+        return dict.fromkeys(predictions, weights)
+
     def _head_outputs(
         self, encoded: dict[str, tf.Tensor], inputs: Inputs, training: bool | None
     ) -> dict[str, tf.Tensor]:
@@ -227,7 +253,8 @@ def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int
 
     Args:
       path: the folder.
-      task: put a fresh head for this task on the encoder, in place of the heads in the directory.
+      task: put a fresh head for this task on the encoder, in place of the heads in the directory; for spans, which
+        read every token, a tanh pooler goes too.
       seed: of the fresh head and of dropout.
     Raises:
       UserError: lists everything that is wrong with the directory.
@@ -239,7 +266,11 @@ def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int
         from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
         tokenizer = WordPieceTokenizer(directory.vocab_path, lowercase=directory.lowercase is not False)
-    model = Model(directory.config, tasks, tokenizer, seed=seed)
+    config = directory.config
+    if task is not None and task.kind == "span" and config.pooler == "tanh":
+        # Nothing would read it, nor teach it; transformers' models for spans have none.
+        config = config.replace(pooler="none")
+    model = Model(config, tasks, tokenizer, seed=seed)
     for name, variable in model.weights_by_path().items():
         if task is None or name.startswith("encoder."):
             variable.assign(directory.tensors[name])
@@ -254,14 +285,6 @@ def _called_once(model: Model) -> Model:
 
 def _all_layers(name: str, num_layers: int) -> tuple[int, ...]:
     return tuple(range(0 if name == "hidden_states" else 1, num_layers + 1))
-
-
-def _by_output(labels: Any, predictions: Any) -> Any:
-    if labels is None or isinstance(labels, Mapping) or not isinstance(predictions, Mapping):
-        return labels
-    if len(predictions) != 1:
-        raise UserError(f"labels must be a dict by output name; this model gives {', '.join(predictions)}")
-    return {next(iter(predictions)): labels}
 
 
 def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:

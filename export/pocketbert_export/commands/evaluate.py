@@ -4,26 +4,49 @@ Prints one JSON object: the task's metrics as parts of 1, how many examples, whe
 took. A bundle runs on LiteRT and each text goes to the shortest of its lengths that holds it; texts longer than
 the longest are cut, in a model directory at its positions.
 
+Questions on paragraphs (a .json file as SQuAD's, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and
+F1. Paragraphs are read in windows. A question has no answer where the model's threshold, found when it was fine-tuned,
+says so. Of a data set in several languages "parts" has the scores of each, and the metrics are their mean; MLQA's
+answers are compared by its own rules, which --answer-language chooses for a file of your own. --predictions writes the
+answers by id, as SQuAD's own scripts read them.
+
 Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
+  pocketbert evaluate --model=runs/questions/model --file=held-out.json --predictions=answers.json
 """
 
 from __future__ import annotations
 
 import json
 import time
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from pocketbert.errors import UserError
-from pocketbert_export.commands import example_flags
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_export.commands import example_flags, window_flags
+
+if TYPE_CHECKING:
+    from pocketbert.data.questions import QuestionFile
+    from pocketbert.tasks.answer_scores import AnswerScorer
+    from pocketbert_export.predictors import Predictor
+    from pocketbert_export.span_predictors import SpanPredictor
 
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("model", None, "a model directory or a bundle", flag_values=flag_values)
     example_flags.define(flag_values)
+    window_flags.define(flag_values)
+    flags.DEFINE_string(
+        "answer-language",
+        None,
+        "questions: compare answers as MLQA does in this language: en, es, hi, vi, de, ar or zh",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string("predictions", None, "questions: a .json file to write answers to", flag_values=flag_values)
+    flags.DEFINE_boolean("overwrite", False, "replace --predictions", flag_values=flag_values)
 
 
 def run(flag_values: flags.FlagValues) -> None:
@@ -31,31 +54,98 @@ def run(flag_values: flags.FlagValues) -> None:
     if not flag_values.model:
         raise UserError("evaluate needs --model, a model directory or a bundle; received none")
     if not (flag_values.data or flag_values.file):
-        raise UserError("evaluate needs --data, a GLUE folder, or --file, a table of your own; received neither")
+        raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
+    from pocketbert_export.predictors import open_any_predictor
+    from pocketbert_export.span_predictors import SpanPredictor
+
+    predictor = open_any_predictor(flag_values.model, **window_flags.windows(flag_values))
+    start = time.perf_counter()
+    if isinstance(predictor, SpanPredictor):
+        result = _score_questions(flag_values, predictor)
+    else:
+        result = _score_texts(flag_values, predictor)
+    seconds = time.perf_counter() - start
+    print(json.dumps({**result, "model": flag_values.model, "seconds": round(seconds, 3)}))
+
+
+def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.data.glue import GLUE
     from pocketbert.tasks import metrics
-    from pocketbert_export.predictors import open_predictor, predictions_of
+    from pocketbert_export.predictors import predictions_of
 
-    predictor = open_predictor(flag_values.model)
     task = predictor.task
-    examples = example_flags.read(flag_values, task)
+    questions_alone = [name for name in ("answer-language", "predictions") if flag_values[name].value]
+    raise_if_any(
+        [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in questions_alone],
+        "evaluate",
+    )
+    examples = example_flags.read_texts(flag_values, task)
     assert examples is not None
     if examples.labels is None:
         raise UserError(f"evaluate needs labels; {examples.source} has none; pocketbert predict answers without")
     glue = GLUE.get(flag_values.task or task.name) if flag_values.data else None
     names = glue.metrics if glue else metrics.default_metrics(task)[0]
-    start = time.perf_counter()
     logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
-    seconds = time.perf_counter() - start
     scores = metrics.compute(names, examples.labels, predictions_of(task, logits))
-    print(
-        json.dumps(
-            {
-                "metrics": scores,
-                "examples": len(examples),
-                "source": examples.source,
-                "model": flag_values.model,
-                "seconds": round(seconds, 3),
-            }
+    return {"metrics": scores, "examples": len(examples), "source": examples.source}
+
+
+def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
+    from pocketbert.data.question_tasks import QUESTION_TASKS
+    from pocketbert.files import check_absent, write_json
+    from pocketbert.tasks.answer_scores import squad_scorer
+    from pocketbert.tasks.mlqa_scores import mlqa_scorer
+
+    if flag_values.predictions:
+        check_absent(flag_values.predictions, overwrite=flag_values.overwrite)
+    files = example_flags.question_files(flag_values, predictor.task)
+    task = QUESTION_TASKS.get(flag_values.task or predictor.task.name)
+    by_language = bool(flag_values.data and task and task.languages)
+    parts: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, str] = {}
+    for part, questions in files.items():
+        _check(questions, keyed=bool(flag_values.predictions))
+        language = part.split("-")[0] if by_language else flag_values["answer-language"].value
+        scorer = mlqa_scorer(language) if language else squad_scorer(questions.num_impossible > 0)
+        scores, answers = _score(flag_values, predictor, questions, scorer)
+        parts[part] = {"metrics": scores, "examples": len(questions)}
+        predictions |= answers
+    if flag_values.predictions:
+        write_json(flag_values.predictions, predictions)
+    shared = [
+        name for name in next(iter(parts.values()))["metrics"] if all(name in p["metrics"] for p in parts.values())
+    ]
+    result = {
+        "metrics": {name: sum(part["metrics"][name] for part in parts.values()) / len(parts) for name in shared},
+        "examples": sum(part["examples"] for part in parts.values()),
+        "source": flag_values.data or flag_values.file,
+        "null_threshold": predictor.task.null_threshold,
+    }
+    return result if len(parts) == 1 else {**result, "parts": parts}
+
+
+def _check(questions: QuestionFile, *, keyed: bool) -> None:
+    if not questions.labelled:
+        raise UserError(
+            f"evaluate needs answers; of the questions in {questions.source} {questions.num_unlabelled} have none; "
+            "pocketbert predict answers without"
         )
-    )
+    if keyed:
+        questions.check_ids()
+
+
+def _score(
+    flag_values: flags.FlagValues, predictor: SpanPredictor, questions: QuestionFile, scorer: AnswerScorer
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The scores of a file, and its answers by id where they are to be written."""
+    from pocketbert.training.question_answering import QuestionScores
+
+    scores = QuestionScores(scorer)
+    answers = {}
+    threshold = predictor.task.null_threshold
+    most = flag_values["max-answer-tokens"].value
+    for question, answered in predictor.answers(questions, max_answer_tokens=most, progress_total=len(questions)):
+        scores.add(question, answered)
+        if flag_values.predictions:
+            answers[question.id] = answered.text(threshold)
+    return scores.scores(threshold), answers

@@ -11,20 +11,31 @@ from pocketbert.errors import UserError
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
+    from pocketbert.data.questions import QuestionFile
 
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines `--task`, `--data`, `--split`, `--file` and the names of a file's columns."""
-    flags.DEFINE_string("task", None, "GLUE task that --data holds (default: the model's own)", flag_values=flag_values)
-    flags.DEFINE_string("data", None, "folder with the GLUE task's files", flag_values=flag_values)
-    flags.DEFINE_string("split", "dev", "which of the GLUE task's files", flag_values=flag_values)
-    flags.DEFINE_string("file", None, "in place of --data: a .csv, .tsv or .jsonl file", flag_values=flag_values)
+    flags.DEFINE_string(
+        "task",
+        None,
+        "GLUE task that --data holds, or squad, squad2, tydiqa or mlqa (default: the model's own)",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string("data", None, "folder with the task's files", flag_values=flag_values)
+    flags.DEFINE_string("split", "dev", "which of the task's files", flag_values=flag_values)
+    flags.DEFINE_string(
+        "file",
+        None,
+        "in place of --data: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's",
+        flag_values=flag_values,
+    )
     flags.DEFINE_string("text-column", "text", "column of --file with the text", flag_values=flag_values)
     flags.DEFINE_string("pair-column", None, "column of --file with the second text", flag_values=flag_values)
     flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
 
 
-def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | None:
+def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | QuestionFile | None:
     """Reads what the flags name.
 
     Args:
@@ -32,16 +43,48 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | N
       task: the model's; labels are read in the order of its logits.
 
     Returns:
-      The examples, or None if the flags name none. Without a task they have no labels.
+      The examples, of a span model questions (of several languages those in English), or None if the flags name none.
+      Without a task they have no labels.
 
     Raises:
       UserError: both --data and --file, unreadable files, or labels that are not the model's.
     """
+    if task is not None and task.kind == "span":
+        files = question_files(flag_values, task)
+        return None if not files else files.get("en") or files.get("en-en") or next(iter(files.values()))
+    return read_texts(flag_values, task)
+
+
+def question_files(flag_values: flags.FlagValues, task: TaskConfig) -> dict[str, QuestionFile]:
+    """The questions that the flags name, by language or pair of languages, `""` where it is not said; {} for none.
+
+    Raises:
+      UserError: unreadable files, or a task that is none of questions.
+    """
+    from pocketbert.data.question_tasks import QUESTION_TASKS, question_paths
+    from pocketbert.data.questions import QuestionFile
+
+    _check_one_source(flag_values)
+    if flag_values.file:
+        return {"": QuestionFile(flag_values.file)}
+    if not flag_values.data:
+        return {}
+    name = flag_values.task or task.name
+    if name not in QUESTION_TASKS:
+        raise UserError(
+            f"--data needs --task, for a model that answers questions one of {', '.join(QUESTION_TASKS)}; received "
+            f"{name or 'none'}; a file of your own goes with --file"
+        )
+    paths = question_paths(name, flag_values.data, flag_values.split)
+    return {part: QuestionFile(path) for part, path in paths.items()}
+
+
+def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | None:
+    """As `read`, for a model that answers texts."""
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
 
-    if flag_values.data and flag_values.file:
-        raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
+    _check_one_source(flag_values)
     if flag_values.file:
         labelled = task is not None and task.kind in ("classification", "regression")
         examples, _ = read_table(
@@ -60,6 +103,11 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | N
         raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
     examples = read_glue(name, flag_values.data, flag_values.split)
     return examples if task is None else _in_order_of(task, glue_task(name).task, examples)
+
+
+def _check_one_source(flag_values: flags.FlagValues) -> None:
+    if flag_values.data and flag_values.file:
+        raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
 
 
 def _in_order_of(task: TaskConfig, given: TaskConfig, examples: Examples) -> Examples:

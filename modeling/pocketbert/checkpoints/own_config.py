@@ -33,7 +33,8 @@ def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, 
 
 def task_values(task: TaskConfig) -> dict[str, Any]:
     """A task as a JSON object."""
-    return dataclasses.asdict(task) | {"labels": list(task.labels)}
+    values = dataclasses.asdict(task) | {"labels": list(task.labels)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
@@ -87,12 +88,16 @@ def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
 
 
 def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
-    """An instance of a configuration class from all of its fields, or None with the reasons in `problems`."""
+    """An instance of a configuration class from its fields, or None with the reasons in `problems`.
+
+    All must be there but those that are None where nothing is said.
+    """
     if not isinstance(values, dict):
         problems.append(f"{cls.__name__} must be an object; received {values!r}")
         return None
     fields = {field.name: field.type for field in dataclasses.fields(cls)}
-    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in values]
+    optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
+    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in {*values, *optional}]
     wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
     for name, kind in {"int": int, "float": float, "bool": bool}.items():
         for field, annotation in fields.items():

@@ -1,7 +1,9 @@
 r"""Train a model directory on a task and keep the best checkpoint.
 
 The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
---dev-file and the names of its columns. --output gets model/ (the best checkpoint, a model directory), metrics.jsonl,
+--dev-file and the names of its columns. A .json file is one of questions on paragraphs, as SQuAD's: the model learns
+where the answer starts and ends, in windows of --max-length tokens, and, if some questions have no answer, when to give
+none. --output gets model/ (the best checkpoint, a model directory), metrics.jsonl,
 tensorboard/ and result.json, which is printed on stdout too. Interrupted, even killed, the same command goes on where
 it was and ends with the same weights. With several --seeds each has a folder of its own, and the answer is the mean
 and spread over them.
@@ -14,6 +16,8 @@ Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
   pocketbert finetune --model=models/all-minilm --train-file=train.csv --dev-file=dev.csv --text-column=review \
     --label-column=stars --epochs=2 --learning-rate=6e-5 --seeds=0,1,2 --output=runs/reviews
+  pocketbert finetune --model=models/all-minilm --train-file=questions.json --dev-file=held-out.json \
+    --max-length=384 --output=runs/questions
   pocketbert finetune --model=models/mobilebert --task=mrpc --data=glue --grid=learning_rate=3e-5,5e-5,1e-4 \
     --grid=epochs=3,5,10 --seeds=0,1,2 --parallel=2 --output=runs/mrpc-grid
 """
@@ -36,7 +40,9 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "warmup_ratio": (0.1, "part of all steps in which the learning rate rises from 0"),
     "epochs": (3, "passes over the training examples"),
     "batch_size": (32, "examples a step"),
-    "max_length": (128, "tokens; longer texts are cut"),
+    "max_length": (128, "tokens; longer texts are cut, paragraphs read in windows of so many"),
+    "stride": (None, "tokens from one window of a paragraph to the next (default: a third of --max-length)"),
+    "max_question_tokens": (64, "longer questions on a paragraph are cut"),
     "weight_decay": (0.01, "decoupled decay of all weights but biases and norms"),
     "clip_norm": (1.0, "the highest global norm of the gradients; 0 for no clipping"),
     "precision": ("float32", "float32, or bfloat16 to compute in it with float32 weights"),

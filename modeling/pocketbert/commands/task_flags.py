@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
+from pocketbert.errors import UserError
+
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig
     from pocketbert.data.examples import Examples
+    from pocketbert.data.questions import QuestionFile
 
 _GLUE = ("task", "data")
 _OWN = ("train-file", "dev-file")
@@ -18,16 +21,16 @@ class TaskExamples(NamedTuple):
     """A task as the flags name it.
 
     Attributes:
-      task: classification or regression.
-      train: labelled examples to train on.
-      dev: labelled examples that choose the best checkpoint.
+      task: classification, regression or spans.
+      train: labelled examples to train on, of spans a file of questions.
+      dev: the same, to choose the best checkpoint by.
       metrics: the task's metrics.
       main_metric: the one of them that chooses.
     """
 
     task: TaskConfig
-    train: Examples
-    dev: Examples
+    train: Examples | QuestionFile
+    dev: Examples | QuestionFile
     metrics: tuple[str, ...]
     main_metric: str
 
@@ -38,7 +41,7 @@ def define_sentences(flag_values: flags.FlagValues) -> None:
     def text(name: str, default: str | None, description: str) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
-    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
+    text("task", None, "a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli)")
     text("data", None, "GLUE's folder, or the task's own in it")
     text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
     text("pair-column", None, "column of the second sentence")
@@ -54,7 +57,8 @@ def define(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
     define_sentences(flag_values)
-    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
+    flag_values["task"].help += "; or squad, squad2 or tydiqa, with the folder of their files in --data"
+    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's")
     text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
@@ -86,8 +90,19 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     """
     from pocketbert.configs import TaskConfig
     from pocketbert.data.glue import glue_task, read_glue
+    from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file, read_questions
+    from pocketbert.data.questions import QuestionFile
     from pocketbert.tasks.metrics import default_metrics
 
+    files = [flag_values[name].value for name in _OWN]
+    if flag_values.task in QUESTION_TASKS or any(map(is_question_file, files)):
+        # BERT's head for spans has no dropout (run_squad.py).
+        span = TaskConfig(kind="span", name=flag_values.task or "", dropout=0.0)
+        if flag_values.task:
+            own, held_out = (read_questions(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
+        else:
+            own, held_out = (QuestionFile(path) for path in files)
+        return TaskExamples(span, own, held_out, *default_metrics(span))
     if flag_values.task:
         glue = glue_task(flag_values.task)
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
@@ -99,8 +114,16 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
 
 
 def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:
-    """Reads what `pocketbert augment` made of the task: in the file's own columns, or text, pair, label for GLUE's."""
+    """Reads what `pocketbert augment` made of the task: in the file's own columns, or text, pair, label for GLUE's.
+
+    Raises:
+      UserError: an unreadable file, or questions, which nothing augments.
+    """
+    from pocketbert.data.questions import QuestionFile
     from pocketbert.data.tables import read_table
+
+    if isinstance(task.train, QuestionFile):
+        raise UserError(f"questions on paragraphs cannot be augmented; received {path}; leave it out")
 
     if not flag_values.task:
         return _read_table(flag_values, path, task.task.labels or None)[0]

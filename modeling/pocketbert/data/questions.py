@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import copy
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -96,6 +97,13 @@ class QuestionFile:
     def source(self) -> str:
         """What to call the file in messages and records."""
         return str(self.path)
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the file's bytes, and of the selection where this is one."""
+        if self._chosen is None:
+            return self.sha256
+        return hashlib.sha256(self.sha256.encode() + self._chosen.tobytes()).hexdigest()
 
     @property
     def count(self) -> int:

@@ -30,31 +30,35 @@ class WindowOptions:
 
     Attributes:
       max_length: tokens a window, special tokens included.
-      stride: paragraph tokens from a window's first to the next one's (transformers' `stride` is the overlap).
-      max_question_tokens: what of a question is over is cut off.
+      stride: paragraph tokens from a window's first to the next one's (transformers' `stride` is the overlap); None
+        for a third of `max_length`, which is BERT's 128 of 384 and lets short windows overlap too. Never more than a
+        window has room for.
+      max_question_tokens: what of a question is over is cut off; in windows too short for so many (below 100 tokens for
+        64) also what would leave the paragraph less than a third of the window.
 
     Raises:
       UserError: a value is not possible; all that are not are listed.
     """
 
     max_length: int = 384
-    stride: int = 128
+    stride: int | None = None
     max_question_tokens: int = 64
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} is at least 1; received {value}"
-            for name, value in (("stride", self.stride), ("max_question_tokens", self.max_question_tokens))
-            if value < 1
-        ]
-        least = self.max_question_tokens + _SPECIAL_TOKENS + 1
-        if self.max_length < least:
-            problems.append(
-                f"max_length has room for max_question_tokens={self.max_question_tokens}, {_SPECIAL_TOKENS} special "
-                f"tokens and one token of the paragraph; received {self.max_length}; pass at least {least}, or lower "
-                "max_question_tokens"
-            )
-        raise_if_any(problems, "windows")
+        least = {"max_length": _SPECIAL_TOKENS + 2, "stride": 1, "max_question_tokens": 1}
+        raise_if_any(
+            [
+                f"{name} must be at least {value}; received {getattr(self, name)}"
+                for name, value in least.items()
+                if getattr(self, name) is not None and getattr(self, name) < value
+            ],
+            "windows",
+        )
+
+    @property
+    def question_room(self) -> int:
+        """The most tokens of a question: a third of the window is the paragraph's."""
+        return min(self.max_question_tokens, self.max_length - _SPECIAL_TOKENS - self.max_length // 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +110,10 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
 
     # One value a question.
     paragraph = len(questions) + np.fromiter((contexts[each.context] for each in questions), np.int64, len(questions))
-    question_length = np.minimum(lengths[: len(questions)], options.max_question_tokens)
+    question_length = np.minimum(lengths[: len(questions)], options.question_room)
     paragraph_length = lengths[paragraph]
     room = options.max_length - _SPECIAL_TOKENS - question_length
-    step = np.minimum(options.stride, room)
+    step = np.minimum(options.stride or options.max_length // 3, room)
     windows_of_question = 1 - np.minimum(room - paragraph_length, 0) // step
 
     # One value a window.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from pocketbert.distillation.means import masked_mean
 from pocketbert.tasks.masked_lm import IGNORED_LABEL
+from pocketbert.tasks.span import SPAN_OUTPUTS, without_padding
 
 
 def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -24,6 +27,26 @@ def label_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return mean_squared_error(labels, logits, counted)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return masked_mean(losses, counted)
+
+
+def span_label_loss(positions: tf.Tensor, outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy of an answer's first and last token, their mean (Devlin et al. 2019, section 4.2).
+
+    Args:
+      positions: int32 [B, 2].
+      outputs: `start_logits` and `end_logits`, [B, S].
+      mask: int32 [B, S], 1 = token.
+
+    Returns:
+      float32 scalar, mean over examples, nats.
+    """
+    logits = without_padding({name: tf.cast(value, tf.float32) for name, value in outputs.items()}, mask)
+    counted = tf.ones_like(positions[:, 0])
+    losses = [
+        tf.nn.sparse_softmax_cross_entropy_with_logits(positions[:, column], logits[name])
+        for column, name in enumerate(SPAN_OUTPUTS)
+    ]
+    return masked_mean(tf.add_n(losses) / len(losses), counted)
 
 
 def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -189,7 +189,9 @@ def soft_cross_entropy(
     counted = tf.ones_like(teacher[..., 0]) if mask is None else mask
     # One row an example. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
     # check out, so recording the means would cost a pass through the student.
-    teacher, student = (tf.reshape(logits, [-1, student.shape[-1]]) / temperature for logits in (teacher, student))
+    if student.shape.rank != 2:
+        teacher, student = (tf.reshape(logits, [-1, student.shape[-1]]) for logits in (teacher, student))
+    teacher, student = teacher / temperature, student / temperature
     losses = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher), student)
     return masked_mean(losses, tf.reshape(counted, [-1]))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.examples import Examples
 from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.text import text_files
@@ -25,6 +24,7 @@ from pocketbert.files import sha256
 from pocketbert.progress import say, track
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory, digest_examples
+from pocketbert.training.task_examples import TaskExamples, are_labelled, are_pairs
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
@@ -38,20 +38,20 @@ class TaskData:
     """A task and its examples.
 
     Attributes:
-      task: classification or regression.
-      train: examples, labelled where a stage learns from their labels.
-      dev: labelled examples, for the metrics that choose the best checkpoint.
-      metrics: names for `pocketbert.tasks.metrics.compute`.
+      task: classification, regression or spans.
+      train: examples, labelled where a stage learns from their labels; of spans a file of questions.
+      dev: labelled ones, for the metrics that choose the best checkpoint.
+      metrics: names for `pocketbert.tasks.metrics.compute`, or of questions' scores.
       main_metric: the one of them that chooses.
       augmented: the training examples with augmented ones, labelled likewise; None takes the training examples alone.
     """
 
     task: TaskConfig
-    train: Examples
-    dev: Examples
+    train: TaskExamples
+    dev: TaskExamples
     metrics: Sequence[str]
     main_metric: str
-    augmented: Examples | None = None
+    augmented: TaskExamples | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def prepare(
         teacher=teacher.config or planned.config,
         student=planned.config,
         task=task,
-        pairs=task_data is not None and task_data.train.pairs is not None,
+        pairs=task_data is not None and are_pairs(task_data.train),
         teacher_task=_same_labels(teacher.task, task),
         teacher_heads=teacher.heads,
         teacher_vocabulary=teacher.vocabulary,
@@ -298,7 +298,7 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
     if "labels" in stage.label_names and task_data is not None:
         augmented = task_data.augmented if stage.data == "augmented" else None
         examples = task_data.train if augmented is None else augmented
-        if examples.labels is None:
+        if not are_labelled(examples):
             problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
     if store is not None and stage.teacher_features:
         if stage.data == "pretraining":
@@ -328,8 +328,8 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
 
 def _check_task_data(data: TaskData) -> None:
     problems = []
-    if data.task.kind not in ("classification", "regression"):
-        problems.append(f"the task must be classification or regression; received {data.task.kind}")
+    if data.task.kind not in ("classification", "regression", "span"):
+        problems.append(f"the task must be classification, regression or span; received {data.task.kind}")
     if data.main_metric not in data.metrics:
         problems.append(f"the main metric must be among {', '.join(data.metrics)}; received {data.main_metric}")
     for name, examples in (("training", data.train), ("development", data.dev), ("augmented", data.augmented)):
@@ -337,9 +337,9 @@ def _check_task_data(data: TaskData) -> None:
             continue
         if not len(examples):
             problems.append(f"there must be {name} examples; {examples.source} holds none")
-        elif examples.labels is None and name == "development":
+        elif not are_labelled(examples) and name == "development":
             problems.append(f"{name} examples need labels; {examples.source} has none")
-        if (examples.pairs is None) != (data.train.pairs is None):
+        if are_pairs(examples) != are_pairs(data.train):
             problems.append(f"{name} examples must be pairs where the training examples are; {examples.source} differs")
     raise_if_any(problems, "distillation")
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters, make_student
 from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Stage
@@ -39,6 +41,7 @@ from pocketbert.training.checkpointing import (
 from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.evaluation import Evaluator as TaskEvaluator
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+from pocketbert.training.question_answering import QuestionEvaluator
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 
 # Examples a call in evaluation, where nothing has to be kept for gradients.
@@ -277,7 +280,9 @@ class _Run:
         if preparation.task_data is None:
             assert preparation.dev_pretraining is not None
             return PretrainingEvaluator(model, preparation.dev_pretraining, preparation.run.evaluation_batches)
-        metrics = preparation.task_data.metrics
+        metrics, dev = preparation.task_data.metrics, preparation.task_data.dev
+        if isinstance(dev, QuestionFile):
+            return QuestionEvaluator(model, dev, WindowOptions(max_length=max_length), EVALUATION_BATCH_SIZE)
         return TaskEvaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
 
     @property

@@ -122,6 +122,9 @@ class StageRun:
 
     def save(self) -> None:
         """Keeps student and adapters as they are."""
+        task = getattr(self._evaluator, "task", None)
+        if task is not None:
+            self._student.tasks = (task,)
         self._student.save_pretrained(self._kept / MODEL_FOLDER, overwrite=True)
         if self._distiller.adapters:
             arrays = {name: value.numpy() for name, value in adapter_variables(self._distiller.adapters).items()}

@@ -16,6 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
+# BERT's (run_squad.py).
+N_BEST = 20
+MAX_ANSWER_TOKENS = 30
+
 
 class WindowsLike(Protocol):
     """What is read of `pocketbert.data.windows.Windows`, which documents it."""
@@ -99,8 +103,8 @@ def answer_questions(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     *,
-    n_best: int = 20,
-    max_answer_tokens: int = 30,
+    n_best: int = N_BEST,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
     with_null: bool,
 ) -> list[Answered]:
     """Finds the best answers of each question over all of its windows.

@@ -95,4 +95,6 @@ def default_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:
         return ("pearson", "spearman"), "spearman"
     if task.kind == "classification":
         return (("accuracy", "f1") if len(task.labels) == 2 else ("accuracy",)), "accuracy"
-    raise ValueError(f"metrics are known for classification and regression; received {task.kind!r}")
+    if task.kind == "span":
+        return ("exact_match", "f1"), "f1"
+    raise ValueError(f"metrics are known for classification, regression and spans; received {task.kind!r}")

@@ -10,6 +10,10 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.linear import Linear
 
+SPAN_OUTPUTS = ("start_logits", "end_logits")
+# Far below any logit, and finite: a difference of two stays a number.
+_IMPOSSIBLE = -1e9
+
 
 class SpanHead(tf_keras.layers.Layer):
     """Start and end logits of every token.
@@ -29,12 +33,24 @@ class SpanHead(tf_keras.layers.Layer):
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`start_logits` and `end_logits`, float32 [B, S]."""
-        start, end = tf.unstack(self(encoded, training=training), axis=-1)
-        return {"start_logits": start, "end_logits": end}
+        return dict(zip(SPAN_OUTPUTS, tf.unstack(self(encoded, training=training), axis=-1), strict=True))
+
+    def labels_by_output(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answers' first and last tokens, int [B, 2], as the labels of the two outputs."""
+        return {name: positions[:, column] for column, name in enumerate(SPAN_OUTPUTS)}
+
+    def learned(self, outputs: Mapping[str, tf.Tensor], inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """What the loss is taken of: the outputs without those of padding, so that its length changes nothing.
+
+        A departure from BERT's run_squad.py, whose inputs all have the same length and whose loss counts padding in.
+        """
+        return without_padding(outputs, inputs["input_mask"])
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against token positions [B], in nats."""
-        return {
-            name: tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            for name in ("start_logits", "end_logits")
-        }
+        return {name: tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in SPAN_OUTPUTS}
+
+
+def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Logits [B, S] by name where `mask` is 1, and elsewhere one that no softmax sees."""
+    return {name: tf.where(tf.equal(mask, 1), logits, _IMPOSSIBLE) for name, logits in outputs.items()}

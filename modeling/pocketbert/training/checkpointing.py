@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from pocketbert.data.examples import Examples
+from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.training.optimizers import NamedOptimizer
@@ -192,7 +193,9 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> Positio
     return position
 
 
-def describe_inputs(model_directory: str | os.PathLike[str], train: Examples, dev: Examples) -> dict[str, str]:
+def describe_inputs(
+    model_directory: str | os.PathLike[str], train: Examples | QuestionFile, dev: Examples | QuestionFile
+) -> dict[str, str]:
     """SHA-256 of what a run is made from, so that a resumed run notices when it has changed.
 
     Args:
@@ -221,8 +224,10 @@ def digest_directory(model_directory: str | os.PathLike[str]) -> str:
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
 
 
-def digest_examples(examples: Examples) -> str:
-    """SHA-256 of examples' texts and labels."""
+def digest_examples(examples: Examples | QuestionFile) -> str:
+    """SHA-256 of examples' texts and labels, or of a file of questions."""
+    if isinstance(examples, QuestionFile):
+        return examples.identity
     digest = hashlib.sha256()
     for part in (examples.texts, examples.pairs):
         digest.update(json.dumps(part).encode())

@@ -24,7 +24,9 @@ class Evaluator:
     """
 
     def __init__(self, model: Model, encoded: EncodedExamples, metrics: Sequence[str], batch_size: int) -> None:
+        assert model.task is not None
         self._model, self._encoded, self._metrics = model, encoded, metrics
+        self.task = model.task
         self._plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=0, epoch=0, shuffle=False)
         self._batches = dataset(encoded, self._plan)
         self._forward = tf.function(

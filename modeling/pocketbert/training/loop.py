@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.batches import dataset, encode, plan_batches
-from pocketbert.data.examples import Examples
+from pocketbert.data.batches import dataset, plan_batches
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json
 from pocketbert.model import Model, load
@@ -30,21 +29,21 @@ from pocketbert.training.checkpointing import (
     read_checkpoint,
     training_variables,
 )
-from pocketbert.training.evaluation import Evaluator
 from pocketbert.training.grid import Choose, Grid, Point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.optimizers import AdamW
-from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions, FinetuneResult
+from pocketbert.training.options import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneOptions, FinetuneResult
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.schedules import make_schedule
+from pocketbert.training.task_examples import TaskExamples, are_labelled, encode_examples, make_evaluator
 
 
 def finetune(
     model_directory: str | os.PathLike[str],
     task: TaskConfig,
-    train: Examples,
-    dev: Examples,
+    train: TaskExamples,
+    dev: TaskExamples,
     output: str | os.PathLike[str],
     options: FinetuneOptions,
     metrics: Sequence[str],
@@ -59,9 +58,9 @@ def finetune(
 
     Args:
       model_directory: the weights to start from; a head in it is replaced by a fresh one for `task`.
-      task: classification or regression.
-      train: labelled examples.
-      dev: labelled examples, for the metrics that choose the best checkpoint.
+      task: classification, regression or spans.
+      train: labelled examples, of spans a file of questions.
+      dev: the same, for the metrics that choose the best checkpoint.
       output: the run's folder: `model/`, `metrics.jsonl`, `result.json`, `tensorboard/`.
       options: how to train.
       metrics: names for `pocketbert.tasks.metrics.compute`.
@@ -169,8 +168,8 @@ def _finetune_point(
 def _recorded(
     model_directory: str | os.PathLike[str],
     task: TaskConfig,
-    train: Examples,
-    dev: Examples,
+    train: TaskExamples,
+    dev: TaskExamples,
     options: FinetuneOptions,
     metrics: Sequence[str],
     main_metric: str,
@@ -179,6 +178,10 @@ def _recorded(
     _check(task, train, dev, metrics, main_metric)
     recorded = dataclasses.asdict(options)
     del recorded["checkpoint_seconds"]
+    if task.kind != "span":
+        # The names of what a run does not use stay out, so that runs from before there was a choice go on.
+        for name in WINDOW_OPTIONS:
+            del recorded[name]
     recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(task).items()}
     recorded |= {"metrics": list(metrics), "main_metric": main_metric}
     return recorded | {f"{name}_sha256": hash_ for name, hash_ in describe_inputs(model_directory, train, dev).items()}
@@ -194,8 +197,8 @@ class _Run:
     def __init__(
         self,
         model: Model,
-        train: Examples,
-        dev: Examples,
+        train: TaskExamples,
+        dev: TaskExamples,
         folder: Path,
         options: FinetuneOptions,
         metrics: Sequence[str],
@@ -208,8 +211,9 @@ class _Run:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
         _check_length(options, model.config)
         say(f"tokenizing {len(train)} + {len(dev)} examples")
-        self.train = encode(train, model.tokenizer, options.max_length)
-        self.evaluator = Evaluator(model, encode(dev, model.tokenizer, options.max_length), metrics, options.batch_size)
+        windows = options.windows()
+        self.train = encode_examples(train, model.tokenizer, windows)
+        self.evaluator = make_evaluator(model, dev, metrics, windows, options.batch_size)
         self.total_steps = sum(len(self.plan(epoch)) for epoch in range(options.epochs))
         self.optimizer = AdamW(
             make_schedule(options.schedule, options.learning_rate, options.warmup_ratio, self.total_steps),
@@ -260,6 +264,7 @@ class _Run:
         return self.evaluator.metrics(f"after step {step}")
 
     def save(self) -> None:
+        self.model.tasks = (self.evaluator.task,)
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
 
 
@@ -270,15 +275,15 @@ def _check_length(options: FinetuneOptions, config: EncoderConfig) -> None:
         )
 
 
-def _check(task: TaskConfig, train: Examples, dev: Examples, metrics: Sequence[str], main_metric: str) -> None:
+def _check(task: TaskConfig, train: TaskExamples, dev: TaskExamples, metrics: Sequence[str], main_metric: str) -> None:
     problems = []
-    if task.kind not in ("classification", "regression"):
-        problems.append(f"the task must be classification or regression; received {task.kind}")
+    if task.kind not in ("classification", "regression", "span"):
+        problems.append(f"the task must be classification, regression or span; received {task.kind}")
     if main_metric not in metrics:
         problems.append(f"the main metric must be among {', '.join(metrics)}; received {main_metric}")
     for name, examples in (("training", train), ("development", dev)):
         if not len(examples):
             problems.append(f"there must be {name} examples; {examples.source} holds none")
-        elif examples.labels is None:
+        elif not are_labelled(examples):
             problems.append(f"{name} examples need labels; {examples.source} has none")
     raise_if_any(problems, "fine-tuning")

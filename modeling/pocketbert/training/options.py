@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import raise_if_any
 
 # What a grid cannot vary: the seed has its own place there, and the checkpoints do not change a result.
 FIXED_IN_A_GRID = ("seed", "checkpoint_seconds")
+# What answering questions alone uses.
+WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,9 @@ class FinetuneOptions:
       warmup_ratio: part of all steps in which the rate rises from 0.
       epochs: passes over the training examples.
       batch_size: examples a step.
-      max_length: tokens; longer texts are cut.
+      max_length: tokens; longer texts are cut, and paragraphs are read in windows of so many.
+      stride: of questions on paragraphs, as `WindowOptions` has it; None for its default.
+      max_question_tokens: as there.
       weight_decay: decoupled; not on biases and norms.
       clip_norm: the highest global norm of the gradients, or None.
       precision: `float32`, or `bfloat16` for computing with weights that stay float32.
@@ -37,6 +42,8 @@ class FinetuneOptions:
     epochs: int = 3
     batch_size: int = 32
     max_length: int = 128
+    stride: int | None = None
+    max_question_tokens: int = 64
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -64,6 +71,16 @@ class FinetuneOptions:
             if getattr(self, name) not in accepted:
                 problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
         raise_if_any(problems, "fine-tuning options")
+
+    def windows(self) -> WindowOptions:
+        """How long an example may be, and how paragraphs are cut.
+
+        Raises:
+          UserError: a question would leave no room for its paragraph.
+        """
+        return WindowOptions(
+            max_length=self.max_length, stride=self.stride, max_question_tokens=self.max_question_tokens
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -225,12 +225,12 @@ def test_mappings(mapping: str, layers: tuple[int, ...]) -> None:
 
 
 def test_one_error_lists_everything_that_does_not_fit() -> None:
-    span = TaskConfig(kind="span", name="squad")
+    words = TaskConfig(kind="masked_lm")
     wrong = Setting(
         teacher=BASE.replace(num_layers=3, num_attention_heads=8, head_size=96),
         student=TINY4.replace(vocab_size=30000),
-        task=span,
-        teacher_task=span,
+        task=words,
+        teacher_task=words,
         start="directory",
     )
     with pytest.raises(UserError) as refusal:
@@ -239,7 +239,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         "30522 pieces, the student's 30000",
         "the teacher has 8 heads, the student 12; give a student with 8, or leave out attention",
         "received 4 for a teacher of 3",
-        "classification and regression; received span",
+        "classification, regression and span; received masked_lm",
         "received a directory",
     ):
         assert part in str(refusal.value)

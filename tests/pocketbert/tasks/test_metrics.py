@@ -83,5 +83,6 @@ def test_metrics_for_a_users_task() -> None:
     assert default_metrics(three) == (("accuracy",), "accuracy")
     assert default_metrics(TaskConfig(kind="regression")) == (("pearson", "spearman"), "spearman")
     assert {"accuracy", "f1", "pearson", "spearman"} < set(METRICS)
-    with pytest.raises(ValueError, match="received 'span'"):
-        default_metrics(TaskConfig(kind="span"))
+    assert default_metrics(TaskConfig(kind="span")) == (("exact_match", "f1"), "f1")
+    with pytest.raises(ValueError, match="received 'masked_lm'"):
+        default_metrics(TaskConfig(kind="masked_lm"))

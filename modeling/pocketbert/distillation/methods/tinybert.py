@@ -81,7 +81,7 @@ class TinyBERTOptions:
         `labels` (authors' code).
       masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
         no.
-      max_length: tokens; by default 128 for text and pairs and 64 for single sentences.
+      max_length: tokens; by default 128 for text and pairs, 64 for single sentences, 384 for questions on paragraphs.
       general_epochs: passes over the text.
       general_steps: updates instead of passes over the text.
       general_batch_size: pieces of text an update.
@@ -159,6 +159,8 @@ class TinyBERT:
 
     What the paper leaves open, and what is done here:
 
+    - Spans (appendix B): `prediction` is the mean of eq. 10 over the positions of an answer's start and of its end, on
+      the original data; padding is no position, and there are no classes to divide by. The length is BERT's, 384.
     - Regression has no logits to compare by eq. 10: the student's score follows the teacher's, on the original data
       (footnote 5). The authors' code fits the labels there (`regression_target`).
     - Schedules, warm-up and weight decay of task distillation: as in the authors' code a constant rate for the
@@ -172,8 +174,6 @@ class TinyBERT:
     are equal, which is the paper's formula and the code's practice: the student's features need not be the teacher's.
     Padding never counts. The authors' code puts a relu between pooler and classifier of the student, and augments with
     another number of samples a task; neither is an option here.
-
-    Spans (SQuAD, appendix B) would add a branch in `_prediction_stage`: the original data, eq. 10 over positions.
     """
 
     name = "tinybert"
@@ -225,8 +225,8 @@ class TinyBERT:
                 _layer_map(setting, options)
             except UserError as error:
                 problems.append(str(error))
-        if setting.task is not None and setting.task.kind not in ("classification", "regression"):
-            problems.append(f"TinyBERT knows classification and regression; received {setting.task.kind}")
+        if setting.task is not None and setting.task.kind not in ("classification", "regression", "span"):
+            problems.append(f"TinyBERT knows classification, regression and span; received {setting.task.kind}")
         if "general_distillation" in options.without and setting.task is None:
             problems.append("general distillation cannot be left out of a run that is nothing else; give a task")
         if "general_distillation" in options.without and setting.start == "directory":
@@ -241,11 +241,11 @@ class TinyBERT:
     def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
         """The teacher's features by name and layer: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
 
-        In the prediction stage `logits`, [B, C] or [B].
+        In the prediction stage `logits`, [B, C] or [B]; of spans `start_logits` and `end_logits`, [B, S].
         """
         targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
-            targets["logits"] = teacher["logits"][0]
+            targets |= _by_name(teacher["logits"])
         return targets
 
     def loss(
@@ -257,7 +257,7 @@ class TinyBERT:
         batch: Batch,
     ) -> Mapping[str, tf.Tensor]:
         """The terms of `stage.weights`; see the class."""
-        from pocketbert.distillation.label_losses import label_loss
+        from pocketbert.distillation.label_losses import label_loss, span_label_loss
         from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
 
         mask = batch["input_mask"]
@@ -268,12 +268,13 @@ class TinyBERT:
             losses[term].append(tinybert_hidden(target, projection(learned), mask))
         for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(tinybert_attention(target, learned, mask))
+        outputs = _by_name(student.get("logits", ()))
         if "prediction" in losses:
-            # Every example has a first token: so they are counted without asking a network how many there are.
-            logits = targets["logits"], student["logits"][0]
-            losses["prediction"].append(_prediction_loss(*logits, mask[:, 0], stage.options))
+            losses["prediction"].append(_prediction_loss(targets, outputs, mask, stage.options))
         if "labels" in losses:
-            losses["labels"].append(label_loss(batch["labels"], student["logits"][0]))
+            labels = batch["labels"]
+            own = outputs.get("logits")
+            losses["labels"].append(span_label_loss(labels, outputs, mask) if own is None else label_loss(labels, own))
         return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
 
 
@@ -322,7 +323,9 @@ def _prediction_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
     if "prediction" in options.without or (regression and options.regression_target == "labels"):
         # Footnotes 5 and 10: the original data.
         return _label_stage("prediction", setting, options, original=True)
-    stage = _label_stage("prediction", setting, options, original=regression or "augmentation" in options.without)
+    # Footnote 5, and appendix B of spans.
+    original = setting.task.kind != "classification" or "augmentation" in options.without
+    stage = _label_stage("prediction", setting, options, original=original)
     return dataclasses.replace(stage, teacher_features={"logits": ()}, weights={"prediction": 1.0})
 
 
@@ -354,6 +357,8 @@ def _optimizer(options: TinyBERTOptions, **fields: Any) -> OptimizerConfig:
 
 
 def _task_length(setting: Setting, options: TinyBERTOptions) -> int:
+    if setting.task is not None and setting.task.kind == "span":
+        return options.max_length or 384
     return options.max_length or (128 if setting.pairs else 64)
 
 
@@ -383,12 +388,33 @@ def _projection(term: str, options: TinyBERTOptions) -> str:
     return "shared_projection" if options.shared_projection else f"{term}_projection"
 
 
-def _prediction_loss(teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor, options: TinyBERTOptions) -> tf.Tensor:
-    """Eq. 10 for logits [B, C]; the mean squared difference of scores [B]."""
+def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """A head's outputs, as `features` gives them, by their names."""
+    from pocketbert.tasks.span import SPAN_OUTPUTS
+
+    return dict(zip(("logits",) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
+
+
+def _prediction_loss(
+    targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, options: TinyBERTOptions
+) -> tf.Tensor:
+    """Eq. 10 for logits [B, C], for spans its mean over start and end; the mean squared difference of scores [B]."""
     from pocketbert.distillation.label_losses import mean_squared_error
     from pocketbert.distillation.losses import soft_cross_entropy
+    from pocketbert.tasks.span import without_padding
 
-    if student.shape.rank == 1:
-        return mean_squared_error(teacher, student, mask)
-    loss = soft_cross_entropy(teacher, student, options.temperature, mask)
-    return loss / student.shape[-1] if options.mean_over_classes else loss
+    # Every example has a first token: so they are counted without asking a network how many there are.
+    examples = mask[:, 0]
+    if "logits" not in student:
+        teachers, students = (
+            without_padding({name: each[name] for name in student}, mask) for each in (targets, student)
+        )
+        losses = [
+            soft_cross_entropy(teachers[name], students[name], options.temperature, examples) for name in students
+        ]
+        return sum(losses[1:], losses[0]) / len(losses)
+    logits = student["logits"]
+    if logits.shape.rank == 1:
+        return mean_squared_error(targets["logits"], logits, examples)
+    loss = soft_cross_entropy(targets["logits"], logits, options.temperature, examples)
+    return loss / logits.shape[-1] if options.mean_over_classes else loss

@@ -76,6 +76,7 @@ final class Description {
       }
       task.string("name");
       labels.addAll(task.strings("labels"));
+      task.numberIfPresent("null_threshold");
       task.close();
     }
     for (Fields signature : fields.objects("signatures")) {

@@ -120,6 +120,14 @@ final class Fields {
     return 1;
   }
 
+  /** Notes a member that may be absent, and is a number otherwise. */
+  void numberIfPresent(String name) {
+    Object value = take(name);
+    if (members.containsKey(name) && !(value instanceof Number)) {
+      problems.add(path(name) + " must be a number");
+    }
+  }
+
   /** Numbers in lists that may be nested, one after another. */
   double[] numbers(String name) {
     List<Double> found = new ArrayList<>();

@@ -1,0 +1,86 @@
+"""Data sets of questions on paragraphs, by the names of their files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketbert.data.questions import QuestionFile
+from pocketbert.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionTask:
+    """A data set in SQuAD's format.
+
+    Attributes:
+      files: split → the form of its files' names, with a `*` where there is a file for each language or pair of them.
+      languages: whether answers are compared as MLQA compares them, by the language of the paragraph, the first in
+        what stands for the `*`; else as SQuAD does.
+    """
+
+    files: Mapping[str, str]
+    languages: bool = False
+
+
+QUESTION_TASKS: dict[str, QuestionTask] = {
+    "squad": QuestionTask(files={"train": "train-v1.1.json", "dev": "dev-v1.1.json"}),
+    "squad2": QuestionTask(files={"train": "train-v2.0.json", "dev": "dev-v2.0.json"}),
+    "tydiqa": QuestionTask(files={"train": "tydiqa.goldp.en.train.json", "dev": "tydiqa.goldp.*.dev.json"}),
+    "mlqa": QuestionTask(
+        files={"dev": "dev-context-*-question-*.json", "test": "test-context-*-question-*.json"}, languages=True
+    ),
+}
+
+
+def is_question_file(path: str | None) -> bool:
+    """Whether a file's name says that it is in SQuAD's format; tables are .csv, .tsv or .jsonl."""
+    return path is not None and path.endswith(".json")
+
+
+def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:
+    """The files of a split.
+
+    Args:
+      name: a key of `QUESTION_TASKS`.
+      folder: where they are.
+      split: a key of the task's `files`.
+
+    Returns:
+      What stands for the `*` of the file's name, with a hyphen between two (of MLQA the language of the paragraph and
+      that of the question), or `""` where there is none → path, in alphabetical order.
+
+    Raises:
+      UserError: no such split, or no such file.
+    """
+    task = QUESTION_TASKS[name]
+    if split not in task.files:
+        remedy = "; train on another data set, for example squad" if split == "train" else ""
+        raise UserError(f"{name} has the splits {', '.join(task.files)}; received {split}{remedy}")
+    form = task.files[split]
+    pattern = re.compile("([a-z]+)".join(map(re.escape, form.split("*"))))
+    found = {}
+    for path in sorted(Path(folder).glob(form)):
+        if match := pattern.fullmatch(path.name):
+            found["-".join(match.groups())] = path
+    if not found:
+        raise UserError(f"{folder}: {name} needs {form} there; found none; give the folder with the data set's files")
+    return found
+
+
+def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> QuestionFile:
+    """The split's questions; of several languages the English ones.
+
+    Raises:
+      UserError: there are no such files, or none in English among several.
+    """
+    paths = question_paths(name, folder, split)
+    if len(paths) == 1:
+        return QuestionFile(next(iter(paths.values())))
+    for english in ("en", "en-en"):
+        if english in paths:
+            return QuestionFile(paths[english])
+    raise UserError(f"{folder}: among several languages there must be English; found {', '.join(paths)}")

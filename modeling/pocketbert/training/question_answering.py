@@ -1,0 +1,223 @@
+"""Question answering in training: windows as examples, and how good a model's answers are."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.windows import WindowOptions, Windows, stream_windows
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.model import Model
+from pocketbert.progress import bar
+from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
+from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
+
+# Start and end logits of all tokens of some windows, float32 `[T]` each.
+WindowLogits = Callable[[Windows], tuple[np.ndarray, np.ndarray]]
+
+
+def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
+    """Windows as training examples; of the file's text nothing stays in memory.
+
+    Args:
+      questions: labelled ones.
+      tokenizer: the model's.
+      options: how paragraphs are cut.
+
+    Returns:
+      A window an example; its label is int32 [2], the answer's first and last token, (0, 0) where it holds none.
+    """
+    parts = [windows for _, windows in stream_windows(questions, tokenizer, options, progress_total=len(questions))]
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    return EncodedExamples(
+        word_ids=np.concatenate([part.word_ids for part in parts]),
+        type_ids=np.concatenate([part.type_ids for part in parts]),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        labels=np.concatenate([part.positions for part in parts]),
+        max_length=options.max_length,
+        pad_token_id=int(tokenizer.pad_token_id),
+    )
+
+
+def read_answers(
+    questions: Iterable[Question],
+    tokenizer: Any,
+    options: WindowOptions,
+    logits_of: WindowLogits,
+    *,
+    with_null: bool,
+    n_best: int = N_BEST,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    progress_total: int | None = None,
+) -> Iterator[tuple[Question, Answered]]:
+    """Answers questions one after another, a chunk of them in memory.
+
+    Args:
+      questions: in any number.
+      tokenizer: the model's.
+      options: how paragraphs are cut.
+      logits_of: answers windows.
+      with_null: whether a question may have no answer, which then takes part in the probabilities.
+      n_best: the most answers a question.
+      max_answer_tokens: the longest answer.
+      progress_total: how many questions there are, for a bar; None shows none.
+
+    Yields:
+      Each question with its answers, in the order given.
+    """
+    with bar(progress_total, "answer", "question") if progress_total else contextlib.nullcontext() as progress:
+        for chunk, windows in stream_windows(questions, tokenizer, options):
+            start_logits, end_logits = logits_of(windows)
+            answered = answer_questions(
+                [question.context for question in chunk],
+                windows,
+                start_logits,
+                end_logits,
+                n_best=n_best,
+                max_answer_tokens=max_answer_tokens,
+                with_null=with_null,
+            )
+            yield from zip(chunk, answered, strict=True)
+            if progress is not None:
+                progress.update(len(chunk))
+
+
+def model_logits(model: Model, batch_size: int) -> WindowLogits:
+    """Answers windows with a model, those of about the same length together; traced once."""
+    forward: Any = None
+
+    def answer(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal forward
+        encoded = as_examples(windows, model.config.max_positions, model.config.pad_token_id)
+        plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=0, epoch=0, shuffle=False)
+        batches = dataset(encoded, plan)
+        if forward is None:
+            forward = tf.function(lambda inputs: model(inputs, training=False), input_signature=[batches.element_spec])
+        logits = np.empty((2, len(windows.word_ids)), np.float32)
+        for indices, inputs in zip(plan, batches, strict=True):
+            outputs = forward(inputs)
+            fill(logits, windows, indices, outputs["start_logits"].numpy(), outputs["end_logits"].numpy())
+        return logits[0], logits[1]
+
+    return answer
+
+
+def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> EncodedExamples:
+    """Windows as examples without labels."""
+    return EncodedExamples(
+        word_ids=windows.word_ids,
+        type_ids=windows.type_ids,
+        offsets=windows.offsets,
+        labels=None,
+        max_length=max_length,
+        pad_token_id=pad_token_id,
+    )
+
+
+def fill(logits: np.ndarray, windows: Windows, indices: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+    """Puts a batch's logits `[B, L]` at the places of its windows' tokens in `logits`, `[2, T]`."""
+    for row, index in enumerate(indices):
+        first, last = windows.offsets[index], windows.offsets[index + 1]
+        logits[0, first:last] = start[row, : last - first]
+        logits[1, first:last] = end[row, : last - first]
+
+
+class QuestionScores:
+    """Scores of answers, question by question; of each only four numbers are kept.
+
+    Args:
+      scorer: how an answer is scored.
+    """
+
+    def __init__(self, scorer: AnswerScorer) -> None:
+        self._scorer = scorer
+        # Exact match and F1 of the best answer, how far no answer is ahead of it, and whether there is none.
+        self._rows: list[tuple[float, float, float, bool]] = []
+
+    def add(self, question: Question, answered: Answered) -> None:
+        """Takes in one labelled question."""
+        exact, f1 = self._scorer(answered.text(None), question.answers)
+        self._rows.append((exact, f1, answered.null_difference, question.impossible))
+
+    def best_threshold(self) -> float:
+        """The threshold with the highest mean F1 (SQuAD 2.0's script: `best_f1_thresh`)."""
+        _, f1, leads, impossible = map(np.asarray, zip(*self._rows, strict=True))
+        # A paragraph without words leaves no answer, and a lead that no file can hold.
+        return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, impossible)[0]
+
+    def scores(self, null_threshold: float | None) -> dict[str, float]:
+        """As `pocketbert.tasks.answer_scores.mean_scores`.
+
+        Args:
+          null_threshold: as `TaskConfig.null_threshold`.
+        """
+        exact, f1, leads, impossible = map(np.asarray, zip(*self._rows, strict=True))
+        if null_threshold is not None:
+            exact, f1 = (np.where(leads > null_threshold, impossible, values) for values in (exact, f1))
+        return mean_scores(exact, f1, impossible)
+
+
+class QuestionEvaluator:
+    """Scores a span model, as often as it is asked to.
+
+    Where a question may have no answer, the threshold for that is the one with the highest F1 on these questions, and
+    the other scores are those at it; `task` then holds it.
+
+    Args:
+      model: the model; its weights may change between calls.
+      questions: labelled ones.
+      options: how paragraphs are cut.
+      batch_size: windows a call of the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        questions: QuestionFile,
+        options: WindowOptions,
+        batch_size: int,
+    ) -> None:
+        if model.tokenizer is None or model.task is None:
+            raise UserError("answering questions needs a model with a vocabulary and a head; received one without")
+        self._model, self._questions, self._options = model, questions, options
+        self._logits = model_logits(model, batch_size)
+        self.task: TaskConfig = model.task
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """The metrics of the model as it is.
+
+        Args:
+          when: for the error's message, for example `after step 7`.
+
+        Raises:
+          TrainingFailed: an output is not finite.
+        """
+        with_null = self._questions.num_impossible > 0
+        scores = QuestionScores(squad_scorer(with_null))
+        for question, answered in read_answers(
+            self._questions, self._model.tokenizer, self._options, self._checked(when), with_null=with_null
+        ):
+            scores.add(question, answered)
+        threshold = scores.best_threshold() if with_null else None
+        self.task = dataclasses.replace(self.task, null_threshold=threshold)
+        return scores.scores(threshold)
+
+    def _checked(self, when: str) -> WindowLogits:
+        def answer(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+            start, end = self._logits(windows)
+            if not (np.isfinite(start).all() and np.isfinite(end).all()):
+                raise TrainingFailed(
+                    f"the outputs must stay finite; {when} some are not; try a lower learning "
+                    "rate, a longer warm-up, clipping, or float32"
+                )
+            return start, end
+
+        return answer

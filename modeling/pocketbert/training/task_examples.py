@@ -1,0 +1,71 @@
+"""What a task's examples are to training: tokens with labels, and what scores a model on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.examples import Examples
+from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions
+from pocketbert.model import Model
+from pocketbert.training.evaluation import Evaluator
+from pocketbert.training.question_answering import QuestionEvaluator, encode_questions
+
+TaskExamples: TypeAlias = Examples | QuestionFile
+
+
+class TaskEvaluator(Protocol):
+    """Scores a model on labelled examples.
+
+    Attributes:
+      task: the model's, with what the last evaluation chose (`TaskConfig.null_threshold`).
+    """
+
+    task: TaskConfig
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """The metrics of the weights as they are; `when` is for an error's message."""
+
+
+def encode_examples(examples: TaskExamples, tokenizer: Callable[..., Any], windows: WindowOptions) -> EncodedExamples:
+    """Tokenizes examples once.
+
+    Args:
+      examples: sentences, pairs or questions.
+      tokenizer: the model's.
+      windows: how long an example may be, and how a question's paragraph is cut.
+    """
+    if isinstance(examples, QuestionFile):
+        return encode_questions(examples, tokenizer, windows)
+    return encode(examples, tokenizer, windows.max_length)
+
+
+def make_evaluator(
+    model: Model, examples: TaskExamples, metrics: Sequence[str], windows: WindowOptions, batch_size: int
+) -> TaskEvaluator:
+    """What scores a model.
+
+    Args:
+      model: with the examples' task; its weights may change between evaluations.
+      examples: labelled ones.
+      metrics: names for `pocketbert.tasks.metrics.compute`; questions have their own.
+      windows: as for `encode_examples`.
+      batch_size: examples, or windows, a call of the model.
+    """
+    if isinstance(examples, QuestionFile):
+        return QuestionEvaluator(model, examples, windows, batch_size)
+    assert model.tokenizer is not None
+    return Evaluator(model, encode(examples, model.tokenizer, windows.max_length), metrics, batch_size)
+
+
+def are_labelled(examples: TaskExamples) -> bool:
+    """Whether all examples have labels."""
+    return examples.labelled if isinstance(examples, QuestionFile) else examples.labels is not None
+
+
+def are_pairs(examples: TaskExamples) -> bool:
+    """Whether an example is two texts; a question and its paragraph are."""
+    return isinstance(examples, QuestionFile) or examples.pairs is not None

@@ -1,0 +1,154 @@
+"""TinyBERT on questions and paragraphs: eq. 10 over positions (appendix B), live and from a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_distillation
+import tiny_finetuning
+import tiny_questions
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions
+from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
+from pocketbert.distillation.preparation import TaskData, prepare
+from pocketbert.distillation.run import distill
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.teacher_dump import dump_stages
+from pocketbert.training.loop import finetune
+from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.question_answering import encode_questions
+
+OPTIONS = TinyBERTOptions(
+    without=("augmentation",),
+    max_length=tiny_questions.MAX_LENGTH,
+    intermediate_epochs=1,
+    intermediate_learning_rate=3e-3,
+    prediction_epochs=5,
+    prediction_learning_rate=1e-2,
+    prediction_batch_size=16,
+)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher")
+    bare = tiny_finetuning.write_model(folder / "bare")
+    data = task_data(folder)
+    options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+    found = finetune(bare, data.task, data.train, data.dev, folder / "run", options, data.metrics, "f1")
+    assert found.metrics["f1"] > 0.8
+    return Path(found.model)
+
+
+def task_data(folder: Path) -> TaskData:
+    return TaskData(
+        task=tiny_questions.TASK,
+        train=QuestionFile(tiny_questions.write_questions(folder / "train.json", 200, 0, impossible=0.3)),
+        dev=QuestionFile(tiny_questions.write_questions(folder / "dev.json", 37, 1, impossible=0.3)),
+        metrics=("exact_match", "f1"),
+        main_metric="f1",
+    )
+
+
+def preparation(folder: Path, teacher: Path, **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "method": METHOD,
+        "options": OPTIONS,
+        "run": RunOptions(),
+        "student": tiny_distillation.STUDENT,
+        "teacher_layers": (),
+        "teacher_directory": teacher,
+        "store": None,
+        "task_data": task_data(folder),
+        "text": None,
+    }
+    return prepare(**{**given, **changes})
+
+
+def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
+    _, prediction = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=23)).stages
+    # Appendix B: "the prediction-layer distillation on the original training dataset".
+    assert prediction.data == "task"
+    with pytest.raises(Exception, match="384 tokens; the student has"):
+        preparation(tmp_path, teacher, options=TinyBERTOptions())
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
+    prepared = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=19, temperature=2.0))
+    prediction = prepared.stages[1]
+    model = pb.load(teacher)
+    encoded = encode_questions(prepared.task_data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
+    inputs, positions = encoded.batch(np.arange(len(encoded)))
+    inputs = {name: tf.constant(np.pad(array, ((0, 0), (0, padding)))) for name, array in inputs.items()}
+    random = np.random.default_rng(0)
+    mask = inputs["input_mask"].numpy()
+    names = ("start_logits", "end_logits")
+    theirs = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
+    own = {name: random.normal(0, 3, mask.shape).astype(np.float32) for name in names}
+
+    losses = {"prediction": [], "labels": []}
+    for row in range(len(mask)):
+        real = mask[row] == 1
+        for column, name in enumerate(names):
+            teacher_z, student_z = theirs[name][row, real] / 2.0, own[name][row, real]
+            target = np.exp(teacher_z) / np.exp(teacher_z).sum()
+            log_student = student_z / 2.0 - np.log(np.exp(student_z / 2.0).sum())
+            losses["prediction"].append(-(target * log_student).sum())
+            losses["labels"].append(np.log(np.exp(student_z).sum()) - student_z[positions[row, column]])
+
+    features = {"logits": [tf.constant(own[name]) for name in names]}
+    terms = METHOD.loss(prediction, {name: tf.constant(theirs[name]) for name in names}, features, {}, inputs)
+    # float32 sums of some 20 terms.
+    assert float(terms["prediction"]) == pytest.approx(np.mean(losses["prediction"]), rel=1e-5)
+    labels = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=19, without=("prediction",))).stages[1]
+    terms = METHOD.loss(labels, {}, features, {}, {**inputs, "labels": tf.constant(positions)})
+    assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
+
+
+def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_path: Path) -> None:
+    stored = dump_stages(preparation(tmp_path, teacher), tmp_path / "store", dtype="float32")
+    assert [folder.name for folder in stored] == ["intermediate", "prediction"]
+    results = {
+        name: distill(
+            method="tinybert",
+            student=tiny_distillation.STUDENT,
+            output=tmp_path / name,
+            task_data=task_data(tmp_path),
+            options=OPTIONS,
+            teacher_directory=teacher,
+            store=store,
+        )
+        for name, store in {"live": None, "stored": tmp_path / "store"}.items()
+    }
+    live = pb.load(results["live"].model)
+    assert results["live"].metrics["f1"] > 0.8
+    assert results["live"].teacher_metrics["f1"] > 0.8
+    assert live.task.kind == "span" and np.isfinite(live.task.null_threshold)
+    # The same targets in the same order: what a float32 step rounds differently, some 40 steps amplify.
+    assert results["stored"].metrics == pytest.approx(results["live"].metrics, abs=0.1)
+    losses = {
+        name: [
+            json.loads(line)["loss"]
+            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+            if "loss" in json.loads(line)
+        ]
+        for name in results
+    }
+    assert losses["stored"] == pytest.approx(losses["live"], rel=1e-2)
+
+
+def test_the_command_says_what_it_cannot_do(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = tiny_questions.task_arguments(tmp_path)
+    (tmp_path / "more.csv").write_text("text,label\na,b\n")
+    common = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--student={teacher}", *arguments]
+    assert cli.main([*common, f"--augmented-file={tmp_path / 'more.csv'}", f"--output={tmp_path / 'run'}"]) == 2
+    assert "questions on paragraphs cannot be augmented" in capsys.readouterr().err

@@ -1,0 +1,236 @@
+"""Question answering: what is learned, the threshold of no answer, and scores that SQuAD's own scripts give."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_finetuning
+import tiny_questions
+from official.nlp.tools import squad_evaluate_v2_0
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.windows import WindowOptions
+from pocketbert.errors import TrainingFailed
+from pocketbert.tasks.answer_scores import squad_2_score
+from pocketbert.training import run as driving
+from pocketbert.training.loop import finetune
+from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.question_answering import (
+    QuestionEvaluator,
+    QuestionScores,
+    encode_questions,
+    model_logits,
+    read_answers,
+)
+
+OPTIONS = FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+WINDOWS = WindowOptions(max_length=tiny_questions.MAX_LENGTH)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, QuestionFile]:
+    folder = tmp_path_factory.mktemp("questions")
+    return {
+        "train": QuestionFile(tiny_questions.write_questions(folder / "train.json", 300, 0, impossible=0.3)),
+        "dev": QuestionFile(tiny_questions.write_questions(folder / "dev.json", 41, 1, impossible=0.3)),
+    }
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("bare") / "model")
+
+
+def tune(bare: Path, files: dict[str, QuestionFile], output: Path, **changes: Any) -> Any:
+    options = dataclasses.replace(OPTIONS, **changes)
+    return finetune(
+        bare, tiny_questions.TASK, files["train"], files["dev"], output, options, ("exact_match", "f1"), "f1"
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(bare: Path, files: dict[str, QuestionFile], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return tune(bare, files, tmp_path_factory.mktemp("run") / "run")
+
+
+def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
+    finished: Any, files: dict[str, QuestionFile]
+) -> None:
+    # Saying that nothing has an answer gives about 0.3, the first word of each paragraph less than 0.1.
+    assert finished.metrics["f1"] > 0.9
+    model = pb.load(finished.model)
+    assert model.task.kind == "span"
+    assert np.isfinite(model.task.null_threshold)
+    # SQuAD's own script, given the answers at that threshold and the leads, finds no better threshold.
+    found = list(read_answers(files["dev"], model.tokenizer, WINDOWS, model_logits(model, 7), with_null=True))
+    data = json.loads(files["dev"].path.read_text())["data"]
+    leads = {question.id: answered.null_difference for question, answered in found}
+    best = squad_evaluate_v2_0.evaluate(
+        data, {question.id: answered.text(None) for question, answered in found}, na_probs=leads
+    )
+    at_threshold = squad_evaluate_v2_0.evaluate(
+        data, {question.id: answered.text(model.task.null_threshold) for question, answered in found}
+    )
+    assert at_threshold["f1"] == pytest.approx(best["final_f1"])
+    assert finished.metrics["f1"] == pytest.approx(at_threshold["f1"] / 100)
+    assert finished.metrics["exact_match"] == pytest.approx(at_threshold["exact"] / 100)
+    assert finished.metrics["no_answer_f1"] == pytest.approx(at_threshold["NoAns_f1"] / 100)
+    assert finished.metrics["has_answer_exact_match"] == pytest.approx(at_threshold["HasAns_exact"] / 100)
+
+
+def test_a_resumed_run_ends_with_the_same_model(
+    bare: Path,
+    files: dict[str, QuestionFile],
+    finished: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = 0
+    write = driving.write_checkpoint
+
+    def interrupting(*arguments: Any) -> None:
+        nonlocal written
+        write(*arguments)
+        written += 1
+        if written == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driving, "write_checkpoint", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            tune(bare, files, tmp_path / "run", checkpoint_seconds=0.0)
+    again = tune(bare, files, tmp_path / "run")
+    for name in ("model.safetensors", "config.json"):
+        assert (Path(again.model) / name).read_bytes() == (Path(finished.model) / name).read_bytes()
+
+
+def test_a_run_without_impossible_questions_has_no_threshold(bare: Path, tmp_path: Path) -> None:
+    train = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 20, 2))
+    model = pb.load(bare, task=tiny_questions.TASK)
+    evaluator = QuestionEvaluator(model, train, WINDOWS, batch_size=5)
+    assert set(evaluator.metrics("now")) == {"exact_match", "f1"}
+    assert evaluator.task.null_threshold is None
+
+
+def span_loss(logits: dict[str, np.ndarray], mask: np.ndarray, positions: np.ndarray) -> float:
+    """Cross-entropy of start and end over real tokens, their mean, over the batch."""
+    losses = []
+    for row in range(len(mask)):
+        for column, name in enumerate(("start_logits", "end_logits")):
+            real = logits[name][row, mask[row] == 1].astype(np.float64)
+            losses.append(np.log(np.exp(real).sum()) - real[positions[row, column]])
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+def test_the_loss_leaves_padding_out_whatever_its_length(
+    bare: Path, files: dict[str, QuestionFile], padding: int
+) -> None:
+    model = pb.load(bare, task=tiny_questions.TASK)
+    encoded = encode_questions(files["dev"].select(range(6)), model.tokenizer, WINDOWS)
+    inputs, positions = encoded.batch(np.arange(len(encoded)))
+    inputs = {name: np.pad(array, ((0, 0), (0, padding))) for name, array in inputs.items()}
+    outputs = {name: value.numpy() for name, value in model(inputs).items()}
+    expected = span_loss(outputs, inputs["input_mask"], positions)
+    model.compile(optimizer="sgd")
+    # float32 sums of some 20 terms.
+    loss, *_ = model.evaluate(inputs, positions, batch_size=len(encoded), verbose=0)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    weights = tf.constant(np.where(np.arange(len(encoded)) == 1, 1.0, 0.0).astype(np.float32))
+    one = {name: value[1:2] for name, value in outputs.items()}
+    weighted, *_ = model.test_on_batch(inputs, positions, sample_weight=weights)
+    assert weighted * len(encoded) == pytest.approx(span_loss(one, inputs["input_mask"][1:2], positions[1:2]), rel=1e-5)
+
+
+def test_fit_takes_plain_positions(bare: Path, files: dict[str, QuestionFile]) -> None:
+    model = pb.load(bare, task=tiny_questions.TASK)
+    encoded = encode_questions(files["train"].select(range(40)), model.tokenizer, WINDOWS)
+    inputs, positions = encoded.batch(np.arange(len(encoded)))
+    model.compile(optimizer="adam")
+    history = model.fit(inputs, positions, epochs=3, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0]
+
+
+def test_scores_at_a_threshold_are_counted_by_hand() -> None:
+    class Fixed:
+        def __init__(self, text: str, lead: float) -> None:
+            self._text, self.null_difference = text, lead
+
+        def text(self, _: object) -> str:
+            return self._text
+
+    rows = [
+        # Right, and sure; right, but less sure than no answer; wrong where there is none; no answer, and sure of it.
+        (("a b",), Fixed("a b", -3.0)),
+        (("c",), Fixed("c", 1.5)),
+        ((), Fixed("d", -1.0)),
+        ((), Fixed("e", 2.0)),
+    ]
+    scores = QuestionScores(squad_2_score)
+    for index, (answers, answered) in enumerate(rows):
+        text = " ".join(answers)
+        scores.add(
+            Question(str(index), "q", f"{text} x", answers, tuple(0 for _ in answers), impossible=not answers), answered
+        )
+    # At 1.5 three are right, the first two and the last, and at -3 all but the second: of equals it is the least.
+    assert scores.best_threshold() == -3.0
+    assert scores.scores(1.5)["f1"] == 0.75
+    assert scores.scores(None)["exact_match"] == 0.5
+    assert scores.scores(-2.0) == {
+        "exact_match": 0.75,
+        "f1": 0.75,
+        "has_answer_exact_match": 0.5,
+        "has_answer_f1": 0.5,
+        "no_answer_exact_match": 1.0,
+        "no_answer_f1": 1.0,
+    }
+
+
+def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> None:
+    model = pb.load(bare, task=tiny_questions.TASK)
+    for name, variable in model.named_variables().items():
+        if name.startswith("qa_outputs"):
+            variable.assign(tf.fill(variable.shape, np.float32("nan")))
+    with pytest.raises(TrainingFailed, match="after step 7 some are not"):
+        QuestionEvaluator(model, files["dev"], WINDOWS, 8).metrics("after step 7")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": "missing.json"}, "there is no such file"),
+        ({"max_length": 4}, "max_length must be at least 5"),
+        ({"stride": 0}, "stride must be at least 1"),
+        ({"unlabelled": True}, "need labels"),
+    ],
+)
+def test_bad_input_is_one_line(
+    change: dict[str, Any], message: str, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tiny_questions.write_questions(tmp_path / "train.json", 5, 0)
+    if change.get("unlabelled"):
+        data = json.loads(train.read_text())
+        for paragraph in data["data"][0]["paragraphs"]:
+            paragraph["qas"][0]["answers"] = []
+        train.write_text(json.dumps(data))
+    given = {"train": train, "max_length": 19, "stride": 7, **change}
+    arguments = [
+        f"--model={bare}",
+        f"--train-file={given['train']}",
+        f"--dev-file={tiny_questions.write_questions(tmp_path / 'dev.json', 5, 1)}",
+        f"--max-length={given['max_length']}",
+        f"--stride={given['stride']}",
+        f"--output={tmp_path / 'run'}",
+    ]
+    assert cli.main(["finetune", *arguments]) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error.splitlines()[-1]
+    assert not (tmp_path / "run").exists()

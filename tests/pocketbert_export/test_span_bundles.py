@@ -1,0 +1,194 @@
+"""Question answering from model directory to bundle: export, gate, evaluate, predict."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_finetuning
+import tiny_questions
+from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.questions import QuestionFile
+from pocketbert.training.loop import finetune
+from pocketbert.training.options import FinetuneOptions
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.checks import BOUNDS
+from pocketbert_export.exporter import export_bundle
+from pocketbert_export.verify import GateFailed, verify_bundle
+
+LENGTHS = (11, tiny_questions.MAX_LENGTH)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model that knows most answers, its bundle, and questions of which some have none."""
+    folder = tmp_path_factory.mktemp("spans")
+    questions = tiny_questions.write_questions(folder / "dev.json", 37, 1, impossible=0.3)
+    train = QuestionFile(tiny_questions.write_questions(folder / "train.json", 200, 0, impossible=0.3))
+    bare = tiny_finetuning.write_model(folder / "bare")
+    options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+    found = finetune(
+        bare, tiny_questions.TASK, train, QuestionFile(questions), folder / "run", options, ("exact_match", "f1"), "f1"
+    )
+    model = Path(found.model)
+    export_bundle(model, "float32", LENGTHS, folder / "bundle", QuestionFile(questions))
+    return {"model": model, "bundle": folder / "bundle", "questions": questions}
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict[str, Path]) -> None:
+    verification = json.loads((made["bundle"] / "verification.json").read_text())
+    metric = next(check for check in verification["checks"] if check["name"] == "metric")
+    assert metric["passed"] and "f1" in metric["reason"] and "37 examples" in metric["reason"]
+    assert verification["examples"] == {"count": 37, "source": str(made["questions"]), "labelled": True}
+    bundle, model = Bundle.open(made["bundle"]), pb.load(made["model"])
+    assert bundle.task == model.task.__class__(kind="span", null_threshold=model.task.null_threshold)
+    # A golden example is a question with its paragraph, as an app would give it.
+    golden = bundle.goldens[0]
+    assert golden["text"] == "the film"
+    tokens = bundle.tokenizer()(
+        [golden["text"]], [golden["pair"]], max_length=golden["length"], pad_to=golden["length"]
+    )
+    assert np.asarray(tokens["input_word_ids"]).tolist() == golden["inputs"]["input_word_ids"]
+
+
+def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp_path: Path) -> None:
+    # A model whose end is always the first token: its float answers are others than the bundle's.
+    model = pb.load(made["model"])
+    questions = QuestionFile(made["questions"])
+    verification = verify_bundle(made["bundle"], reference=model, examples=questions)
+    assert verification.passed
+    for name, variable in model.named_variables().items():
+        if name == "qa_outputs.weight":
+            variable.assign(variable.numpy()[:, ::-1] * [[1.0, -1.0]])
+    with pytest.raises(GateFailed, match="logits: largest difference"):
+        verify_bundle(made["bundle"], reference=model, examples=questions).require()
+    # Scores alone: a bundle that is right where the float model is wrong passes, the other way round it does not.
+    model.save_pretrained(tmp_path / "worse")
+    export_bundle(tmp_path / "worse", "float32", LENGTHS, tmp_path / "bundle")
+    bounds = BOUNDS["float32"].__class__(
+        **{**BOUNDS["float32"].__dict__, "largest_difference": 1e9, "rms_difference": 1e9}
+    )
+    found = verify_bundle(
+        tmp_path / "bundle", reference=pb.load(made["model"]), examples=questions, bounds=bounds, metric="exact_match"
+    )
+    (metric,) = [check for check in found.checks if check.name == "metric"]
+    assert not metric.passed and metric.measured > 20
+
+
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_evaluate_gives_what_squads_own_script_gives(
+    form: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = f"--max-length={tiny_questions.MAX_LENGTH}"
+    answers = tmp_path / "answers.json"
+    common = ["evaluate", f"--model={made[form]}", f"--file={made['questions']}", window, f"--predictions={answers}"]
+    result = json.loads(run(common, capsys))
+    data = json.loads(made["questions"].read_text())["data"]
+    official = squad_evaluate_v2_0.evaluate(data, json.loads(answers.read_text()))
+    assert result["metrics"]["f1"] == pytest.approx(official["f1"] / 100)
+    assert result["metrics"]["no_answer_exact_match"] == pytest.approx(official["NoAns_exact"] / 100)
+    assert 0.5 < result["metrics"]["f1"]
+    assert result["examples"] == 37
+    assert result["null_threshold"] == pb.load(made["model"]).task.null_threshold
+    # Nothing is overwritten unasked.
+    assert cli.main(common) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_predict_answers_paragraphs_of_any_length(
+    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    neutral = " ".join(tiny_finetuning.NEUTRAL * 5)
+    rows = [
+        {"question": "the film", "context": f"{neutral} Superb, {neutral}", "id": "long"},
+        {"question": "the film", "context": neutral},
+        {"question": "the film", "context": "a warm plot"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for form in ("model", "bundle"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode()), encoding="utf-8"))
+        window = f"--max-length={tiny_questions.MAX_LENGTH}"
+        out = run(["predict", f"--model={made[form]}", window, "--n-best=2"], capsys)
+        found[form] = [json.loads(line) for line in out.splitlines()]
+    for one, other in zip(found["model"], found["bundle"], strict=True):
+        assert [one[name] for name in ("answer", "start", "end")] == [
+            other[name] for name in ("answer", "start", "end")
+        ]
+        assert one["score"] == pytest.approx(other["score"], abs=1e-3)
+    long, none, short = found["bundle"]
+    assert (long["id"], long["answer"], long["start"]) == ("long", "Superb", len(neutral) + 1)
+    assert rows[0]["context"][long["start"] : long["end"]] == "Superb"
+    assert (none["answer"], none["start"], none["end"]) == ("", None, None)
+    assert short["answer"] == "warm"
+    assert len(short["answers"]) == 2 and short["answers"][0]["answer"] == "warm"
+    total = sum(each["probability"] for each in short["answers"])
+    assert 0 < total <= 1
+
+
+def test_predict_reads_a_file_of_questions(made: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    window = f"--max-length={tiny_questions.MAX_LENGTH}"
+    out = run(["predict", f"--model={made['bundle']}", f"--input={made['questions']}", window], capsys)
+    answers = {row["id"]: row["answer"] for row in map(json.loads, out.splitlines())}
+    data = json.loads(made["questions"].read_text())["data"]
+    assert squad_evaluate_v2_0.evaluate(data, answers)["f1"] > 50
+
+
+def test_several_languages_are_scored_apart_and_together(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, seed in (("dev-context-en-question-en", 5), ("dev-context-de-question-en", 6)):
+        tiny_questions.write_questions(tmp_path / f"{name}.json", 11, seed)
+    window = f"--max-length={tiny_questions.MAX_LENGTH}"
+    out = run(["evaluate", f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", window], capsys)
+    result = json.loads(out)
+    assert set(result["parts"]) == {"de-en", "en-en"}
+    assert result["examples"] == 22
+    for name in ("exact_match", "f1"):
+        values = [part["metrics"][name] for part in result["parts"].values()]
+        assert result["metrics"][name] == pytest.approx(sum(values) / 2)
+
+
+def test_squad_1_is_scored_by_its_own_rules(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tiny_questions.write_questions(tmp_path / "dev-v1.1.json", 13, 7)
+    answers = tmp_path / "answers.json"
+    window = f"--max-length={tiny_questions.MAX_LENGTH}"
+    data = [f"--data={tmp_path}", "--task=squad", f"--predictions={answers}"]
+    result = json.loads(run(["evaluate", f"--model={made['model']}", window, *data], capsys))
+    official = squad_evaluate_v1_1.evaluate(json.loads(questions.read_text())["data"], json.loads(answers.read_text()))
+    assert result["metrics"] == {
+        "exact_match": pytest.approx(official["exact_match"]),
+        "f1": pytest.approx(official["final_f1"]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data={folder}"], "needs --task, for a model that answers questions one of squad, squad2, tydiqa, mlqa"),
+        (["--data={folder}", "--task=mlqa", "--split=train"], "mlqa has the splits dev, test"),
+        (["--data={folder}", "--task=squad"], "squad needs dev-v1.1.json there"),
+        (["--file={questions}", "--max-length=99"], "windows must fit into the bundle's longest length, 19"),
+        (["--file={questions}", "--answer-language=xx"], "xx"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str], message: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(folder=tmp_path, questions=made["questions"]) for argument in arguments]
+    assert cli.main(["evaluate", f"--model={made['bundle']}", *filled]) == 2
+    assert message in capsys.readouterr().err
