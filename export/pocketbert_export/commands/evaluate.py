@@ -4,8 +4,11 @@ Prints one JSON object: the task's metrics as parts of 1, how many examples, whe
 took. A bundle runs on LiteRT and each text goes to the shortest of its lengths that holds it; texts longer than
 the longest are cut, in a model directory at its positions.
 
+Of XNLI the accuracy is the mean over the languages, and each has its own beside it.
+
 Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
+  pocketbert evaluate --model=bundles/xnli --task=xnli --data=xnli --split=test --languages=en,sw
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
 """
 
@@ -31,7 +34,9 @@ def run(flag_values: flags.FlagValues) -> None:
     if not flag_values.model:
         raise UserError("evaluate needs --model, a model directory or a bundle; received none")
     if not (flag_values.data or flag_values.file):
-        raise UserError("evaluate needs --data, a GLUE folder, or --file, a table of your own; received neither")
+        raise UserError(
+            "evaluate needs --data, a GLUE folder or XNLI's, or --file, a table of your own; received neither"
+        )
     from pocketbert.data.glue import GLUE
     from pocketbert.tasks import metrics
     from pocketbert_export.predictors import open_predictor, predictions_of
@@ -47,7 +52,7 @@ def run(flag_values: flags.FlagValues) -> None:
     start = time.perf_counter()
     logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
     seconds = time.perf_counter() - start
-    scores = metrics.compute(names, examples.labels, predictions_of(task, logits))
+    scores = metrics.compute(names, examples.labels, predictions_of(task, logits), examples.groups)
     print(
         json.dumps(
             {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _GLUE = ("task", "data")
 _OWN = ("train-file", "dev-file")
+_XNLI = "xnli"
 
 
 class TaskExamples(NamedTuple):
@@ -38,8 +39,8 @@ def define_sentences(flag_values: flags.FlagValues) -> None:
     def text(name: str, default: str | None, description: str) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
-    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
-    text("data", None, "GLUE's folder, or the task's own in it")
+    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli; or xnli")
+    text("data", None, "GLUE's folder, or the task's own in it; or XNLI's")
     text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
     text("pair-column", None, "column of the second sentence")
     flags.DEFINE_enum(
@@ -54,11 +55,16 @@ def define(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
     define_sentences(flag_values)
-    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
+    text(
+        "train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on; with xnli: a file of MultiNLI"
+    )
     text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
         "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
+    )
+    flags.DEFINE_list(
+        "languages", None, "of XNLI's development examples, such as en,de (default: all)", flag_values=flag_values
     )
 
 
@@ -70,6 +76,10 @@ def given(flag_values: flags.FlagValues) -> set[str]:
 def problems(flag_values: flags.FlagValues) -> list[str]:
     """What is wrong with the choice of data, for a command that needs some."""
     named = given(flag_values)
+    if flag_values.task == _XNLI:
+        named -= {"train-file"}
+    elif flag_values.languages:
+        return [f"--languages belongs to --task={_XNLI}; received --task={flag_values.task}"]
     if named in ({*_GLUE}, {*_OWN}):
         return []
     return [
@@ -86,8 +96,13 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     """
     from pocketbert.configs import TaskConfig
     from pocketbert.data.glue import glue_task, read_glue
+    from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
     from pocketbert.tasks.metrics import default_metrics
 
+    if flag_values.task == _XNLI:
+        train = read_xnli_training(flag_values.data, flag_values["train-file"].value)
+        dev = read_xnli(flag_values.data, "dev", flag_values.languages)
+        return TaskExamples(XNLI, train, dev, *default_metrics(XNLI))
     if flag_values.task:
         glue = glue_task(flag_values.task)
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))

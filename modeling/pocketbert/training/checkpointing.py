@@ -222,12 +222,14 @@ def digest_directory(model_directory: str | os.PathLike[str]) -> str:
 
 
 def digest_examples(examples: Examples) -> str:
-    """SHA-256 of examples' texts and labels."""
+    """SHA-256 of examples' texts, labels and, where they have any, groups."""
     digest = hashlib.sha256()
     for part in (examples.texts, examples.pairs):
         digest.update(json.dumps(part).encode())
     if examples.labels is not None:
         digest.update(examples.labels.tobytes())
+    if examples.groups is not None:
+        digest.update(json.dumps(examples.groups).encode())
     return digest.hexdigest()
 
 

@@ -121,8 +121,24 @@ def test_qqp_skips_a_few_broken_rows_aloud(tmp_path: Path, capsys: pytest.Captur
         read_glue("qqp", tmp_path, "train")
 
 
+def test_no_row_of_a_test_file_is_skipped(tmp_path: Path) -> None:
+    # The server wants an answer to each.
+    with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; it has fewer"):
+        read_glue("qqp", _write(tmp_path, "test.tsv", "id\tquestion1\tquestion2\n0\tWho?\tWhat?\n1\tWhere\n"), "test")
+
+
+@pytest.mark.parametrize("name", ["diagnostic/diagnostic.tsv", "AX.tsv", "diagnostic.tsv"])
+def test_mnlis_diagnostic_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    _write(path.parent, path.name, "index\tsentence1\tsentence2\n0\tThe cat sat.\tThe cat did not sit.\n")
+    ax = read_glue("mnli", tmp_path, "diagnostic")
+    assert (ax.texts, ax.pairs, ax.labels) == (["The cat sat."], ["The cat did not sit."], None)
+    with pytest.raises(UserError, match=r"mnli needs the file diagnostic/diagnostic.tsv or AX.tsv or diagnostic.tsv"):
+        read_glue("mnli", tmp_path / "diagnosis", "diagnostic")
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found neither"):
+    with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found none"):
         read_glue("sst2", tmp_path, "dev")
     with pytest.raises(UserError, match="no GLUE task 'sst-2'; the tasks are cola, sst2"):
         read_glue("sst-2", tmp_path, "dev")
