@@ -1,6 +1,6 @@
 """GLUE's scores on the development sets, in the columns and with the averages that are published.
 
-Two averages are in use, and differ by several points on the same answers:
+Two averages are in use, and differ on the same answers:
 papers  the mean of nine columns, MNLI-m and MNLI-mm each one of them, with F1 for QQP and MRPC and Spearman's
         correlation for STS-B (BERT, Devlin et al. 2019; TinyBERT, Jiao et al. 2020; EfficientBERT, Dong et al. 2021).
 glue    the leaderboard's: the mean over tasks, where a task's score is the mean of its metrics (F1 and accuracy;
