@@ -112,7 +112,7 @@ def test_evaluation_of_a_directory_and_a_bundle(
         (["--task=xnli", "--data={data}", "--dev-file=dev.csv"], "the data are either --task and --data or"),
         (
             ["--task=sst2", "--data={data}", "--languages=en"],
-            "--languages belongs to --task=xnli; received --task=sst2",
+            "--languages belongs to --task=xnli; received it with sst2",
         ),
         (["--task=sst2", "--data={data}", "--train-file=a.tsv"], "the data are either --task and --data or"),
     ],
@@ -123,6 +123,12 @@ def test_bad_input_is_refused(
     command = ["finetune", "--model=m", f"--output={tmp_path / 'run'}"]
     assert cli.main([*command, *(change.format(data=data, empty=tmp_path) for change in changes)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_languages_belong_to_xnli(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"--model={run / 'model'}", "--task=mnli", f"--data={data}", "--languages=en"]
+    assert cli.main(["evaluate", *arguments]) == 2
+    assert "--languages belongs to xnli; received it with mnli" in capsys.readouterr().err
 
 
 def test_a_training_file_of_its_own(data: Path, fixtures: Path, tmp_path: Path) -> None:

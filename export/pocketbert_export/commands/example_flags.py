@@ -65,6 +65,8 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | N
         raise UserError(
             "--data needs --task, a GLUE task or xnli, since the model does not name its own; received none"
         )
+    if flag_values.languages and name != XNLI.name:
+        raise UserError(f"--languages belongs to {XNLI.name}; received it with {name}")
     if name == XNLI.name:
         given = XNLI
         examples = read_xnli(flag_values.data, flag_values.split, flag_values.languages)

@@ -79,7 +79,7 @@ def problems(flag_values: flags.FlagValues) -> list[str]:
     if flag_values.task == _XNLI:
         named -= {"train-file"}
     elif flag_values.languages:
-        return [f"--languages belongs to --task={_XNLI}; received --task={flag_values.task}"]
+        return [f"--languages belongs to --task={_XNLI}; received it with {flag_values.task or 'no task'}"]
     if named in ({*_GLUE}, {*_OWN}):
         return []
     return [
