@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[st
             )
         chosen = _chosen(folder, list(files), languages)
         rows = {language: _read(files[language]) for language in chosen}
-    return _examples([(language, row) for language in chosen for row in rows[language]], split, official or folder)
+    return _examples({language: rows[language] for language in chosen}, split, official or folder)
 
 
 def read_xnli_training(folder: str | os.PathLike[str], file: str | os.PathLike[str] | None = None) -> Examples:
@@ -106,7 +106,7 @@ def read_xnli_training(folder: str | os.PathLike[str], file: str | os.PathLike[s
             "multinli.train.en.tsv of XNLI-MT-1.0 there, or name a file with --train-file, such as MNLI/train.tsv of "
             "GLUE"
         )
-    return dataclasses.replace(_examples([("en", row) for row in _read(path)], "train", path), groups=None)
+    return dataclasses.replace(_examples({"en": _read(path)}, "train", path), groups=None)
 
 
 def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
@@ -125,14 +125,16 @@ def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
     return sorted(languages, key=lambda each: (LANGUAGES.index(each) if each in LANGUAGES else len(LANGUAGES), each))
 
 
-def _examples(rows: Sequence[tuple[str, _Row]], split: str, source: Path) -> Examples:
+def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> Examples:
+    """The rows of each language, one language after the other."""
+    together = [row for each in rows.values() for row in each]
     return Examples(
-        texts=[row.premise for _, row in rows],
-        pairs=[row.hypothesis for _, row in rows],
-        labels=np.asarray([row.label for _, row in rows], np.int32),
-        ids=[f"{split}-{language}-{number}" for number, (language, _) in enumerate(rows)],
+        texts=[row.premise for row in together],
+        pairs=[row.hypothesis for row in together],
+        labels=np.asarray([row.label for row in together], np.int32),
+        ids=[f"{split}-{language}-{number}" for language, each in rows.items() for number in range(len(each))],
         source=str(source),
-        groups=[language for language, _ in rows],
+        groups=[language for language, each in rows.items() for _ in each],
     )
 
 

@@ -121,6 +121,37 @@ def test_qqp_skips_a_few_broken_rows_aloud(tmp_path: Path, capsys: pytest.Captur
         read_glue("qqp", tmp_path, "train")
 
 
+@pytest.mark.parametrize(
+    ("task", "header", "text", "pair"),
+    [
+        ("sst2", "index sentence", 1, None),
+        ("mrpc", "index|#1 ID|#2 ID|#1 String|#2 String", 3, 4),
+        ("stsb", "index genre filename year old_index source1 source2 sentence1 sentence2", 7, 8),
+        ("qqp", "id question1 question2", 1, 2),
+        (
+            "mnli",
+            "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse "
+            "sentence2_parse sentence1 sentence2",
+            8,
+            9,
+        ),
+        ("qnli", "index question sentence", 1, 2),
+        ("rte", "index sentence1 sentence2", 1, 2),
+        ("wnli", "index sentence1 sentence2", 1, 2),
+    ],
+)
+def test_test_files_have_headers_of_their_own(
+    tmp_path: Path, task: str, header: str, text: int, pair: int | None
+) -> None:
+    columns = header.split("|" if "|" in header else None)
+    cells = [f"cell {place}" for place in range(len(columns))]
+    name = "test_matched.tsv" if task == "mnli" else "test.tsv"
+    _write(tmp_path, name, "\t".join(columns) + "\n" + "\t".join(cells) + "\n")
+    test = read_glue(task, tmp_path, "test")
+    assert (test.texts, test.pairs) == ([f"cell {text}"], None if pair is None else [f"cell {pair}"])
+    assert test.labels is None
+
+
 def test_no_row_of_a_test_file_is_skipped(tmp_path: Path) -> None:
     # The server wants an answer to each.
     with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; it has fewer"):
