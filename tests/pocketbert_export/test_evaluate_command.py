@@ -74,7 +74,7 @@ def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys
     ("arguments", "message"),
     [
         (["--file=x.csv"], "needs --model"),
-        (["--model={directory}"], "needs --data, a GLUE folder or XNLI's, or --file"),
+        (["--model={directory}"], "needs --data, a GLUE folder, or --file"),
         (["--model={directory}", "--file={table}", "--data=x"], "not both"),
         (["--model={directory}", "--file={table}"], "column 'text'"),
         (["--model={directory}", "--data=x", "--task=sst3"], "no GLUE task 'sst3'"),

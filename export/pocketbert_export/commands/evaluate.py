@@ -34,9 +34,7 @@ def run(flag_values: flags.FlagValues) -> None:
     if not flag_values.model:
         raise UserError("evaluate needs --model, a model directory or a bundle; received none")
     if not (flag_values.data or flag_values.file):
-        raise UserError(
-            "evaluate needs --data, a GLUE folder or XNLI's, or --file, a table of your own; received neither"
-        )
+        raise UserError("evaluate needs --data, a GLUE folder, or --file, a table of your own; received neither")
     from pocketbert.data.glue import GLUE
     from pocketbert.tasks import metrics
     from pocketbert_export.predictors import open_predictor, predictions_of

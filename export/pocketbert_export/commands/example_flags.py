@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines `--task`, `--data`, `--split`, `--file` and the names of a file's columns."""
-    flags.DEFINE_string(
-        "task", None, "GLUE task that --data holds, or xnli (default: the model's own)", flag_values=flag_values
-    )
+    flags.DEFINE_string("task", None, "GLUE task that --data holds (default: the model's own)", flag_values=flag_values)
     flags.DEFINE_string("data", None, "folder with the task's files", flag_values=flag_values)
     flags.DEFINE_string("split", "dev", "which of the task's files", flag_values=flag_values)
-    flags.DEFINE_list("languages", None, "of XNLI, such as en,de (default: all there are)", flag_values=flag_values)
     flags.DEFINE_string("file", None, "in place of --data: a .csv, .tsv or .jsonl file", flag_values=flag_values)
     flags.DEFINE_string("text-column", "text", "column of --file with the text", flag_values=flag_values)
     flags.DEFINE_string("pair-column", None, "column of --file with the second text", flag_values=flag_values)
     flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
+    flags.DEFINE_list(
+        "languages", None, "with --task=xnli: which, such as en,de (default: all)", flag_values=flag_values
+    )
 
 
 def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | None:
@@ -62,9 +62,7 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | N
         return None
     name = flag_values.task or (task.name if task is not None else "")
     if not name:
-        raise UserError(
-            "--data needs --task, a GLUE task or xnli, since the model does not name its own; received none"
-        )
+        raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
     if flag_values.languages and name != XNLI.name:
         raise UserError(f"--languages belongs to {XNLI.name}; received it with {name}")
     if name == XNLI.name:

@@ -39,8 +39,8 @@ def define_sentences(flag_values: flags.FlagValues) -> None:
     def text(name: str, default: str | None, description: str) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
-    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli; or xnli")
-    text("data", None, "GLUE's folder, or the task's own in it; or XNLI's")
+    text("task", None, "a GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
+    text("data", None, "GLUE's folder, or the task's own in it")
     text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
     text("pair-column", None, "column of the second sentence")
     flags.DEFINE_enum(
@@ -55,9 +55,7 @@ def define(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
     define_sentences(flag_values)
-    text(
-        "train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on; with xnli: a file of MultiNLI"
-    )
+    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file to train on")
     text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
@@ -66,6 +64,8 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "languages", None, "of XNLI's development examples, such as en,de (default: all)", flag_values=flag_values
     )
+    flag_values["task"].help += "; or xnli"
+    flag_values["train-file"].help += "; with xnli, where MultiNLI is if not in --data"
 
 
 def given(flag_values: flags.FlagValues) -> set[str]:
