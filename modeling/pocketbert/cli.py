@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
     "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
     "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),
+    "glue-scores": ("pocketbert_export.commands.glue_scores", "score models of GLUE tasks in the papers' columns"),
+    "glue-submission": ("pocketbert_export.commands.glue_submission", "write the zip that the GLUE server takes"),
     "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
     "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
     "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine"),

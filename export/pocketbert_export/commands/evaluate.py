@@ -4,6 +4,8 @@ Prints one JSON object: the task's metrics as parts of 1, how many examples, whe
 took. A bundle runs on LiteRT and each text goes to the shortest of its lengths that holds it; texts longer than
 the longest are cut, in a model directory at its positions.
 
+Of XNLI the accuracy is the mean over the languages, and each has its own beside it.
+
 Questions on paragraphs (a .json file as SQuAD's, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and
 F1. Paragraphs are read in windows. A question has no answer where the model's threshold, found when it was fine-tuned,
 says so. Of a data set in several languages "parts" has the scores of each, and the metrics are their mean; MLQA's
@@ -12,6 +14,7 @@ answers by id, as SQuAD's own scripts read them.
 
 Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
+  pocketbert evaluate --model=bundles/xnli --task=xnli --data=xnli --split=test --languages=en,sw
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
   pocketbert evaluate --model=runs/questions/model --file=held-out.json --predictions=answers.json
 """
@@ -86,7 +89,7 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
     glue = GLUE.get(flag_values.task or task.name) if flag_values.data else None
     names = glue.metrics if glue else metrics.default_metrics(task)[0]
     logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
-    scores = metrics.compute(names, examples.labels, predictions_of(task, logits))
+    scores = metrics.compute(names, examples.labels, predictions_of(task, logits), examples.groups)
     return {"metrics": scores, "examples": len(examples), "source": examples.source}
 
 

@@ -19,7 +19,7 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "task",
         None,
-        "GLUE task that --data holds, or squad, squad2, tydiqa or mlqa (default: the model's own)",
+        "GLUE task that --data holds, xnli, squad, squad2, tydiqa or mlqa (default: the model's own)",
         flag_values=flag_values,
     )
     flags.DEFINE_string("data", None, "folder with the task's files", flag_values=flag_values)
@@ -33,6 +33,9 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string("text-column", "text", "column of --file with the text", flag_values=flag_values)
     flags.DEFINE_string("pair-column", None, "column of --file with the second text", flag_values=flag_values)
     flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
+    flags.DEFINE_list(
+        "languages", None, "with --task=xnli: which, such as en,de (default: all)", flag_values=flag_values
+    )
 
 
 def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | QuestionFile | None:
@@ -83,6 +86,8 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     """As `read`, for a model that answers texts."""
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
+    from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert_export.label_order import in_order_of
 
     _check_one_source(flag_values)
     if flag_values.file:
@@ -101,27 +106,17 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     name = flag_values.task or (task.name if task is not None else "")
     if not name:
         raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
-    examples = read_glue(name, flag_values.data, flag_values.split)
-    return examples if task is None else _in_order_of(task, glue_task(name).task, examples)
+    if flag_values.languages and name != XNLI.name:
+        raise UserError(f"--languages belongs to {XNLI.name}; received it with {name}")
+    if name == XNLI.name:
+        given = XNLI
+        examples = read_xnli(flag_values.data, flag_values.split, flag_values.languages)
+    else:
+        given = glue_task(name).task
+        examples = read_glue(name, flag_values.data, flag_values.split)
+    return examples if task is None else in_order_of(task, given, examples)
 
 
 def _check_one_source(flag_values: flags.FlagValues) -> None:
     if flag_values.data and flag_values.file:
         raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
-
-
-def _in_order_of(task: TaskConfig, given: TaskConfig, examples: Examples) -> Examples:
-    import dataclasses
-
-    import numpy as np
-
-    unnamed = tuple(f"LABEL_{index}" for index in range(len(given.labels)))
-    if task.kind != given.kind or (task.labels != unnamed and set(task.labels) != set(given.labels)):
-        raise UserError(
-            f"the data's labels must be the model's, {', '.join(task.labels) or task.kind}; "
-            f"received {given.name} with {', '.join(given.labels) or given.kind}"
-        )
-    if task.labels in (given.labels, unnamed) or examples.labels is None:
-        return examples
-    index_of = np.array([task.labels.index(label) for label in given.labels], np.int32)
-    return dataclasses.replace(examples, labels=index_of[examples.labels])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _GLUE = ("task", "data")
 _OWN = ("train-file", "dev-file")
+_XNLI = "xnli"
 
 
 class TaskExamples(NamedTuple):
@@ -57,13 +58,17 @@ def define(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
     define_sentences(flag_values)
-    flag_values["task"].help += "; or squad, squad2 or tydiqa, with the folder of their files in --data"
+    flag_values["task"].help += ", or xnli, squad, squad2 or tydiqa, with the folder of their files in --data"
     text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's")
     text("dev-file", None, "such a file, to choose the best checkpoint by")
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
         "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
     )
+    flags.DEFINE_list(
+        "languages", None, "of XNLI's development examples, such as en,de (default: all)", flag_values=flag_values
+    )
+    flag_values["train-file"].help += "; with xnli, where MultiNLI is if not in --data"
 
 
 def given(flag_values: flags.FlagValues) -> set[str]:
@@ -74,6 +79,10 @@ def given(flag_values: flags.FlagValues) -> set[str]:
 def problems(flag_values: flags.FlagValues) -> list[str]:
     """What is wrong with the choice of data, for a command that needs some."""
     named = given(flag_values)
+    if flag_values.task == _XNLI:
+        named -= {"train-file"}
+    elif flag_values.languages:
+        return [f"--languages belongs to --task={_XNLI}; received it with {flag_values.task or 'no task'}"]
     if named in ({*_GLUE}, {*_OWN}):
         return []
     return [
@@ -92,8 +101,13 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file, read_questions
     from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
     from pocketbert.tasks.metrics import default_metrics
 
+    if flag_values.task == _XNLI:
+        train = read_xnli_training(flag_values.data, flag_values["train-file"].value)
+        dev = read_xnli(flag_values.data, "dev", flag_values.languages)
+        return TaskExamples(XNLI, train, dev, *default_metrics(XNLI))
     files = [flag_values[name].value for name in _OWN]
     if flag_values.task in QUESTION_TASKS or any(map(is_question_file, files)):
         # BERT's head for spans has no dropout (run_squad.py).

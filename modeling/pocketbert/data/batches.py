@@ -35,6 +35,7 @@ class EncodedExamples:
       labels: int32 or float32 `[N]`, or None.
       max_length: the most tokens that an example may have; padding never goes beyond it.
       pad_token_id: the id that fills up a row.
+      groups: see `Examples.groups`.
     """
 
     word_ids: np.ndarray
@@ -43,6 +44,7 @@ class EncodedExamples:
     labels: np.ndarray | None
     max_length: int
     pad_token_id: int
+    groups: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -152,6 +154,7 @@ def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -
         labels=examples.labels,
         max_length=max_length,
         pad_token_id=int(tokenizer.pad_token_id),  # type: ignore[attr-defined]
+        groups=examples.groups,
     )
 
 

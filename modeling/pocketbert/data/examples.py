@@ -18,6 +18,7 @@ class Examples:
       labels: int32 `[N]` class indices, float32 `[N]` scores, or None if the examples are unlabelled.
       ids: one name an example, all different.
       source: where they come from, for messages and records: a file's path or a data set's name.
+      groups: the group of each example, where metrics are also wanted by group (a language, say), or None.
     """
 
     texts: list[str]
@@ -25,10 +26,11 @@ class Examples:
     labels: np.ndarray | None
     ids: list[str]
     source: str
+    groups: list[str] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.texts)
-        for name, part in (("pairs", self.pairs), ("labels", self.labels), ("ids", self.ids)):
+        for name, part in (("pairs", self.pairs), ("labels", self.labels), ("ids", self.ids), ("groups", self.groups)):
             if part is not None and len(part) != count:
                 raise ValueError(f"{name} must be as many as texts; received {len(part)} and {count}")
         if self.labels is not None and (self.labels.ndim != 1 or self.labels.dtype not in (np.int32, np.float32)):
@@ -50,4 +52,5 @@ class Examples:
             labels=None if self.labels is None else self.labels[np.asarray(chosen, np.int64)],
             ids=[self.ids[index] for index in chosen],
             source=self.source,
+            groups=None if self.groups is None else [self.groups[index] for index in chosen],
         )

@@ -35,9 +35,10 @@ class GlueTask:
       main_metric: the one of them that chooses the best checkpoint.
       dev_splits: names of the development files, without `.tsv`.
       test_splits: names of the unlabelled test files.
+      files: split → where its file lies in the GLUE download, for those that are not `folder/split.tsv`.
       headless_columns: the columns of the training and development files, if those have no header (CoLA).
-      broken_rows: how many rows of the official files may lack columns. The peers' readers skip such rows, and
-        their published counts depend on it.
+      broken_rows: how many rows of the official labelled files may lack columns. The peers' readers skip such rows,
+        and their published counts depend on it.
     """
 
     task: TaskConfig
@@ -50,6 +51,7 @@ class GlueTask:
     main_metric: str = "accuracy"
     dev_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     headless_columns: tuple[str, ...] = ()
     broken_rows: int = 0
 
@@ -116,7 +118,8 @@ GLUE: dict[str, GlueTask] = {
         pair_column="sentence2",
         label_column="gold_label",
         dev_splits=("dev_matched", "dev_mismatched"),
-        test_splits=("test_matched", "test_mismatched"),
+        test_splits=("test_matched", "test_mismatched", "diagnostic"),
+        files={"diagnostic": ("diagnostic/diagnostic.tsv", "AX.tsv")},
     ),
     "qnli": GlueTask(
         task=_classification("qnli", "entailment", "not_entailment"),
@@ -158,7 +161,7 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
       name: the task, a key of `GLUE`.
       folder: the task's own folder, or the folder that holds it under its official name (`SST-2`, `MNLI`, …).
       split: `train`, `dev` or `test`. MNLI has two of the latter, `dev_matched` and `dev_mismatched` (and so for
-        test); there `dev` and `test` mean the matched ones.
+        test); there `dev` and `test` mean the matched ones. Its `diagnostic` is GLUE's AX, another unlabelled file.
 
     Returns:
       The examples, without labels for a test file; ids are the split and the row's number from 0.
@@ -171,7 +174,7 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
     split = {"dev": glue.dev_splits[0], "test": glue.test_splits[0]}.get(split, split)
     if split not in glue.splits:
         raise UserError(f"no split {split!r} of {name}; its splits are {', '.join(glue.splits)}")
-    path = _find(glue, Path(folder), f"{split}.tsv")
+    path = _find(glue, Path(folder), split)
     labelled = split not in glue.test_splits
     rows = tsv_rows(read_utf8(path))
     if glue.headless_columns and labelled:
@@ -202,7 +205,8 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
         if glue.pair_column:
             pairs.append(cells[places["pair"]])
         ids.append(f"{split}-{number}")
-    if len(broken) > glue.broken_rows:
+    # A test file's rows are answered by their numbers: none may go.
+    if len(broken) > (glue.broken_rows if labelled else 0):
         for line in broken:
             problems.add(line, f"the row must have {len(columns)} columns, separated by tabs; it has fewer")
     problems.raise_if_any()
@@ -218,14 +222,14 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
     )
 
 
-def _find(glue: GlueTask, folder: Path, file_name: str) -> Path:
-    candidates = [folder / glue.folder / file_name, folder / file_name]
-    for path in candidates:
-        if path.is_file():
-            return path
+def _find(glue: GlueTask, folder: Path, split: str) -> Path:
+    names = [*glue.files.get(split, (f"{glue.folder}/{split}.tsv",)), f"{split}.tsv"]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
     raise UserError(
-        f"{folder}: {glue.task.name} needs the file {glue.folder}/{file_name} or {file_name}; found neither; "
-        "give the GLUE folder or the task's own"
+        f"{folder}: {glue.task.name} needs the file {' or '.join(names)}; found none; give the GLUE folder or the "
+        "task's own"
     )
 
 

@@ -8,7 +8,8 @@ The last is a departure: SciPy gives NaN, which has no place in JSON and compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -60,15 +61,19 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-def compute(names: Iterable[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def compute(
+    names: Iterable[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+) -> dict[str, float]:
     """Scores predictions.
 
     Args:
       names: keys of `METRICS`.
       labels: `[N]`, class indices or scores.
       predictions: `[N]`, class indices (not logits) or scores, in the order of `labels`.
+      groups: the group of each example, or None.
     Returns:
-      name → value, each between −1 and 1.
+      name → value, each between −1 and 1. With groups it is the mean over them, whatever their sizes, and `name_group`
+      is that of each, in the order in which they first occur.
     Raises:
       ValueError: an unknown name, shapes that differ, no examples, or a value that is not finite.
     """
@@ -80,6 +85,8 @@ def compute(names: Iterable[str], labels: np.ndarray, predictions: np.ndarray) -
         )
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
         raise ValueError("labels and predictions must be finite; received NaN or infinity")
+    if groups is not None:
+        return _compute_by_group(tuple(names), labels, predictions, np.asarray(groups))
     values = {}
     for name in names:
         if name not in METRICS:
@@ -87,6 +94,17 @@ def compute(names: Iterable[str], labels: np.ndarray, predictions: np.ndarray) -
         # float64: SciPy sums in the precision that it is given.
         values[name] = float(METRICS[name](labels.astype(np.float64), predictions.astype(np.float64)))
     return values
+
+
+def _compute_by_group(
+    names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: np.ndarray
+) -> dict[str, float]:
+    found = {
+        group: compute(names, labels[groups == group], predictions[groups == group])
+        for group in dict.fromkeys(groups.tolist())
+    }
+    means = {name: statistics.fmean(values[name] for values in found.values()) for name in names}
+    return means | {f"{name}_{group}": values[name] for name in names for group, values in found.items()}
 
 
 def default_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:

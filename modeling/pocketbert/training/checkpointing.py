@@ -225,7 +225,7 @@ def digest_directory(model_directory: str | os.PathLike[str]) -> str:
 
 
 def digest_examples(examples: Examples | QuestionFile) -> str:
-    """SHA-256 of examples' texts and labels, or of a file of questions."""
+    """SHA-256 of examples' texts, labels and, where they have any, groups, or of a file of questions."""
     if isinstance(examples, QuestionFile):
         return examples.identity
     digest = hashlib.sha256()
@@ -233,6 +233,8 @@ def digest_examples(examples: Examples | QuestionFile) -> str:
         digest.update(json.dumps(part).encode())
     if examples.labels is not None:
         digest.update(examples.labels.tobytes())
+    if examples.groups is not None:
+        digest.update(json.dumps(examples.groups).encode())
     return digest.hexdigest()
 
 

@@ -43,7 +43,7 @@ class Evaluator:
           TrainingFailed: an output is not finite.
         """
         assert self._encoded.labels is not None
-        return compute(self._metrics, self._encoded.labels, self._predictions(when))
+        return compute(self._metrics, self._encoded.labels, self._predictions(when), self._encoded.groups)
 
     def _predictions(self, when: str) -> np.ndarray:
         """Class indices [N], or scores [N], in the order of the examples."""

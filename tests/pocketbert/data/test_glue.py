@@ -121,8 +121,55 @@ def test_qqp_skips_a_few_broken_rows_aloud(tmp_path: Path, capsys: pytest.Captur
         read_glue("qqp", tmp_path, "train")
 
 
+@pytest.mark.parametrize(
+    ("task", "header", "text", "pair"),
+    [
+        ("sst2", "index sentence", 1, None),
+        ("mrpc", "index|#1 ID|#2 ID|#1 String|#2 String", 3, 4),
+        ("stsb", "index genre filename year old_index source1 source2 sentence1 sentence2", 7, 8),
+        ("qqp", "id question1 question2", 1, 2),
+        (
+            "mnli",
+            "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse "
+            "sentence2_parse sentence1 sentence2",
+            8,
+            9,
+        ),
+        ("qnli", "index question sentence", 1, 2),
+        ("rte", "index sentence1 sentence2", 1, 2),
+        ("wnli", "index sentence1 sentence2", 1, 2),
+    ],
+)
+def test_test_files_have_headers_of_their_own(
+    tmp_path: Path, task: str, header: str, text: int, pair: int | None
+) -> None:
+    columns = header.split("|" if "|" in header else None)
+    cells = [f"cell {place}" for place in range(len(columns))]
+    name = "test_matched.tsv" if task == "mnli" else "test.tsv"
+    _write(tmp_path, name, "\t".join(columns) + "\n" + "\t".join(cells) + "\n")
+    test = read_glue(task, tmp_path, "test")
+    assert (test.texts, test.pairs) == ([f"cell {text}"], None if pair is None else [f"cell {pair}"])
+    assert test.labels is None
+
+
+def test_no_row_of_a_test_file_is_skipped(tmp_path: Path) -> None:
+    # The server wants an answer to each.
+    with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; it has fewer"):
+        read_glue("qqp", _write(tmp_path, "test.tsv", "id\tquestion1\tquestion2\n0\tWho?\tWhat?\n1\tWhere\n"), "test")
+
+
+@pytest.mark.parametrize("name", ["diagnostic/diagnostic.tsv", "AX.tsv", "diagnostic.tsv"])
+def test_mnlis_diagnostic_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    _write(path.parent, path.name, "index\tsentence1\tsentence2\n0\tThe cat sat.\tThe cat did not sit.\n")
+    ax = read_glue("mnli", tmp_path, "diagnostic")
+    assert (ax.texts, ax.pairs, ax.labels) == (["The cat sat."], ["The cat did not sit."], None)
+    with pytest.raises(UserError, match=r"mnli needs the file diagnostic/diagnostic.tsv or AX.tsv or diagnostic.tsv"):
+        read_glue("mnli", tmp_path / "diagnosis", "diagnostic")
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found neither"):
+    with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found none"):
         read_glue("sst2", tmp_path, "dev")
     with pytest.raises(UserError, match="no GLUE task 'sst-2'; the tasks are cola, sst2"):
         read_glue("sst-2", tmp_path, "dev")

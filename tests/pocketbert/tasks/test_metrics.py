@@ -60,6 +60,25 @@ def test_accuracy_of_three_classes() -> None:
     assert compute(["accuracy"], np.asarray([0, 1, 2, 2]), np.asarray([0, 2, 2, 2])) == {"accuracy": 0.75}
 
 
+def test_a_mean_over_groups_counts_each_group_once() -> None:
+    # ur: 1 of 4 right; en: 2 of 2; de: 1 of 1. Over all examples it would be 4 of 7.
+    groups = ["ur", "en", "ur", "ur", "de", "en", "ur"]
+    labels = np.asarray([0, 1, 2, 0, 2, 0, 1])
+    predictions = np.asarray([0, 1, 1, 2, 2, 0, 2])
+    found = compute(["accuracy"], labels, predictions, groups)
+    assert found == {
+        "accuracy": pytest.approx((1 / 4 + 1 + 1) / 3, abs=EXACT),
+        "accuracy_ur": 0.25,
+        "accuracy_en": 1.0,
+        "accuracy_de": 1.0,
+    }
+    assert list(found) == ["accuracy", "accuracy_ur", "accuracy_en", "accuracy_de"]
+    two = compute(["accuracy", "f1"], LABELS, PREDICTIONS, ["a"] * 4 + ["b"] * 3)
+    assert list(two) == ["accuracy", "f1", "accuracy_a", "accuracy_b", "f1_a", "f1_b"]
+    # a: 3 hits, 1 miss; b: 2 false alarms.
+    assert (two["f1_a"], two["f1_b"]) == (pytest.approx(6 / 7, abs=EXACT), 0.0)
+
+
 @pytest.mark.parametrize(
     ("names", "labels", "predictions", "message"),
     [

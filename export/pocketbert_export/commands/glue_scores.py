@@ -1,0 +1,44 @@
+r"""Score models of GLUE tasks on the development sets, in the papers' columns.
+
+Each task's model, a model directory or a bundle, is scored with GLUE's metrics, MNLI's on the matched and the
+mismatched set. On stderr comes the line of the papers' tables, in hundredths: accuracy, F1 for QQP and MRPC, Matthews
+correlation for CoLA, Spearman's for STS-B. On stdout comes one JSON object with all metrics, as parts of 1, and both
+averages that are published, without WNLI: papers_average is the mean of the nine columns (BERT, TinyBERT,
+EfficientBERT), glue_average the leaderboard's, the mean over tasks of the mean of each task's metrics. They are null
+unless all eight tasks have a model.
+
+Example:
+  pocketbert glue-scores --data=glue --model=mnli=runs/mnli/model --model=sst2=bundles/sst2 > scores.json
+"""
+
+from __future__ import annotations
+
+import json
+
+from absl import flags
+
+from pocketbert.errors import raise_if_any
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_string("data", None, "GLUE's folder, with the development files", flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "model", [], "TASK=PATH, a model directory or a bundle; once for each task", flag_values=flag_values
+    )
+
+
+def run(flag_values: flags.FlagValues) -> None:
+    """Prints the scores."""
+    raise_if_any(
+        [f"--{name} is required; received none" for name in ("data", "model") if not flag_values[name].value],
+        "glue-scores",
+    )
+    from pocketbert.progress import say
+    from pocketbert_export.glue_models import parse_models
+    from pocketbert_export.glue_scores import measure, table
+
+    scores = measure(parse_models(flag_values.model), flag_values.data)
+    for line in table(scores):
+        say(line)
+    print(json.dumps(scores, indent=2))

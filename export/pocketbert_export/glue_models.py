@@ -1,0 +1,83 @@
+"""Models of GLUE tasks, one a task, named on a command line as `task=path`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.glue import GLUE
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_export.label_order import logit_positions
+from pocketbert_export.predictors import open_predictor
+
+
+class GlueModel:
+    """A model directory or a bundle that answers one GLUE task.
+
+    Args:
+      task: a key of `GLUE`.
+      path: the folder.
+
+    Raises:
+      UserError: it is neither, or its labels are not the task's.
+    """
+
+    def __init__(self, task: str, path: str) -> None:
+        self._path = path
+        self._predictor = open_predictor(path)
+        try:
+            self._positions = logit_positions(self._predictor.task, GLUE[task].task)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    def predictions(self, examples: Examples) -> np.ndarray:
+        """Class indices in the order of the task's labels, or scores, `[N]`.
+
+        Raises:
+          UserError: an answer is not finite.
+        """
+        logits = self._predictor.logits(examples.texts, examples.pairs, show_progress=True)
+        if not np.isfinite(logits).all():
+            raise UserError(f"a model's answers must be finite; those of {self._path} to {examples.source} are not")
+        return logits[:, self._positions].argmax(axis=1) if len(self._positions) else logits
+
+
+def parse_models(texts: Sequence[str]) -> dict[str, str]:
+    """The values of a flag `--model=TASK=PATH` that is given several times.
+
+    Returns:
+      Task → path, in GLUE's order.
+
+    Raises:
+      UserError: a value of another form, an unknown task, or a task twice; all are listed.
+    """
+    problems = []
+    models: dict[str, str] = {}
+    for text in texts:
+        task, _, path = text.partition("=")
+        if not path:
+            problems.append(f"--model must be TASK=PATH, such as sst2=runs/sst2/model; received {text}")
+        elif task not in GLUE:
+            problems.append(f"no GLUE task {task!r}; the tasks are {', '.join(GLUE)}")
+        elif task in models:
+            problems.append(f"one model a task; received {models[task]} and {path} for {task}")
+        models.setdefault(task, path)
+    raise_if_any(problems, "models")
+    return {task: models[task] for task in GLUE if task in models}
+
+
+def check_models(models: Mapping[str, str]) -> None:
+    """Opens each model once, so that the last one's fault does not show after hours with the others.
+
+    Raises:
+      UserError: at least one cannot answer its task; all such are listed.
+    """
+    problems = []
+    for task, path in models.items():
+        try:
+            GlueModel(task, path)
+        except UserError as error:
+            problems.append(f"{task}: {error}")
+    raise_if_any(problems, "models")

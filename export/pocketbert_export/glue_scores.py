@@ -1,0 +1,127 @@
+"""GLUE's scores on the development sets, in the columns and with the averages that are published.
+
+Two averages are in use, and differ on the same answers:
+papers  the mean of nine columns, MNLI-m and MNLI-mm each one of them, with F1 for QQP and MRPC and Spearman's
+        correlation for STS-B (BERT, Devlin et al. 2019; TinyBERT, Jiao et al. 2020; EfficientBERT, Dong et al. 2021).
+glue    the leaderboard's: the mean over tasks, where a task's score is the mean of its metrics (F1 and accuracy;
+        Pearson and Spearman; matched and mismatched), here over the eight tasks without WNLI. The leaderboard itself,
+        and the column GLUE of MobileBERT's table (Sun et al. 2020), count WNLI in.
+WNLI enters neither, since its development set tells nothing; see docs/glue.md.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.progress import say
+from pocketbert.tasks import metrics
+from pocketbert_export.glue_models import GlueModel, check_models
+
+# Task → split → metric → value, as parts of one.
+Measured = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+class Column(NamedTuple):
+    """A column of the papers' tables."""
+
+    title: str
+    task: str
+    split: str
+    metric: str
+
+
+COLUMNS = (
+    Column("MNLI-m", "mnli", "dev_matched", "accuracy"),
+    Column("MNLI-mm", "mnli", "dev_mismatched", "accuracy"),
+    Column("QQP", "qqp", "dev", "f1"),
+    Column("QNLI", "qnli", "dev", "accuracy"),
+    Column("SST-2", "sst2", "dev", "accuracy"),
+    Column("CoLA", "cola", "dev", "matthews"),
+    Column("STS-B", "stsb", "dev", "spearman"),
+    Column("MRPC", "mrpc", "dev", "f1"),
+    Column("RTE", "rte", "dev", "accuracy"),
+)
+WNLI_COLUMN = Column("WNLI", "wnli", "dev", "accuracy")
+
+
+def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str, Any]:
+    """Scores models on the development sets of their tasks, MNLI's on both of its.
+
+    Args:
+      models: task → model directory or bundle.
+      data: the GLUE folder.
+
+    Returns:
+      What `summarize` does, and `metrics` (task → split → metric → value), `models` and `seconds`.
+
+    Raises:
+      UserError: models or files that cannot be read.
+    """
+    sets = {
+        task: {split: read_glue(task, data, split) for split in GLUE[task].dev_splits}
+        for task in GLUE
+        if task in models
+    }
+    check_models(models)
+    start = time.perf_counter()
+    measured: dict[str, dict[str, dict[str, float]]] = {}
+    for task, splits in sets.items():
+        model = GlueModel(task, models[task])
+        measured[task] = {}
+        for split, examples in splits.items():
+            assert examples.labels is not None
+            say(f"{task}: {len(examples)} examples of {examples.source}")
+            measured[task][split] = metrics.compute(GLUE[task].metrics, examples.labels, model.predictions(examples))
+    return {
+        **summarize(measured),
+        "metrics": measured,
+        "models": dict(models),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+
+
+def summarize(measured: Measured) -> dict[str, Any]:
+    """The papers' columns and both averages.
+
+    Args:
+      measured: task → split → metric → value.
+
+    Returns:
+      `columns` (title → value, for tasks that were measured), `papers_average` and `glue_average`; an average is None
+      unless all its tasks were measured.
+    """
+    columns = {
+        column.title: measured[column.task][column.split][column.metric]
+        for column in (*COLUMNS, WNLI_COLUMN)
+        if column.task in measured
+    }
+    averaged = {column.task for column in COLUMNS}
+    complete = averaged <= set(measured)
+    scores = [
+        statistics.fmean(value for values in measured[task].values() for value in values.values())
+        for task in averaged & set(measured)
+    ]
+    return {
+        "columns": columns,
+        "papers_average": statistics.fmean(columns[column.title] for column in COLUMNS) if complete else None,
+        "glue_average": statistics.fmean(scores) if complete else None,
+    }
+
+
+def table(summary: Mapping[str, Any]) -> list[str]:
+    """Two lines in hundredths, as the papers print them: titles and values."""
+    named = dict(summary["columns"]) | {
+        "average (papers)": summary["papers_average"],
+        "average (GLUE)": summary["glue_average"],
+    }
+    cells = {title: "-" if value is None else f"{100 * value:.1f}" for title, value in named.items()}
+    widths = [max(len(title), len(cell)) for title, cell in cells.items()]
+    return [
+        "  ".join(f"{text:>{width}}" for text, width in zip(row, widths, strict=True))
+        for row in (cells.keys(), cells.values())
+    ]

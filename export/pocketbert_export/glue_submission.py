@@ -1,0 +1,99 @@
+"""Answering GLUE's test sets: models in, the server's zip out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.submission import CONSTANTS, SubmissionFile, as_texts, files_of, write_submission
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import check_absent
+from pocketbert.progress import say
+from pocketbert_export.glue_models import GlueModel, check_models
+
+
+def make_submission(
+    models: Mapping[str, str],
+    constants: Collection[str],
+    data: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Answers the test files of all tasks and writes the zip.
+
+    Args:
+      models: task → model directory or bundle. MNLI's answers AX too.
+      constants: tasks that get one answer for all rows, `CONSTANTS`, whose test files are not read.
+      data: the GLUE folder.
+      output: the zip.
+      overwrite: replace one that is there.
+
+    Returns:
+      `output`, `seconds`, and by file `rows`, `answered_by` (the model, or the constant), and for STS-B `clipped`.
+
+    Raises:
+      UserError: tasks without an answer, with two, or unknown; models or files that cannot be read; `output` exists.
+    """
+    _check(models, constants)
+    check_absent(output, overwrite=overwrite)
+    tests = _read_tests(models, data)
+    check_models(models)
+    start = time.perf_counter()
+    answers: dict[str, list[str]] = {}
+    report: dict[str, dict[str, Any]] = {}
+    for task in GLUE:
+        model = GlueModel(task, models[task]) if task in models else None
+        for file in files_of(task):
+            if model is None:
+                say(f"{file.name}: no model; {file.rows} times {CONSTANTS[task]}")
+                answers[file.name] = [CONSTANTS[task]] * file.rows
+                report[file.name] = {"rows": file.rows, "answered_by": f"constant {CONSTANTS[task]}"}
+                continue
+            examples = tests[file]
+            say(f"{file.name}: {len(examples)} rows with {models[task]}")
+            answers[file.name], clipped = as_texts(task, model.predictions(examples))
+            report[file.name] = {"rows": len(examples), "answered_by": models[task]}
+            if GLUE[task].task.kind == "regression":
+                report[file.name]["clipped"] = clipped
+    write_submission(output, answers)
+    return {"output": str(output), "files": report, "seconds": round(time.perf_counter() - start, 3)}
+
+
+def _check(models: Mapping[str, str], constants: Collection[str]) -> None:
+    problems = [
+        f"no GLUE task {task!r} for a constant; the tasks are {', '.join(GLUE)}"
+        for task in constants
+        if task not in GLUE
+    ]
+    both = [task for task in models if task in constants]
+    if both:
+        problems.append(f"a task has a model or a constant, not both; received both for {', '.join(both)}")
+    missing = [task for task in GLUE if task not in models and task not in constants]
+    if missing:
+        problems.append(
+            f"the server wants the files of all tasks; received no model for {', '.join(missing)}; give --model="
+            f"TASK=PATH for each, or --constant={','.join(missing)} for files with one answer"
+        )
+    raise_if_any(problems, "a submission")
+
+
+def _read_tests(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[SubmissionFile, Examples]:
+    tests, problems = {}, []
+    for file in (file for task in models for file in files_of(task)):
+        try:
+            tests[file] = read_glue(file.task, data, file.split)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if len(tests[file]) != file.rows:
+            say(
+                f"{tests[file].source}: {len(tests[file])} rows, and the official file has {file.rows}; the server "
+                "will refuse another number"
+            )
+    raise_if_any(problems, "test files")
+    return tests
