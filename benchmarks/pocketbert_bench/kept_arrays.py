@@ -30,6 +30,20 @@ class Array:
     size_bytes: int
 
 
+def live_operations(step: tf.types.experimental.ConcreteFunction) -> list[Any]:
+    """The operations that the step's results and its effects on variables depend on, in the order of the graph."""
+    graph = step.graph
+    pending = [tensor.op for tensor in step.outputs] + list(graph.control_outputs)
+    seen: set[str] = set()
+    while pending:
+        operation = pending.pop()
+        if operation.name in seen:
+            continue
+        seen.add(operation.name)
+        pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return [operation for operation in graph.get_operations() if operation.name in seen]
+
+
 def kept_arrays(step: tf.types.experimental.ConcreteFunction) -> list[Array]:
     """The arrays that live from the forward to the backward pass of a step.
 
@@ -42,7 +56,7 @@ def kept_arrays(step: tf.types.experimental.ConcreteFunction) -> list[Array]:
     """
     backward: set[str] = set()
     found: dict[str, Any] = {}
-    for operation in _live(step):
+    for operation in live_operations(step):
         # Sums of gradients, and what a custom gradient computes, go by other names but come after.
         if _BACKWARD not in operation.name and not any(tensor.op.name in backward for tensor in operation.inputs):
             continue
@@ -59,20 +73,6 @@ def kept_arrays(step: tf.types.experimental.ConcreteFunction) -> list[Array]:
         )
         for tensor in found.values()
     ]
-
-
-def _live(step: tf.types.experimental.ConcreteFunction) -> list[Any]:
-    """The operations that the step's results and its effects on variables depend on, in the order of the graph."""
-    graph = step.graph
-    pending = [tensor.op for tensor in step.outputs] + list(graph.control_outputs)
-    seen: set[str] = set()
-    while pending:
-        operation = pending.pop()
-        if operation.name in seen:
-            continue
-        seen.add(operation.name)
-        pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
-    return [operation for operation in graph.get_operations() if operation.name in seen]
 
 
 def _origin(tensor: Any) -> Any:

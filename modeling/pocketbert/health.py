@@ -43,6 +43,19 @@ class ActivationMaxima:
             names[f"layer {layer}'s hidden state"] = hidden
         return names
 
+    def largest(self) -> dict[str, float]:
+        """The largest of all layers by the feature's name: what is drawn over a training."""
+        return {"hidden_states": max(self.hidden_states), "attention_logits": max(self.attention_logits)}
+
+    def describe(self) -> str:
+        """A line: the largest of all and where it is, and the first of float16's warnings, if there are any."""
+        where, value = max(self.named().items(), key=lambda item: item[1])
+        text = f"activations reach {value:,.4g} in {where}"
+        if warnings := self.float16_warnings():
+            more = f" (and {len(warnings) - 1} more)" if warnings[1:] else ""
+            text += f"; warning: {warnings[0]}{more}"
+        return text
+
     def float16_warnings(self) -> list[str]:
         """A sentence for each maximum that float16 does not hold, or holds with less than `FLOAT16_MARGIN` to spare."""
         warnings = []
@@ -71,35 +84,47 @@ class ActivationMaxima:
         }
 
 
-def activation_maxima(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationMaxima:
-    """Runs a model without dropout and notes the largest activations.
-
-    Padding counts too: it is computed like everything else, and an attention logit that overflows there is not held
-    back by the mask.
+class ActivationWatch:
+    """Measures a model whose weights change, as often as it is asked to, always on the same examples.
 
     Args:
-      model: any model; it computes in its own number format.
+      model: any model; it computes in its own number format, without dropout.
       batches: inputs, int32 [B, S] by name; other entries are not read. At least one.
 
     Raises:
       ValueError: there are no batches.
     """
-    layers = tuple(range(1, model.config.num_layers + 1))
-    request = {"hidden_states": (0, *layers), "attention_logits": layers}
 
-    @tf.function(reduce_retracing=True)
-    def largest(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        found = model.features(batch, request, training=False)
-        return tuple(tf.stack([_largest(each) for each in found[name]]) for name in request)
+    def __init__(self, model: Model, batches: Iterable[Mapping[str, Any]]) -> None:
+        self._batches = [
+            {name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch} for batch in batches
+        ]
+        if not self._batches:
+            raise ValueError("activation maxima need at least one batch; received none")
+        layers = tuple(range(1, model.config.num_layers + 1))
+        request = {"hidden_states": (0, *layers), "attention_logits": layers}
 
-    maxima: tuple[tf.Tensor, ...] | None = None
-    for batch in batches:
-        found = largest({name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch})
-        maxima = found if maxima is None else tuple(map(tf.maximum, maxima, found))
-    if maxima is None:
-        raise ValueError("activation_maxima needs at least one batch; received none")
-    hidden_states, attention_logits = (tuple(map(float, each.numpy())) for each in maxima)
-    return ActivationMaxima(hidden_states=hidden_states, attention_logits=attention_logits)
+        @tf.function(reduce_retracing=True)
+        def largest(batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            found = model.features(batch, request, training=False)
+            return tuple(tf.stack([_largest(each) for each in found[name]]) for name in request)
+
+        self._largest = largest
+
+    def maxima(self) -> ActivationMaxima:
+        """Of the weights as they are.
+
+        Padding counts too: it is computed like everything else, and an attention logit that overflows there is not
+        held back by the mask.
+        """
+        found = zip(*map(self._largest, self._batches), strict=True)
+        hidden_states, attention_logits = (tuple(map(float, tf.reduce_max(each, axis=0).numpy())) for each in found)
+        return ActivationMaxima(hidden_states=hidden_states, attention_logits=attention_logits)
+
+
+def activation_maxima(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationMaxima:
+    """The largest activations of a model as it is; see `ActivationWatch`."""
+    return ActivationWatch(model, batches).maxima()
 
 
 def _largest(x: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,8 @@ from pocketbert_bench import accuracy, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
 
+# The recipe of a model directory.
+TRAINED = "trained"
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
@@ -88,13 +90,15 @@ def seeds_label(label: str, seed: int) -> str:
     return f"{label}, seed {seed}"
 
 
-def records(found: Mapping[str, Any], label: str, model: str, task: str, split: str) -> list[results.Accuracy]:
+def records(
+    found: Mapping[str, Any], label: str, model: str, task: str, split: str, recipe: str = TRAINED
+) -> list[results.Accuracy]:
     """What one job scored, from its `metrics` and `examples`."""
     return [
         accuracy.record(
             label=label,
             model=model,
-            recipe="trained",
+            recipe=recipe,
             task=task,
             split=split,
             metric=metric,
@@ -106,7 +110,10 @@ def records(found: Mapping[str, Any], label: str, model: str, task: str, split: 
 
 
 def scores_by_job(
-    content: results.ResultFile, settings: Mapping[str, Any], job_name: Callable[[str, str, str, int], str]
+    content: results.ResultFile,
+    settings: Mapping[str, Any],
+    job_name: Callable[[str, str, str, int], str],
+    recipe: str = TRAINED,
 ) -> dict[str, Any]:
     """Name of a job → what it scored, of those with seeds, from a result file with these settings; else nothing.
 
@@ -114,13 +121,14 @@ def scores_by_job(
       content: the result file.
       settings: the experiment's.
       job_name: of model, label, task and seed.
+      recipe: the scores of this one alone.
     """
     if settings_note(settings) not in content.notes:
         return {}
     found: dict[str, Any] = {}
     for each in content.accuracies:
         label, separator, seed = each.label.rpartition(", seed ")
-        if separator:
+        if separator and each.recipe == recipe:
             name = job_name(each.model, label, each.task, int(seed))
             found.setdefault(name, {"metrics": {}, "examples": each.examples})["metrics"][each.metric] = each.value
     return found

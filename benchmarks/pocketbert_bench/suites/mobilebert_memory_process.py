@@ -26,7 +26,7 @@ def gradients(kind: str, shape: Shape) -> Any:
       shape: of both models and the batch.
 
     Returns:
-      A function of TensorFlow's, which gives one number that every gradient goes into.
+      A function of TensorFlow's, which gives one number that the loss and every gradient go into.
     """
     import tensorflow as tf
 
@@ -52,7 +52,8 @@ def gradients(kind: str, shape: Shape) -> Any:
             tape.watch(variables)
             value = loss()
         found = [each for each in tape.gradient(value, variables) if each is not None]
-        return tf.add_n([tf.reduce_sum(tf.convert_to_tensor(each)) for each in found])
+        # The loss too: no gradient of the passes' reads the teacher, and TensorFlow leaves out what nobody asks for.
+        return tf.add_n([value, *(tf.reduce_sum(tf.convert_to_tensor(each)) for each in found)])
 
     return step
 

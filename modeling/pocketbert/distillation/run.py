@@ -25,9 +25,11 @@ from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import Evaluator, StageRun, load_kept
 from pocketbert.distillation.store_identity import store_identity
 from pocketbert.files import write_json
+from pocketbert.health import ActivationWatch
 from pocketbert.model import Model, load
 from pocketbert.progress import say
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog, NoLog
 from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
@@ -194,6 +196,9 @@ class _Run:
                 position = position.next_stage()
         summaries = [*position.past, position.summary()]
         names = [stage.name for stage in preparation.stages]
+        if self._activation_watch is not None:
+            # The last steps need not be the best, and of a run that was killed after them the student is fresh.
+            load_kept(self.folder, self.student, self.adapters)
         return {
             "main_metric": preparation.main_metric,
             "metrics": position.best_metrics,
@@ -203,6 +208,7 @@ class _Run:
             "steps": position.step,
             "seconds": round(position.seconds, 3),
             "stages": [{"name": name, **summary} for name, summary in zip(names, summaries, strict=True)],
+            "activation_maxima": activations.report(self._activation_watch),
         }
 
     def _run_stage(self, position: Position, log: MetricsLog, clock: Clock) -> Position:
@@ -228,6 +234,7 @@ class _Run:
             self._kept(index),
             preparation.run,
             self.distribution,
+            self._activation_watch,
         )
         position = stage_run.restore(self.folder, position)
         say(
@@ -239,6 +246,13 @@ class _Run:
         # The next stage starts from what the chief has written.
         self.distribution.wait()
         return position
+
+    @functools.cached_property
+    def _activation_watch(self) -> ActivationWatch | None:
+        """One for all stages, so that their curves go on in one another: on the last one's training examples."""
+        return activations.open_watch(
+            self.student, lambda: self.data[-1].some(activations.BATCHES, activations.BATCH_SIZE)
+        )
 
     def _kept(self, index: int) -> Path:
         """Where a stage's weights are kept: the last one's are the run's."""

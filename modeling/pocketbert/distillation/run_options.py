@@ -61,6 +61,8 @@ class DistillResult:
       steps: steps taken in all stages.
       seconds: training and evaluation, over all attempts.
       stages: of each stage its name, `steps`, `metrics` and `best_step`.
+      activation_maxima: the largest activations in each layer of a student with NoNorm, on a few training examples, and
+        what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
     """
 
     model: str
@@ -72,3 +74,4 @@ class DistillResult:
     steps: int
     seconds: float
     stages: list[dict[str, Any]]
+    activation_maxima: dict[str, Any] | None = None

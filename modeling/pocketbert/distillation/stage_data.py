@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.masking import masked_dataset
+from pocketbert.distillation.method import Batch
 from pocketbert.distillation.stage import Stage, Steps
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -141,3 +142,9 @@ class StageData:
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
         """What `Distiller` takes, a batch for each array of examples."""
         return self._source.batches(rows, epoch)
+
+    def some(self, batches: int, batch_size: int) -> Iterator[Batch]:
+        """So many batches at most of the first epoch's examples, always the same, without stored targets."""
+        rows = self._source.plan(min(batch_size, len(self)), 0)[:batches]
+        for batch in self._source.batches(rows, 0):
+            yield batch[0] if isinstance(batch, tuple) else batch

@@ -10,18 +10,19 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save
 
-from pocketbert.checkpoints.directory import read_directory
 from pocketbert.distillation.distiller import Distiller, adapter_variables, make_optimizer
 from pocketbert.distillation.method import Stage
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.stage_data import StageData
 from pocketbert.files import write_bytes
+from pocketbert.health import ActivationWatch
 from pocketbert.model import Model
 from pocketbert.training.checkpointing import (
     ADAPTERS_FILE,
     CHECKPOINT_FILE,
     MODEL_FOLDER,
     Position,
+    load_weights,
     read_arrays,
     read_checkpoint,
     training_variables,
@@ -49,6 +50,7 @@ class StageRun:
       kept: the folder for the weights that the stage keeps: `model/` and `adapters.safetensors`.
       run_options: of the run.
       distribution: the run's replicas.
+      activation_watch: of the student, where it is watched.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class StageRun:
         kept: Path,
         run_options: RunOptions,
         distribution: Distribution,
+        activation_watch: ActivationWatch | None = None,
     ) -> None:
         self.name = stage.name
         self.loss_names: Sequence[str] = distiller.loss_names
         self.total_steps = data.total_steps
         self.main_metric = main_metric if stage.keep == "best" else None
+        self.activation_watch = activation_watch
         self.evaluation_steps, self.patience = run_options.evaluation_steps, run_options.patience
         self._stage, self._student, self._distiller, self._data = stage, student, distiller, data
         self._evaluator, self._kept, self._seed = evaluator, kept, run_options.seed
@@ -139,9 +143,7 @@ class StageRun:
 
 def load_kept(kept: Path, student: Model, adapters: dict[str, Any]) -> None:
     """Sets a student and its adapters to what a stage kept."""
-    tensors = read_directory(kept / MODEL_FOLDER).tensors
-    for path, variable in student.weights_by_path().items():
-        variable.assign(tensors[path])
+    load_weights(student, kept / MODEL_FOLDER)
     if adapters:
         arrays = load_file(kept / ADAPTERS_FILE)
         for name, variable in adapter_variables(adapters).items():

@@ -23,7 +23,8 @@ LINE_NAMES = ("step", "split", "stage")
 class MetricsLog:
     """`metrics.jsonl`, one object a line, and the same numbers as TensorBoard events.
 
-    A line has `step` (steps taken), `split` (`train` or `dev`), `stage` where a run has stages, and the numbers.
+    A line has `step` (steps taken), `split` (`train`, `dev`, or `activations` where those are watched), `stage` where a
+    run has stages, and the numbers.
 
     Args:
       folder: the run's folder.
@@ -61,7 +62,7 @@ class MetricsLog:
 
         Args:
           step: steps taken.
-          split: `train` or `dev`.
+          split: `train`, `dev` or `activations`.
           numbers: name → number; not one of the names `step`, `split` and `stage`.
           stage: the stage's name, or empty where a run has none.
         """

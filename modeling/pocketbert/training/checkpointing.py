@@ -18,10 +18,12 @@ import tensorflow as tf
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from pocketbert.checkpoints.directory import read_directory
 from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
+from pocketbert.model import Model
 from pocketbert.training.optimizers import NamedOptimizer
 
 OPTIONS_FILE = "run.json"
@@ -191,6 +193,13 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> Positio
         for name, variable in variables.items():
             variable.assign(stored.get_tensor(name))
     return position
+
+
+def load_weights(model: Model, model_directory: Path) -> None:
+    """Sets a model's weights to those of a model directory of the same architecture and heads."""
+    tensors = read_directory(model_directory).tensors
+    for path, variable in model.weights_by_path().items():
+        variable.assign(tensors[path])
 
 
 def describe_inputs(

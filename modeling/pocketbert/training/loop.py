@@ -19,6 +19,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json
 from pocketbert.model import Model, load
 from pocketbert.progress import say
+from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
@@ -26,6 +27,7 @@ from pocketbert.training.checkpointing import (
     OPTIONS_FILE,
     Position,
     describe_inputs,
+    load_weights,
     read_checkpoint,
     training_variables,
 )
@@ -223,6 +225,7 @@ class _Run:
         model.compile(optimizer=self.optimizer)
         self.optimizer.build(model.trainable_variables)
         self.variables = training_variables(model, self.optimizer)
+        self.activation_watch = activations.open_watch(model, self._some_batches)
         self.position = read_checkpoint(folder / CHECKPOINT_FILE, self.variables) or Position()
         if self.position.step:
             say(f"{folder}: going on after step {self.position.step} of {self.total_steps}")
@@ -233,6 +236,9 @@ class _Run:
         with MetricsLog(self.folder, position.log_bytes) as log:
             clock = Clock(position.seconds)
             Driver(self, position, self.folder, log, clock, self.options.checkpoint_seconds).drive()
+        if self.activation_watch is not None:
+            # The best, not the last.
+            load_weights(self.model, self.folder / MODEL_FOLDER)
         return {
             "main_metric": self.main_metric,
             "metrics": position.best_metrics,
@@ -240,10 +246,15 @@ class _Run:
             "best_step": position.best_step,
             "steps": position.step,
             "seconds": round(position.seconds, 3),
+            "activation_maxima": activations.report(self.activation_watch),
         }
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         return plan_batches(self.train.lengths, batch_size=self.options.batch_size, seed=self.options.seed, epoch=epoch)
+
+    def _some_batches(self) -> Iterator[Mapping[str, tf.Tensor]]:
+        plan = plan_batches(self.train.lengths, batch_size=activations.BATCH_SIZE, seed=self.options.seed, epoch=0)
+        return (inputs for inputs, _ in dataset(self.train, plan[: activations.BATCHES]))
 
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         del epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import raise_if_any
@@ -95,6 +95,8 @@ class FinetuneResult:
       best_step: steps taken before the best evaluation.
       steps: steps taken in all.
       seconds: training and evaluation, over all attempts.
+      activation_maxima: the largest activations in each layer of a model with NoNorm, on a few training examples, and
+        what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
     """
 
     model: str
@@ -104,3 +106,4 @@ class FinetuneResult:
     best_step: int
     steps: int
     seconds: float
+    activation_maxima: dict[str, Any] | None = None

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json
+from pocketbert.health import ActivationWatch
 from pocketbert.progress import bar, say
 from pocketbert.training.callbacks import LossWatch, MetricsLog
 from pocketbert.training.checkpointing import CHECKPOINT_FILE, RESULT_FILE, Position, open_run, write_checkpoint
@@ -38,6 +39,7 @@ class Stretch(Protocol):
       main_metric: the metric of `evaluate` that chooses the best weights; None keeps the last.
       evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
       patience: stop after so many evaluations in a row without a new best; None: never.
+      activation_watch: logs the largest activations wherever there is an evaluation; None: nobody asks for them.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Stretch(Protocol):
     main_metric: str | None
     evaluation_steps: int | None
     patience: int | None
+    activation_watch: ActivationWatch | None
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The examples of each of the epoch's steps; the same at every call. The last epoch may end earlier."""
@@ -114,6 +117,7 @@ class Driver:
                     every = stretch.evaluation_steps
                     if position.step_in_epoch == 0 or (every and position.step % every == 0):
                         self._log_losses(progress)
+                        self._log_activations()
                         self._evaluate()
                     if position.finished and stretch.main_metric is None:
                         self._save()
@@ -147,6 +151,19 @@ class Driver:
             self._write_line("train", {**means, "learning_rate": self.stretch.learning_rate()})
             progress.set_postfix_str(", ".join(f"{name} {mean:.4f}" for name, mean in means.items()), refresh=False)
             self.watch.clear()
+
+    def _log_activations(self) -> None:
+        if self.stretch.activation_watch is None:
+            return
+        maxima = self.stretch.activation_watch.maxima()
+        for where, value in maxima.named().items():
+            if not math.isfinite(value):
+                of_stage = f" of stage {self.stretch.name}" if self.stretch.name else ""
+                raise TrainingFailed(
+                    f"activations must stay finite; {where} is not after step {self.position.step}{of_stage}; try a "
+                    "lower learning rate, a longer warm-up, or clipping"
+                )
+        self._write_line("activations", maxima.largest())
 
     def _evaluate(self) -> None:
         """Logs the metrics, keeps the weights if they are the best so far, and ends the stretch if patience is over."""

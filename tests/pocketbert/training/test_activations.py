@@ -1,0 +1,184 @@
+"""What a run says of its activations: measured again on the model that it left, one operation at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_finetuning
+import tiny_pretraining
+
+import pocketbert as pb
+from pocketbert import health
+from pocketbert.data.batches import encode, plan_batches
+from pocketbert.data.pretraining import PretrainingData
+from pocketbert.distillation.pretraining import PretrainOptions, pretrain
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.errors import TrainingFailed
+from pocketbert.files import write_json
+from pocketbert.training import evaluation, loop
+from pocketbert.training import run as driving
+from pocketbert.training.options import FinetuneOptions
+
+# Weights of order 1 would let NoNorm's values grow with depth.
+CONFIG = tiny.MOBILEBERT.replace(num_layers=2)
+OPTIONS = FinetuneOptions(
+    learning_rate=3e-3, epochs=2, batch_size=16, max_length=23, seed=5, precision="float32", checkpoint_seconds=0.0
+)
+FEATURES = ("hidden_states", "attention_logits")
+
+
+def finetune(output: Path, model_directory: Path, **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "train": tiny_finetuning.examples(50, seed=0),
+        "dev": tiny_finetuning.examples(21, seed=1),
+        "options": OPTIONS,
+        **changes,
+    }
+    return loop.finetune(
+        model_directory, tiny_finetuning.TASK, output=output, metrics=("accuracy",), main_metric="accuracy", **given
+    )
+
+
+def log_of(folder: Path, split: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
+    return [line for line in lines if line["split"] == split]
+
+
+def measured(model_directory: str, batches: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Feature → the largest absolute value of each layer."""
+    model = pb.load(model_directory)
+    found = [model.features(batch, list(FEATURES)) for batch in batches]
+    return {
+        name: np.max([[np.abs(layer.numpy()).max() for layer in each[name]] for each in found], axis=0)
+        for name in FEATURES
+    }
+
+
+def assert_measured(maxima: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
+    assert len(maxima["hidden_states"]) == 1 + len(maxima["attention_logits"]) > 1
+    for name in FEATURES:
+        # A graph sums in another order than single operations do.
+        np.testing.assert_allclose(maxima[name], expected[name], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "start", CONFIG)
+
+
+def test_a_finetuned_network_is_reported_as_it_was_kept(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The first epoch's weights are kept.
+    scores = iter([0.7, 0.5])
+    monkeypatch.setattr(evaluation, "compute", lambda *_: {"accuracy": next(scores)})
+    result = finetune(tmp_path / "run", model_directory)
+    assert result.best_step == 4 and result.steps == 8
+    train = encode(tiny_finetuning.examples(50, seed=0), pb.load(model_directory).tokenizer, OPTIONS.max_length)
+    rows = plan_batches(train.lengths, batch_size=8, seed=5, epoch=0)[:4]
+    found = result.activation_maxima
+    assert_measured(found, measured(result.model, (train.batch(row)[0] for row in rows)))
+    assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_maxima"] == found
+    kept, last = log_of(tmp_path / "run", "activations")
+    assert (kept["step"], last["step"]) == (4, 8) and "stage" not in kept
+    assert {name: kept[name] for name in FEATURES} == {name: max(found[name]) for name in FEATURES}
+    assert last["hidden_states"] != kept["hidden_states"]
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "activations reach" in line]
+    assert f"activations reach {max(map(max, (found[name] for name in FEATURES))):,.4g} in " in said
+    assert "warning" not in said
+
+
+def test_what_float16_does_not_hold_is_said_at_the_end(
+    model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = pb.load(model_directory)
+    gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
+    gamma.assign(gamma * 1e6)
+    model.save_pretrained(tmp_path / "large")
+    options = dataclasses.replace(OPTIONS, epochs=1, learning_rate=1e-6)
+    result = finetune(tmp_path / "run", tmp_path / "large", options=options)
+    warnings = result.activation_maxima["float16"]["warnings"]
+    assert len(warnings) == 1 and "layer 2's hidden state: " in warnings[0]
+    said = capsys.readouterr().err
+    assert "in layer 2's hidden state; warning: layer 2's hidden state: " in said and "overflows in float16" in said
+
+
+def test_an_activation_that_is_not_finite_ends_the_run(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maxima = health.ActivationMaxima(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
+    monkeypatch.setattr(health.ActivationWatch, "maxima", lambda self: maxima)
+    with pytest.raises(TrainingFailed, match="stay finite; layer 2's hidden state is not after step 4; try a lower"):
+        finetune(tmp_path / "run", model_directory)
+
+
+def test_a_network_with_layer_normalization_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health.ActivationWatch, "__init__", lambda *_: pytest.fail("it was looked at"))
+    start = tiny_finetuning.write_model(tmp_path / "start", CONFIG.replace(norm="layer_norm"))
+    result = finetune(tmp_path / "run", start, options=dataclasses.replace(OPTIONS, epochs=1))
+    assert result.activation_maxima is None and log_of(tmp_path / "run", "activations") == []
+
+
+class Interrupted(BaseException):
+    """Stands for the end of the process; no handler in the code catches it."""
+
+
+def interrupting(write: Callable[..., None], times: int) -> Callable[..., None]:
+    """The process ends before a result is written, or after so many checkpoints."""
+    left = [times]
+
+    def writing(*arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0 and write is write_json:
+            raise Interrupted
+        write(*arguments)
+        if left[0] == 0:
+            raise Interrupted
+
+    return writing
+
+
+def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tiny_pretraining.write_data(tmp_path / "data")
+
+    def run(output: Path) -> Any:
+        return pretrain(
+            model=CONFIG.replace(num_layers=1),
+            data=data,
+            output=output,
+            options=PretrainOptions(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1),
+            run=RunOptions(seed=3, evaluation_steps=2, checkpoint_seconds=0.0),
+        )
+
+    result = run(tmp_path / "whole")
+    opened = PretrainingData.open(data)
+    rows = opened.plan(batch_size=8, seed=3, epoch=0)[:4]
+    batches = list(opened.dataset(rows, seed=3, epoch=0))
+    inputs = [{name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")} for batch in batches]
+    assert_measured(result.activation_maxima, measured(result.model, inputs))
+    # Without held-out text too: every second step, and after an epoch of four and at the end.
+    assert len(opened) // 32 == 4
+    lines = log_of(tmp_path / "whole", "activations")
+    assert [(line["step"], line["stage"]) for line in lines] == [(step, "pretraining") for step in (2, 4, 5)]
+    assert log_of(tmp_path / "whole", "dev") == []
+    assert tf.io.gfile.glob(str(tmp_path / "whole" / "tensorboard" / "*"))
+
+    # After its third step, and after its last, when the student of the next attempt is a fresh one.
+    for name, times in {"write_checkpoint": 3, "write_json": 1}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(driving, name, interrupting(getattr(driving, name), times))
+            with pytest.raises(Interrupted):
+                run(tmp_path / "parts")
+    assert run(tmp_path / "parts").activation_maxima == result.activation_maxima
+    tiny_pretraining.assert_same_run(tmp_path / "parts", tmp_path / "whole")

@@ -1,0 +1,47 @@
+"""Scores of an experiment's result file as cells of a table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+
+from pocketbert_bench import results
+
+NOTHING = "–"
+# Model, label without seed, task.
+Key = tuple[str, str, str]
+# Seed, empty where there is one run, → value.
+Values = Mapping[str, float]
+
+
+def scores(accuracies: Iterable[results.Accuracy]) -> dict[Key, dict[str, float]]:
+    """The values of each model, way of making it and task, a value a seed."""
+    found: dict[Key, dict[str, float]] = {}
+    for each in accuracies:
+        label, separator, seed = each.label.rpartition(", seed ")
+        found.setdefault((each.model, label if separator else each.label, each.task), {})[seed] = each.value
+    return found
+
+
+def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: str = ".1f") -> str:
+    """Mean and standard deviation, in hundredths; how many seeds, where some are missing.
+
+    Args:
+      values: of the seeds that there are.
+      seeds: how many there will be.
+      unit: what the values are multiplied by.
+      digits: how a number is written.
+    """
+    given = [unit * value for value in values]
+    if not given:
+        return NOTHING
+    text = f"{statistics.fmean(given):{digits}}"
+    if len(given) > 1:
+        text += f" ± {statistics.stdev(given):{digits}}"
+    return text if len(given) == seeds else f"{text} ({len(given)} of {seeds})"
+
+
+def difference(ours: Values, others: Values) -> str:
+    """Of the means over the seeds that both have, in hundredths, with its sign; empty where they have none."""
+    both = [seed for seed in ours if seed in others]
+    return f"{100 * statistics.fmean(ours[seed] - others[seed] for seed in both):+.1f}" if both else ""
