@@ -42,6 +42,8 @@ class FakePhone:
       files: path → content.
       drops: service (`push`, `pull`, `logcat`, `install`) → how many more times its connection breaks off halfway.
       unplug_at: the service at which, halfway, the phone is unplugged.
+      spoils: whether files arrive with a byte changed.
+      log_delay: seconds by which the log's stream is late.
       room: bytes that its storage still takes.
       commands: everything that its shell was asked.
       starts: the extras of every run.
@@ -62,6 +64,8 @@ class FakePhone:
         self.files: dict[str, bytes] = {} if installed is None else {APK: installed}
         self.drops: dict[str, int] = {}
         self.unplug_at: str | None = None
+        self.spoils = False
+        self.log_delay = 0.0
         self.room = 10**9
         self.install_error: str | None = None
         self.commands: list[str] = []
@@ -253,6 +257,7 @@ class _Connection:
                 if shown == len(phone.log):
                     phone.lock.wait(0.2)
                 lines, shown = phone.log[shown:], len(phone.log)
+            time.sleep(phone.log_delay)
             for line in lines:
                 if '"measuring"' in line:
                     # Half a line is on its way when the connection breaks.
@@ -300,7 +305,7 @@ class _Connection:
                     raise
         assert head[0] == b"DONE"
         phone.pushed.append(path)
-        error = phone.write(path, content)
+        error = phone.write(path, b"x" + content[1:] if phone.spoils else content)
         answer = error.encode() if error else b""
         self._stream.sendall((b"FAIL" if error else b"OKAY") + struct.pack("<I", len(answer)) + answer)
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,32 @@ def test_only_files_that_are_not_there_are_pushed(connect: Any, bench: Any) -> N
     assert sorted(each.rpartition("/")[2] for each in phone.pushed) == [
         "bundle.json", "labels.txt", "verification.json", "vocab.txt",
     ]  # fmt: skip
+
+
+def test_files_that_arrive_changed_are_not_measured(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.spoils = True
+    connect(phone)
+    code, out, _ = bench()
+    assert code == 1 and "did not arrive as sent" in out and not phone.starts
+
+
+def test_a_run_may_be_longer_than_the_longest_silence(connect: Any, bench: Any) -> None:
+    def slow(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        for done in range(5):
+            say("cooling", done, 5)
+            time.sleep(0.4)
+        return good(phone, extras, say)
+
+    connect(FakePhone(SERIAL, slow))
+    assert bench("--repeats=1", "--lengths=9")[0] == 0
+
+
+def test_a_last_line_that_comes_after_the_process_ended_counts(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.log_delay = 1.0
+    connect(phone)
+    assert bench("--repeats=1", "--lengths=9")[0] == 0
 
 
 def died(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
