@@ -431,3 +431,13 @@ def test_the_report_takes_a_phones_file(connect: Any, bench: Any, tmp_path: Path
     (path,) = (tmp_path / "out").glob("pixel_4_*.json")
     page = report.build_report([results.read(path)], tmp_path / "page").read_text(encoding="utf-8")
     assert "Latency of exported bundles on a Pixel 4" in page and json.loads(path.read_text("utf-8"))["quick"] is False
+
+
+def test_failures_that_are_not_in_a_row_end_nothing(connect: Any, bench: Any) -> None:
+    def every_second(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        return (refused if len(phone.starts) % 2 else good)(phone, extras, say)
+
+    phone = FakePhone(SERIAL, every_second)
+    connect(phone)
+    assert bench("--repeats=6")[0] == 1
+    assert len(phone.starts) == 12
