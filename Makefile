@@ -13,7 +13,7 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test android-test lint fmt bench docs lock clean
+.PHONY: help venv demo test android-test bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -46,6 +46,11 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 	mvn --quiet --batch-mode --file android_app/pom.xml package
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
+
+bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
+	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \
+	  echo "bazel-test needs Bazel; Debian has bazel-bootstrap bazel-rules-java bazel-rules-proto." >&2; exit 2; }
+	PATH="$(abspath $(BIN)):$$PATH" bazel test --jobs=$(TEST_WORKERS) //...
 
 lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
 	$(BIN)/ruff check .
