@@ -1,7 +1,7 @@
 """What an APK is made of and with: Debian's packages and Maven's artifacts, each artifact with its SHA-256.
 
-`python3 tools/apk_artifacts.py --packages` prints the packages, `--record` writes the sums anew (look at the
-difference before you commit it).
+`python3 tools/apk_artifacts.py --packages` prints the packages, `--require` ends with exit code 2 and one line if one
+is missing, `--record` writes the sums anew (look at the difference before you commit it).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 APP = Path(__file__).resolve().parents[1] / "android_app"
@@ -37,6 +39,23 @@ class BuildError(Exception):
     """One line for people: the rule, what was found, what to do."""
 
 
+@dataclass(frozen=True)
+class Artifacts:
+    """Fetched jars.
+
+    Attributes:
+      android: Android's classes, to compile against.
+      runtime: classes that go into the app.
+      natives: archives with native libraries that go into the app.
+      tools: R8 or ProGuard and dx, with what they need.
+    """
+
+    android: Path
+    runtime: tuple[Path, ...]
+    natives: tuple[Path, ...]
+    tools: tuple[Path, ...]
+
+
 def require_packages() -> None:
     """Raises `BuildError` with what to install if a tool is missing."""
     missing = [what for what in PACKAGES if not (shutil.which(what) or os.path.exists(what))]
@@ -48,14 +67,11 @@ def require_packages() -> None:
         )
 
 
-def fetch(dexer: str) -> dict[str, Path]:
-    """Lets Maven fetch the pinned artifacts.
+def fetch(dexer: str) -> Artifacts:
+    """Lets Maven fetch the pinned artifacts, of which each has to have its recorded SHA-256.
 
     Args:
       dexer: `r8` fetches R8 too.
-
-    Returns:
-      artifact's file name without `.jar` → file, whose content has the recorded SHA-256.
 
     Raises:
       BuildError: Maven fails, or a file has another content.
@@ -75,7 +91,12 @@ def fetch(dexer: str) -> dict[str, Path]:
             problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
     if problems:
         raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
-    return {path.stem: path for path in sorted(FETCHED.glob("*.jar"))}
+    jars = sorted(FETCHED.glob("*.jar"))
+    natives = [path for path in jars if path.name.endswith("-android-arm64.jar")]
+    runtime = [path for path in jars if path.name.startswith(("javacpp-", "tensorflow-lite-")) and path not in natives]
+    (android,) = FETCHED.glob("android-all-*.jar")
+    tools = [path for path in jars if path not in (*natives, *runtime, android)]
+    return Artifacts(android=android, runtime=tuple(runtime), natives=tuple(natives), tools=tuple(tools))
 
 
 def recorded() -> dict[str, str]:
@@ -95,9 +116,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--packages", action="store_true", help="print Debian's packages")
+    choice.add_argument("--require", action="store_true", help="say which of them are missing")
     choice.add_argument("--record", action="store_true", help="write the sums of what was fetched last")
-    if parser.parse_args().packages:
+    arguments = parser.parse_args()
+    if arguments.packages:
         print(" ".join(PACKAGES.values()))
+    elif arguments.require:
+        try:
+            require_packages()
+        except BuildError as error:
+            print(error, file=sys.stderr)
+            sys.exit(2)
     else:
         lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(FETCHED.glob("*.jar"))]
         SUMS.write_text("".join(lines), encoding="ascii")

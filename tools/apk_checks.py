@@ -22,7 +22,7 @@ LIBRARIES = ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affin
 # Libraries that every Android lets apps load (its stable native interfaces).
 PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so")
 # What the built manifest says, element by element; of those that are not here there must be none.
-MANIFEST = {
+MANIFEST: dict[str, list[dict[str, str]]] = {
     "manifest": [{"package": "org.pocketbert.benchmark"}],
     "uses-sdk": [{"minSdkVersion": "26", "targetSdkVersion": "35"}],
     "application": [

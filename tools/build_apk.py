@@ -18,10 +18,9 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import apk_checks
-from apk_artifacts import APP, FRAMEWORK_RESOURCES, BuildError, fetch, require_packages, sha256
+from apk_artifacts import APP, FRAMEWORK_RESOURCES, Artifacts, BuildError, fetch, require_packages, sha256
 
 BUILD = APP / "build"
 MAIN = APP / "app" / "src" / "main"
@@ -35,7 +34,6 @@ PAGE_BYTES = 16384
 # The oldest date that a zip file can hold: equal inputs give equal bytes.
 DATE = (1980, 1, 1, 0, 0, 0)
 ABI = "arm64-v8a"
-KEY_PASSWORD = "throw-away"
 
 
 def main() -> None:
@@ -44,9 +42,10 @@ def main() -> None:
     try:
         require_packages()
         artifacts = fetch(arguments.dexer)
-        key = arguments.keystore or _throw_away_key()
+        key = arguments.keystore or throw_away_key()
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-            apks = [build(Path(folder), artifacts, arguments, key) for folder in (first, second)]
+            folders = (Path(first), Path(second))
+            apks = [build(folder, artifacts, key, arguments.dexer, arguments.bundle) for folder in folders]
             apk_checks.same(*apks)
             apk_checks.check(apks[0], PAGE_BYTES, arguments.bundle)
             arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -60,20 +59,16 @@ def main() -> None:
     print(f"{os.path.relpath(arguments.output)}: {size} bytes, by {arguments.dexer}, sha256 {sha256(arguments.output)}")
 
 
-def build(folder: Path, artifacts: Mapping[str, Path], arguments: Any, key: Path) -> Path:
-    """Makes an APK in an empty folder, without looking at anything else there.
+def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Sequence[Path]) -> Path:
+    """Makes a signed APK.
 
     Args:
-      folder: for all that is made.
-      artifacts: as `apk_artifacts.fetch` gives them.
-      arguments: `dexer`, `bundle` and `keystore` of the command line.
-      key: keystore to sign with.
-
-    Returns:
-      the signed APK.
+      folder: an empty one, for all that is made.
+      artifacts: jars.
+      key: keystore, whose password is in the environment as KEYSTORE_PASSWORD.
+      dexer: `r8` or `dx`.
+      bundles: folders to ship inside.
     """
-    runtime = [path for name, path in artifacts.items() if name.startswith(("tensorflow-lite-", "javacpp-"))]
-    android = next(path for name, path in artifacts.items() if name.startswith("android-all-"))
     run("aapt2", "compile", "--dir", MAIN / "res", "-o", folder / "resources.zip")
     run(
         "aapt2", "link", "-I", FRAMEWORK_RESOURCES, "--manifest", MANIFEST, "--custom-package", "org.pocketbert.app",
@@ -81,99 +76,73 @@ def build(folder: Path, artifacts: Mapping[str, Path], arguments: Any, key: Path
         folder / "resources.zip",
     )  # fmt: skip
     sources = [path for root in (CORE / "java", MAIN / "java", folder / "generated") for path in root.rglob("*.java")]
-    classes = folder / "classes"
     # Java 8, the last that dx reads, so that both ways to a phone take the same classes.
     run(
-        "javac", "--release", "8", "-Xlint:-options", "-encoding", "UTF-8", "-d", classes,
-        "-cp", os.pathsep.join(map(str, [*runtime, android])), *sorted(sources),
+        "javac", "--release", "8", "-Xlint:-options", "-encoding", "UTF-8", "-d", folder / "classes",
+        "-cp", _class_path(*artifacts.runtime, artifacts.android), *sorted(sources),
     )  # fmt: skip
-    dexer = _r8 if arguments.dexer == "r8" else _dx
-    dexed = dexer(folder, classes, runtime, android, artifacts)
-    entries = {path.name: path.read_bytes() for path in sorted(dexed.glob("*.dex"))}
-    entries |= _java_resources(runtime)
-    entries |= {f"lib/{ABI}/{name}": data for name, data in _natives(folder, runtime).items()}
-    for bundle in arguments.bundle:
+    (folder / "dex").mkdir()
+    if dexer == "r8":
+        run_r8(folder, artifacts, "--min-api", _min_sdk(), "--output", folder / "dex")
+    else:
+        _run_dx(folder, artifacts)
+    entries = {path.name: path.read_bytes() for path in sorted((folder / "dex").glob("*.dex"))}
+    entries |= java_resources(artifacts)
+    entries |= {f"lib/{ABI}/{name}": data for name, data in _natives(folder, artifacts).items()}
+    for bundle in bundles:
         listed = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["files"]
         for name in ("bundle.json", *sorted(listed)):
             entries[f"assets/bundles/{bundle.name}/{name}"] = (bundle / name).read_bytes()
     _write_apk(folder / "base.apk", entries, folder / "unaligned.apk")
     run("zipalign", "-f", PAGE_BYTES, folder / "unaligned.apk", folder / "aligned.apk")
-    signed = folder / "signed.apk"
     run(
         "apksigner", "sign", "--ks", key, "--ks-pass", "env:KEYSTORE_PASSWORD", "--v1-signing-enabled", "false",
-        "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", signed, folder / "aligned.apk",
-        env={"KEYSTORE_PASSWORD": KEY_PASSWORD, **os.environ} if not arguments.keystore else None,
+        "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", folder / "signed.apk",
+        folder / "aligned.apk",
     )  # fmt: skip
-    return signed
+    return folder / "signed.apk"
 
 
-def run(*command: object, env: Mapping[str, str] | None = None) -> str:
+def run(*command: object) -> str:
     """A tool's standard output.
 
     Raises:
       BuildError: it failed; the last of what it said is in the message.
     """
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
         raise BuildError(f"{words[0]} must succeed; it ended with {done.returncode}: {said[-2000:]}")
     return done.stdout
 
 
-def _r8(folder: Path, classes: Path, runtime: Sequence[Path], android: Path, artifacts: Mapping[str, Path]) -> Path:
-    """Shrinks and translates with R8; gives the folder of the result."""
-    out = folder / "dex"
-    out.mkdir()
-    _run_r8(folder, classes, runtime, android, artifacts, "--release", "--min-api", _min_sdk(), "--output", out)
-    return out
-
-
-def shrunk_jar(folder: Path, artifacts: Mapping[str, Path]) -> Path:
-    """The app's classes as R8 leaves them, as a jar that a computer's Java runs: a test of what is kept.
-
-    Args:
-      folder: where `build` has built.
-      artifacts: as `apk_artifacts.fetch` gives them.
-    """
-    runtime = [path for name, path in artifacts.items() if name.startswith(("tensorflow-lite-", "javacpp-"))]
-    android = next(path for name, path in artifacts.items() if name.startswith("android-all-"))
-    out = folder / "shrunk.jar"
-    _run_r8(folder, folder / "classes", runtime, android, artifacts, "--release", "--classfile", "--output", out)
-    with zipfile.ZipFile(out, "a") as jar:
-        for name, data in _java_resources(runtime).items():
-            if name not in jar.namelist():
-                jar.writestr(name, data)
-    return out
-
-
-def _run_r8(
-    folder: Path, classes: Path, runtime: Sequence[Path], android: Path, artifacts: Mapping[str, Path], *options: object
-) -> None:
-    tool = next(path for name, path in artifacts.items() if name.startswith("r8-"))
+def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
+    """Shrinks what `build` has compiled in a folder, and translates it as the options say."""
     # Android's classes come without most of java.*, so Java's own are a library too.
-    libraries = ("--lib", android, "--lib", JAVA_HOME)
+    libraries = ("--lib", artifacts.android, "--lib", JAVA_HOME)
     rules = ("--pg-conf", folder / "aapt.pro", "--pg-conf", RULES)
-    inputs = [*sorted(classes.rglob("*.class")), *_with_classes(runtime)]
-    run("java", "-Xmx2g", "-cp", tool, "com.android.tools.r8.R8", *libraries, *rules, *options, *inputs)
+    inputs = [*sorted((folder / "classes").rglob("*.class")), *artifacts.runtime]
+    tool = (_class_path(*artifacts.tools), "com.android.tools.r8.R8", "--release")
+    run("java", "-Xmx2g", "-cp", *tool, *libraries, *rules, *options, *inputs)
 
 
-def _dx(folder: Path, classes: Path, runtime: Sequence[Path], android: Path, artifacts: Mapping[str, Path]) -> Path:
-    """Shrinks with ProGuard, which also rewrites lambdas, and translates with dx; gives the folder of the result."""
-    shrunk, out = folder / "shrunk", folder / "dex"
-    out.mkdir()
-    options = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {classes}", f"-outjars {shrunk}"]
-    options += [f"-injars {path}(!META-INF/**)" for path in _with_classes(runtime)]
-    options += [f"-libraryjars {android}", f"-libraryjars {JAVA_HOME}/jmods/java.base.jmod(!**.jar;!module-info.class)"]
-    (folder / "dx.pro").write_text("\n".join(options), encoding="utf-8")
-    class_path = os.pathsep.join(str(path) for path in artifacts.values() if path not in (android, *runtime))
+def _run_dx(folder: Path, artifacts: Artifacts) -> None:
+    """Shrinks with ProGuard, which also turns lambdas into classes, and translates with dx."""
+    tools, shrunk = _class_path(*artifacts.tools), folder / "shrunk"
+    lines = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {folder / 'classes'}"]
+    lines += [f"-injars {path}(!META-INF/**)" for path in artifacts.runtime]
+    lines += [f"-outjars {shrunk}", f"-libraryjars {artifacts.android}"]
+    lines += [f"-libraryjars {JAVA_HOME}/jmods/java.base.jmod(!**.jar;!module-info.class)"]
+    (folder / "dx.pro").write_text("\n".join(lines), encoding="utf-8")
     rules = (f"@{folder / 'dx.pro'}", f"@{folder / 'aapt.pro'}", f"@{RULES}")
-    run("java", "-Xmx2g", "-cp", class_path, "proguard.ProGuard", *rules)
-    run(
-        "java", "-Xmx1g", "-cp", class_path, "com.android.dx.command.Main", "--dex", f"--min-sdk-version={_min_sdk()}",
-        f"--output={out / 'classes.dex'}", shrunk,
-    )  # fmt: skip
-    return out
+    run("java", "-Xmx2g", "-cp", tools, "proguard.ProGuard", *rules)
+    dx = ("com.android.dx.command.Main", "--dex", f"--min-sdk-version={_min_sdk()}")
+    run("java", "-Xmx1g", "-cp", tools, *dx, f"--output={folder / 'dex' / 'classes.dex'}", shrunk)
+
+
+def _class_path(*jars: Path) -> str:
+    return os.pathsep.join(map(str, jars))
 
 
 def _min_sdk() -> str:
@@ -182,38 +151,35 @@ def _min_sdk() -> str:
     return found.group(1)
 
 
-def _with_classes(jars: Sequence[Path]) -> list[Path]:
-    return [jar for jar in jars if "android-arm64" not in jar.name]
-
-
-def _java_resources(runtime: Sequence[Path]) -> dict[str, bytes]:
+def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
     """Files that classes read by name: the tokenizer's table, and what JavaCPP's loader knows of this platform."""
     folder = CORE / "resources"
-    resources = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    for jar in _with_classes(runtime):
-        with zipfile.ZipFile(jar) as content:
-            for name in sorted(content.namelist()):
-                if re.fullmatch(r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties", name):
-                    resources[name] = content.read(name)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    resources = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    for jar in artifacts.runtime:
+        wanted = r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties"
+        resources |= _members(jar, wanted)
     return resources
 
 
-def _natives(folder: Path, runtime: Sequence[Path]) -> dict[str, bytes]:
-    """Name → native library for arm64."""
-    natives = {}
-    for jar in runtime:
-        with zipfile.ZipFile(jar) as content:
-            for name in sorted(content.namelist()):
-                if re.fullmatch(rf"lib/{ABI}/[^/]+\.so", name):
-                    natives[Path(name).name] = content.read(name)
+def _natives(folder: Path, artifacts: Artifacts) -> dict[str, bytes]:
+    """Name → native library."""
+    natives: dict[str, bytes] = {}
+    for jar in artifacts.natives:
+        natives |= {Path(name).name: data for name, data in _members(jar, rf"lib/{ABI}/[^/]+\.so").items()}
     library = folder / "libpocketbert_affinity.so"
     run(
-        "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC", "-O2",
-        "-Wall", "-Wextra", "-Werror", "-s", "-fuse-ld=lld", f"-Wl,-z,max-page-size={PAGE_BYTES}", "-Wl,--build-id=none",
-        f"-Wl,-soname,{library.name}", "-o", library, MAIN / "jni" / "affinity.c",
+        "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC",
+        "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-fuse-ld=lld", f"-Wl,-z,max-page-size={PAGE_BYTES}",
+        "-Wl,--build-id=none", f"-Wl,-soname,{library.name}", "-o", library, MAIN / "jni" / "affinity.c",
     )  # fmt: skip
     natives[library.name] = library.read_bytes()
     return natives
+
+
+def _members(archive: Path, pattern: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as content:
+        return {name: content.read(name) for name in sorted(content.namelist()) if re.fullmatch(pattern, name)}
 
 
 def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
@@ -229,14 +195,15 @@ def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
             target.writestr(entry, data)
 
 
-def _throw_away_key() -> Path:
+def throw_away_key() -> Path:
     """A key for trying the app out; made once, never committed, worth nothing to anybody."""
     path = BUILD / "throw-away.p12"
+    os.environ["KEYSTORE_PASSWORD"] = "throw-away"
     if not path.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         run(
-            "keytool", "-genkeypair", "-keystore", path, "-storetype", "PKCS12", "-storepass", KEY_PASSWORD, "-alias",
-            "key", "-keyalg", "RSA", "-keysize", "3072", "-validity", "10000", "-dname", "CN=PocketBERT throw-away",
+            "keytool", "-genkeypair", "-keystore", path, "-storetype", "PKCS12", "-storepass:env", "KEYSTORE_PASSWORD",
+            "-alias", "key", "-keyalg", "RSA", "-keysize", "3072", "-validity", "10000", "-dname", "CN=throw-away",
         )  # fmt: skip
     return path
 
@@ -245,8 +212,8 @@ def _bundle(value: str) -> Path:
     path = Path(value).resolve()
     if not (path / "bundle.json").is_file() or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", path.name):
         raise argparse.ArgumentTypeError(
-            "a bundle is a folder that pocketbert export made, named with letters, digits, dots, dashes and underscores; "
-            f"received {value}"
+            "a bundle is a folder that pocketbert export made, named with letters, digits, dots, dashes and "
+            f"underscores; received {value}"
         )
     return path
 
@@ -257,7 +224,9 @@ def _arguments() -> argparse.Namespace:
         epilog="Another key than the throw-away one: KEYSTORE_PASSWORD=… --keystore FILE.",
     )
     parser.add_argument("--bundle", type=_bundle, action="append", default=[], help="ship this bundle inside the app")
-    parser.add_argument("--dexer", choices=("r8", "dx"), default="r8", help="dx, after ProGuard, where R8 does not resolve")
+    parser.add_argument(
+        "--dexer", choices=("r8", "dx"), default="r8", help="dx, after ProGuard, where R8 does not resolve"
+    )
     parser.add_argument("--keystore", type=Path, help="sign with this key instead of a throw-away one")
     parser.add_argument("--output", type=Path, default=BUILD / "pocketbert-benchmark.apk", help="the APK")
     return parser.parse_args()
