@@ -13,7 +13,7 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test android-test lint fmt bench docs lock clean
+.PHONY: help venv demo test android-test android bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -47,6 +47,19 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
 
+# Robolectric runs the app's screens; the core's tests have run by then.
+android: android-test ## the Android app: its tests on a JVM, then an APK that is checked; BUNDLES="DIR…" go inside
+	python3 tools/apk_artifacts.py --require
+	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
+	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
+	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
+	python3 tools/build_apk.py $(addprefix --bundle ,$(BUNDLES))
+
+bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
+	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \
+	  echo "bazel-test needs Bazel; Debian has bazel-bootstrap bazel-rules-java bazel-rules-proto." >&2; exit 2; }
+	PATH="$(abspath $(BIN)):$$PATH" bazel test --jobs=$(TEST_WORKERS) //...
+
 lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -76,5 +89,5 @@ lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fres
 	rm -rf build/lock-check
 
 clean: ## remove what the other targets made, the environment too
-	rm -rf $(VENV) build site runs android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) build site runs android_app/build android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

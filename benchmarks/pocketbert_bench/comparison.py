@@ -75,6 +75,21 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
     return found
 
 
+def rankings(run: ResultFile) -> list[ResultFile]:
+    """A run's parts whose figures may stand in one table: our exports on one runtime, with the peers timed beside.
+
+    A run on one runtime is its own only part. Peers, which have a runtime of their own by nature, go with the exports
+    on the same runtime, failing that with the first.
+    """
+    runtimes = list(dict.fromkeys(each.runtime for each in run.measurements if each.runtime and not each.peer))
+    if len(runtimes) < 2:
+        return [run]
+    parts: list[list[Measurement]] = [[] for _ in runtimes]
+    for each in run.measurements:
+        parts[runtimes.index(each.runtime) if each.runtime in runtimes else 0].append(each)
+    return [dataclasses.replace(run, measurements=tuple(part)) for part in parts]
+
+
 def name(row: Row, found: Sequence[Row]) -> str:
     """What to call an export: its label, after the network's name where others of `found` have that label too."""
     shared = any(other.label == row.label and other.model != row.model for other in found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pocketbert import files
 from pocketbert.errors import UserError
-from pocketbert_bench import charts, comparison, results, side_by_side
+from pocketbert_bench import charts, comparison, paper_figures, results, side_by_side
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import Measurement, ResultFile
 from pocketbert_bench.side_by_side import Pair
@@ -30,6 +31,63 @@ CAPTIONS = {
         "Export · tokens · threads. Box: the middle half; whiskers: 1st to 99th percentile; line: median.",
     ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What may stand in one ranking: a run, or its part on one runtime.
+
+    Attributes:
+      run: what was measured.
+      heading: where and on what; empty where the page has but one section.
+      prefix: of the plots' file names.
+      rows: its exports.
+      tiles: its headline figures: (figure, what it is, detail).
+      images: plot → (PNG, SVG).
+    """
+
+    run: ResultFile
+    heading: str
+    prefix: str
+    rows: Sequence[Row]
+    tiles: Sequence[tuple[str, str, str]]
+    images: Mapping[str, tuple[bytes, str]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """All measured lengths."""
+        return comparison.lengths(self.rows)
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that the table shows."""
+        return (comparison.threads(self.rows) or [1])[0]
+
+    @property
+    def references(self) -> list[str]:
+        """What the exports are compared with."""
+        return _references(self.rows)
+
+    @property
+    def colours(self) -> Mapping[tuple[str, str], str]:
+        """(network, export) → colour."""
+        return charts.colours(self.rows)
+
+    @property
+    def metric(self) -> str:
+        """What the scores are of; empty where there are none."""
+        return next((row.accuracy.metric for row in self.rows if row.accuracy), "")
+
+    @property
+    def several_networks(self) -> bool:
+        """Whether names of networks tell something."""
+        return len({row.model for row in self.rows}) > 1
+
+    def beside_the_paper(self) -> list[tuple[str, float]]:
+        """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads."""
+        at = paper_figures.LENGTH, paper_figures.THREADS
+        found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.peer]
+        return [(name, latency) for name, latency in found if latency]
 
 
 def build_report(
@@ -57,10 +115,14 @@ def build_report(
     Raises:
       UserError: there is nothing to show, or `output` exists.
     """
-    found = _rows(runs, pair)
+    if emulated := [run.title for run in runs if run.measured_on == "qemu"]:
+        raise UserError(
+            f"a report shows latencies of devices and hosts; {emulated[0]} is of qemu, whose time means nothing"
+        )
+    sections = _sections(runs, verification or {}, pair)
+    found = [row for section in sections for row in section.rows]
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files hold none")
-    images = charts.draw([row for row in found if row.latencies])
     page = (
         _environment()
         .get_template("report.html")
@@ -69,26 +131,20 @@ def build_report(
             summary=summary,
             runs=runs,
             quick=any(run.quick for run in runs),
-            rows=found,
-            lengths=comparison.lengths(found),
-            threads=(comparison.threads(found) or [1])[0],
-            tiles=_tiles(found, verification or {}),
-            plots=[(*CAPTIONS[name], svg) for name, (_, svg) in images.items()],
+            sections=sections,
+            captions=CAPTIONS,
+            paper=paper_figures,
             verification=verification or {},
-            references=_references(found),
             pair=pair,
             costs=side_by_side.costs(found, pair) if pair else None,
             disagreements=pair.surest(SHOWN_DISAGREEMENTS) if pair else [],
-            colours=charts.colours(found),
-            metric=next((row.accuracy.metric for row in found if row.accuracy), ""),
             ratios=[ratio for run in runs for ratio in run.ratios],
-            several_networks=len({row.model for row in found}) > 1,
-            measurements=[measurement for run in runs for measurement in run.measurements],
         )
     )
     with files.new_directory(output, overwrite=overwrite) as folder:
-        for name, (png, _) in images.items():
-            files.write_bytes(folder / f"{name}.png", png)
+        for section in sections:
+            for name, (png, _) in section.images.items():
+                files.write_bytes(folder / f"{section.prefix}{name}.png", png)
         files.write_text(folder / PAGE, page)
         for number, run in enumerate(runs, start=1):
             name = "results.json" if len(runs) == 1 else f"results_{number}.json"
@@ -135,6 +191,28 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
 def times(factor: float | None) -> str:
     """A factor for people: 3.42× or 12.5×."""
     return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
+
+
+def _sections(
+    runs: Sequence[ResultFile], verification: Mapping[str, Mapping[str, Any]], pair: Pair | None
+) -> list[Section]:
+    parts = [part for run in runs for part in comparison.rankings(run)]
+    sections: list[Section] = []
+    for number, part in enumerate(parts, start=1):
+        rows = _rows([part], pair)
+        runtime = next((each.runtime for each in part.measurements if each.runtime and not each.peer), None)
+        heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
+        sections.append(
+            Section(
+                run=part,
+                heading=heading if len(parts) > 1 else "",
+                prefix=f"{number}_" if len(parts) > 1 else "",
+                rows=rows,
+                tiles=_tiles(rows, {} if sections else verification),
+                images=charts.draw([row for row in rows if row.latencies]),
+            )
+        )
+    return sections
 
 
 def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:

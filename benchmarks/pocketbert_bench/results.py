@@ -25,6 +25,7 @@ SCHEMA_TITLE = "PocketBERT result file, version 1"
 
 
 _note = schema.note
+_optional_note = schema.optional_note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Machine:
     packages: dict[str, str] = _note("package or library name to version")
     governor: str | None = _note("frequency governor; null where the system does not show it")
     load_average: tuple[float, ...] = _note("over 1, 5 and 15 minutes, before the first run; may be empty")
+    product: str | None = _optional_note("a phone's maker and model; null for computers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,19 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceConditions:
+    """What a phone was like while it was measured."""
+
+    affinity: Literal["any", "big", "little"] = _note("processors that were asked for: all, all but the slowest, those")
+    processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
+    battery_percent: int | None = _note("charge; null where unknown", minimum=0, maximum=100)
+    charging: bool | None = _note("whether power came in; null where unknown")
+    power_save: bool = _note("whether the system saved power")
+    thermal_headroom: float | None = _note("how near throttling it was, 1 being there; null where unknown", minimum=0)
+    repeat: int = _note("which repetition of the configuration this is, from 1", minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One configuration in a process of its own: a model, a length, a number of threads, a runtime."""
 
@@ -118,6 +133,7 @@ class Measurement:
     base_memory_bytes: int | None = _note("resident memory before the model was opened", minimum=0)
     thermal_start: Thermal | None = _note("null where not read")
     thermal_end: Thermal | None = _note("null where not read")
+    device: DeviceConditions | None = _optional_note("null unless a phone was measured")
 
 
 @dataclass(frozen=True, kw_only=True)

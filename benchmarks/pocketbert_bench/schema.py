@@ -17,8 +17,13 @@ def note(description: str, **constraints: Any) -> Any:
     return dataclasses.field(metadata={"description": description, **constraints})
 
 
+def optional_note(description: str, **constraints: Any) -> Any:
+    """A field as `note`'s that a file may leave out, which says the same as null."""
+    return dataclasses.field(default=None, metadata={"description": description, **constraints})
+
+
 def schema(kind: type, title: str) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a dataclass; every field is required and no other is allowed."""
+    """JSON Schema (2020-12) of a dataclass; fields without a default are required and no other is allowed."""
     definitions: dict[str, Any] = {}
     root = _schema_of(kind, definitions)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root, "$defs": definitions}
@@ -39,11 +44,13 @@ def from_json(kind: Any, value: Any) -> Any:
 
 def page(kind: type, title: str) -> str:
     """A Markdown page: a table of fields for each dataclass that `kind` holds, `kind` first."""
-    lines = [f"# {title}", "", "Every field is required; where nothing is known it is null or empty.", ""]
+    rule = "Every field is required unless it says optional; where nothing is known it is null or empty."
+    lines = [f"# {title}", "", rule, ""]
     for name, definition in schema(kind, title)["$defs"].items():
         lines += [f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
         for field, entry in definition["properties"].items():
-            lines.append(f"| `{field}` | {_type_in_words(entry)} | {entry['description']} |")
+            optional = "" if field in definition["required"] else "optional; "
+            lines.append(f"| `{field}` | {_type_in_words(entry)} | {optional}{entry['description']} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -91,7 +98,7 @@ def _object_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "description": (kind.__doc__ or "").splitlines()[0],
         "properties": properties,
-        "required": list(properties),
+        "required": [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING],
         "additionalProperties": False,
     }
 

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "glue-submission": ("pocketbert_export.commands.glue_submission", "write the zip that the GLUE server takes"),
     "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
     "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
-    "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine"),
+    "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine, or on phones"),
     "report": ("pocketbert_bench.commands.report", "draw plots and one HTML page from result files"),
 }
 

@@ -153,6 +153,79 @@ def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
     assert "shortened run" in quick and "shortened run" not in whole
 
 
+def device_run(**changes: Any) -> ResultFile:
+    on_phone = results.Runtime(name="tflite", version="2.21.0")
+    return bench_subjects.result(
+        measurement("phone int8", 128, 55.0, recipe="dynamic_wi8", threads=4, runtime=on_phone),
+        measurement("phone int8", 32, 15.0, recipe="dynamic_wi8", threads=4, runtime=on_phone),
+        **{"measured_on": "device", "title": "A phone's run", **changes},
+    )
+
+
+def test_every_run_is_a_section_of_its_own_with_plots_of_its_own(run: ResultFile, tmp_path: Path) -> None:
+    path = report.build_report([run, device_run(), device_run(title="Another phone's")], tmp_path / "report")
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == []
+    headings = re.findall(r"<h2>([^<]*:[^<]*)</h2>", text)
+    assert headings == [
+        "a run: host, litert 2.0", "A phone&#39;s run: device, tflite 2.21.0",
+        "Another phone&#39;s: device, tflite 2.21.0",
+    ]  # fmt: skip
+    sections = re.split(r"<h2>[^<]*:[^<]*</h2>", text.split("<h2>How it was measured")[0])[1:]
+    # A plot or a table that had both would hold both labels.
+    assert ["plain converter" in each for each in sections] == [True, False, False]
+    assert ["phone int8" in each for each in sections] == [False, True, True]
+    assert {each.name for each in path.parent.glob("*_latency.png")} >= {f"{n}_latency.png" for n in (1, 2, 3)}
+    assert {each.name for each in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
+
+
+def test_our_exports_on_two_runtimes_are_two_sections_and_peers_stay_with_ours(tmp_path: Path) -> None:
+    new, old = (results.Runtime(name="tflite", version=version) for version in ("2.21.0", "2.16.1"))
+    onnx = results.Runtime(name="onnxruntime", version="1.0")
+    mixed = bench_subjects.result(
+        measurement("float32", 32, 3.0, runtime=new),
+        measurement("on the GPU", 32, 1.0, recipe="float16", runtime=old),
+        measurement("ONNX Runtime float32", 32, 2.0, runtime=onnx, peer=True),
+        bench_subjects.failed("broken", 32, "it died"),
+    )
+    parts = comparison.rankings(mixed)
+    assert [[each.label for each in part.measurements] for part in parts] == [
+        ["float32", "ONNX Runtime float32", "broken"],
+        ["on the GPU"],
+    ]
+    rows = {row.label: row for part in parts for row in comparison.rows([part])}
+    assert rows["on the GPU"].reference is None
+    assert rows["float32"].reference and rows["float32"].reference.label == "ONNX Runtime float32"
+    text = report.build_report([mixed], tmp_path / "report").read_text(encoding="utf-8")
+    assert len(re.findall(r"<h2>a run: host, tflite 2\.(21\.0|16\.1)</h2>", text)) == 2
+    alone = bench_subjects.result(
+        measurement("float32", 32, 3.0), measurement("onnx", 32, 2.0, peer=True, runtime=onnx)
+    )
+    assert comparison.rankings(alone) == [alone]
+
+
+def test_the_papers_figures_stand_beside_a_phones_only(run: ResultFile, tmp_path: Path) -> None:
+    host = Page(report.build_report([run], tmp_path / "host").read_text(encoding="utf-8")).text
+    assert "Pixel 4" not in host and "342" not in host
+    phone = Page(report.build_report([device_run()], tmp_path / "phone").read_text(encoding="utf-8")).text
+    table = phone.split("Beside the paper")[1].split("How it was measured")[0]
+    assert "no ranking" in table and "Sun et al. 2020" in table
+    for network, milliseconds in (
+        ("BERT-base", "342 ms"), ("without operational optimizations", "192 ms"), ("MobileBERT", "62 ms"),
+        ("MobileBERT-TINY", "40 ms"), ("phone int8", "55 ms"),
+    ):  # fmt: skip
+        assert re.search(f"{network}\\s*(this run|Sun et al. 2020 \\(MobileBERT\\))\\s*{milliseconds}", table), network
+    assert "15 ms" not in table and "nothing at 128 tokens" not in table
+    short = bench_subjects.result(measurement("a", 32, 1.0), measured_on="device")
+    assert "nothing at 128 tokens with 4 threads" in report.build_report([short], tmp_path / "s").read_text("utf-8")
+
+
+def test_an_emulators_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="qemu, whose time means nothing"):
+        report.build_report([device_run(measured_on="qemu")], tmp_path / "report")
+
+
 @pytest.mark.parametrize("met", [True, False])
 def test_ratios_alone_make_a_page(tmp_path: Path, met: bool) -> None:
     ratio = results.ratio(

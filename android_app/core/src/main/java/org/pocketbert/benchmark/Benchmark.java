@@ -76,6 +76,7 @@ public final class Benchmark {
 
   /** Fills the result; gives a sentence if the answers are wrong. */
   private String measure(GoldenCheck check) {
+    platform.progress(Stage.CHECKING, 0, goldens.size());
     result.put("base_memory_bytes", ProcessMemory.residentBytes());
     long began = platform.nanoTime();
     try (Engine engine = platform.open(configuration.bundle.model(), signature(), configuration.threads)) {
@@ -90,8 +91,7 @@ public final class Benchmark {
       if (check.problem() != null) {
         return check.problem();
       }
-      warmUp(engine);
-      double[] latencyUs = record(engine);
+      double[] latencyUs = record(engine, expectedRuns(warmUp(engine)));
       result.put("latency_us", latencyUs);
       result.put("round_sizes", Arrays.asList(latencyUs.length));
       result.put("summary", Statistics.summary(latencyUs));
@@ -100,10 +100,12 @@ public final class Benchmark {
     }
   }
 
-  private void warmUp(Engine engine) {
+  /** Gives the last batch's median latency in microseconds. */
+  private double warmUp(Engine engine) {
     double seconds = 0;
     double before = Double.POSITIVE_INFINITY;
     for (int runs = 0; ; ) {
+      platform.progress(Stage.WARMING_UP, runs, 0);
       double[] batch = new double[WARM_UP_BATCH];
       for (int i = 0; i < batch.length; i++) {
         batch[i] = call(engine);
@@ -115,22 +117,29 @@ public final class Benchmark {
       boolean steady = Math.abs(median - before) < STEADY * before;
       boolean enough = runs >= schedule.warmUpRuns && seconds >= schedule.warmUpSeconds;
       if ((enough && steady) || seconds > schedule.longestWarmUpSeconds) {
-        return;
+        return median;
       }
       before = median;
     }
   }
 
-  private double[] record(Engine engine) {
+  private int expectedRuns(double latencyUs) {
+    double filling = Math.max(schedule.runs, schedule.seconds * 1e6 / latencyUs);
+    return (int) Math.max(1, Math.min(Math.min(filling, schedule.longestSeconds * 1e6 / latencyUs), MOST_RUNS));
+  }
+
+  private double[] record(Engine engine, int expected) {
     double[] latencyUs = new double[MOST_RUNS];
     double seconds = 0;
     int runs = 0;
     while (runs < MOST_RUNS
         && seconds < schedule.longestSeconds
         && (runs < schedule.runs || seconds < schedule.seconds)) {
+      platform.progress(Stage.MEASURING, runs, Math.max(runs, expected));
       latencyUs[runs] = Statistics.rounded(call(engine));
       seconds += latencyUs[runs++] / 1e6;
     }
+    platform.progress(Stage.MEASURING, runs, runs);
     return Arrays.copyOf(latencyUs, runs);
   }
 

@@ -18,4 +18,12 @@ public interface Platform {
 
   /** The heat now, as a result file's {@code thermal_start}; null where it cannot be read. */
   Map<String, Object> thermal();
+
+  /**
+   * Told between calls, outside of what is timed; a platform that nobody watches has nothing to do.
+   *
+   * @param of how many calls this stage takes, as far as can be said; 0 where nothing can
+   * @throws org.pocketbert.engine.EngineException ends the measurement, with its message as the result
+   */
+  default void progress(Stage stage, int done, int of) {}
 }

@@ -58,23 +58,8 @@ public final class Bundle {
    * @throws UserError one line that lists every missing or damaged file, or everything wrong with bundle.json
    */
   public static Bundle open(Path path) {
-    Path directory;
-    Description description;
-    try {
-      directory = path.toRealPath();
-      String text =
-          StandardCharsets.UTF_8
-              .newDecoder()
-              .decode(CheckedFile.map(directory, DESCRIPTION, MOST_OTHER_BYTES))
-              .toString();
-      description = Description.parse(Json.parse(text), path + "/" + DESCRIPTION);
-    } catch (CheckedFile.Unusable | JsonError error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
-    } catch (CharacterCodingException error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " must be UTF-8; export it again");
-    } catch (IOException error) {
-      throw new UserError("a bundle must be a folder that pocketbert export wrote; received " + path);
-    }
+    Description description = describe(path);
+    Path directory = real(path);
     List<String> problems = new ArrayList<>();
     Map<String, ByteBuffer> contents = new LinkedHashMap<>();
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
@@ -106,6 +91,58 @@ public final class Bundle {
     return new Bundle(directory, description, contents.get(MODEL), vocabulary);
   }
 
+  /**
+   * The lengths that a bundle says it has, ascending; nothing but bundle.json is read, so that many can be listed.
+   *
+   * @throws UserError if that is missing or wrong
+   */
+  public static int[] listedLengths(Path path) {
+    return lengths(describe(path));
+  }
+
+  /**
+   * The files that a bundle says it has, bundle.json among them: plain names, without folders.
+   *
+   * @throws UserError if bundle.json is missing or wrong
+   */
+  public static List<String> listedFiles(Path path) {
+    List<String> names = new ArrayList<>(describe(path).files.keySet());
+    names.add(DESCRIPTION);
+    return names;
+  }
+
+  private static Description describe(Path path) {
+    try {
+      String text =
+          StandardCharsets.UTF_8
+              .newDecoder()
+              .decode(CheckedFile.map(real(path), DESCRIPTION, MOST_OTHER_BYTES))
+              .toString();
+      return Description.parse(Json.parse(text), path + "/" + DESCRIPTION);
+    } catch (CheckedFile.Unusable | JsonError error) {
+      throw new UserError("bundle " + path + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
+    } catch (CharacterCodingException error) {
+      throw new UserError("bundle " + path + ": " + DESCRIPTION + " must be UTF-8; export it again");
+    }
+  }
+
+  private static Path real(Path path) {
+    try {
+      return path.toRealPath();
+    } catch (IOException error) {
+      throw new UserError("a bundle must be a folder that pocketbert export wrote; received " + path);
+    }
+  }
+
+  private static int[] lengths(Description description) {
+    int[] lengths = new int[description.signatures.size()];
+    int count = 0;
+    for (int length : description.signatures.keySet()) {
+      lengths[count++] = length;
+    }
+    return lengths;
+  }
+
   /** The folder's name. */
   public String name() {
     return directory.getFileName().toString();
@@ -133,12 +170,7 @@ public final class Bundle {
 
   /** Numbers of tokens that the model can be called with, ascending. */
   public int[] lengths() {
-    int[] lengths = new int[description.signatures.size()];
-    int count = 0;
-    for (int length : description.signatures.keySet()) {
-      lengths[count++] = length;
-    }
-    return lengths;
+    return lengths(description);
   }
 
   /** The names of a classifier's answers, in the order of its logits; empty for other tasks. */

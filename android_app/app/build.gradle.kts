@@ -1,0 +1,57 @@
+// Not built here; see ../settings.gradle.kts. The activities' tests run with Maven alone (make android-test).
+
+plugins {
+    alias(libs.plugins.android.application)
+}
+
+android {
+    // The package of R; the application's id is another, since the core has the package org.pocketbert.benchmark.
+    namespace = "org.pocketbert.app"
+    compileSdk = libs.versions.compileSdk.get().toInt()
+
+    defaultConfig {
+        applicationId = "org.pocketbert.benchmark"
+        minSdk = libs.versions.minSdk.get().toInt()
+        targetSdk = libs.versions.targetSdk.get().toInt()
+        versionCode = libs.versions.versionCode.get().toInt()
+        versionName = libs.versions.versionName.get()
+        ndk { abiFilters += "arm64-v8a" }
+    }
+
+    buildTypes {
+        release {
+            isMinifyEnabled = true
+            proguardFiles("proguard-rules.pro")
+        }
+    }
+
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_1_8
+        targetCompatibility = JavaVersion.VERSION_1_8
+    }
+
+    packaging {
+        // Uncompressed and aligned, as Android with pages of 16 KB wants them.
+        jniLibs.useLegacyPackaging = false
+    }
+
+    sourceSets {
+        // Gradle takes the application's name from above and refuses it in the manifest, where aapt2 alone needs it.
+        named("main") { manifest.srcFile(manifestWithoutPackage()) }
+        named("test") { java.setSrcDirs(emptyList<String>()) }
+    }
+}
+
+dependencies {
+    implementation(project(":core"))
+    runtimeOnly(variantOf(libs.tensorflow.lite) { classifier("android-arm64") })
+    runtimeOnly(variantOf(libs.javacpp) { classifier("android-arm64") })
+}
+
+fun manifestWithoutPackage(): File {
+    val written = layout.buildDirectory.file("manifest/AndroidManifest.xml").get().asFile
+    val text = file("src/main/AndroidManifest.xml").readText()
+    written.parentFile.mkdirs()
+    written.writeText(text.replace(Regex("""\s+package="[^"]*""""), ""))
+    return written
+}

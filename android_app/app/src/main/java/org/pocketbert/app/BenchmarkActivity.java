@@ -1,0 +1,205 @@
+package org.pocketbert.app;
+
+import android.app.Activity;
+import android.content.Intent;
+import android.content.pm.PackageManager;
+import android.os.BadParcelableException;
+import android.os.Bundle;
+import android.os.Process;
+import android.util.Log;
+import android.view.WindowManager;
+import android.widget.ProgressBar;
+import android.widget.TextView;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.bytedeco.javacpp.Loader;
+import org.bytedeco.tensorflowlite.global.tensorflowlite;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.benchmark.Schedule;
+import org.pocketbert.device.DeviceRun;
+import org.pocketbert.device.RunRequest;
+import org.pocketbert.device.StateLine;
+import org.pocketbert.device.StateLine.State;
+
+/**
+ * Measures one configuration in this process, writes its result file and ends the process.
+ *
+ * <p>It is started by the app's own screen, or by adb's shell with the extras of {@link RunRequest}. What happens is told
+ * in lines of {@link StateLine}.
+ */
+public final class BenchmarkActivity extends Activity {
+  /** Extra of the answer: the result file's name; absent if there is none. */
+  static final String RESULT = "result";
+
+  /** Extra of the answer: why there is no number; absent if there is one. */
+  static final String REASON = "reason";
+
+  private static final int SECONDS_TO_FRONT = 15;
+
+  private AndroidDevice device;
+  private RunRequest request;
+  private TextView stateText;
+  private ProgressBar progressBar;
+
+  @Override
+  protected void onCreate(Bundle savedState) {
+    super.onCreate(savedState);
+    getWindow().addFlags(WindowManager.LayoutParams.FLAG_KEEP_SCREEN_ON);
+    setContentView(R.layout.benchmark);
+    stateText = findViewById(R.id.state);
+    progressBar = findViewById(R.id.progress);
+    device = new AndroidDevice(this, version());
+    try {
+      request = RunRequest.parse(extras(getIntent()));
+    } catch (UserError error) {
+      end(State.REFUSED, error.getMessage(), null);
+      return;
+    }
+    if (savedState != null) {
+      end(State.FAILED, "the phone closed the app while it was measuring; close other apps and repeat", null);
+      return;
+    }
+    stateText.setText(getString(R.string.started, request.bundle));
+    log(StateLine.progress(request.run, State.STARTED, 0, 0));
+    new Thread(this::measure, "measure").start();
+  }
+
+  /** A second start while a run is going on; the run is not disturbed. */
+  @Override
+  protected void onNewIntent(Intent intent) {
+    super.onNewIntent(intent);
+    Object run = extras(intent).get("run");
+    log(
+        StateLine.end(
+            run instanceof String ? (String) run : null,
+            State.REFUSED,
+            "one run at a time; the app is already measuring; wait until it is done",
+            null));
+  }
+
+  @Override
+  public void onWindowFocusChanged(boolean hasFocus) {
+    super.onWindowFocusChanged(hasFocus);
+    device.setInFront(hasFocus);
+  }
+
+  @Override
+  public void onBackPressed() {
+    stateText.setText(R.string.stopping);
+    device.interrupt("it was stopped by hand");
+  }
+
+  @Override
+  protected void onDestroy() {
+    super.onDestroy();
+    // The next configuration gets a process that has done nothing yet.
+    Process.killProcess(Process.myPid());
+  }
+
+  private void measure() {
+    try {
+      AppFolders folders = new AppFolders(this);
+      Path path = folders.results.resolve(request.run + ".json");
+      if (Files.exists(path)) {
+        throw new UserError("a run must have a new name; there is a result of " + request.run + "; remove it");
+      }
+      // Finding the native library is not the model's opening time.
+      Loader.load(tensorflowlite.class);
+      device.awaitFront(SECONDS_TO_FRONT);
+      long started = System.currentTimeMillis();
+      org.pocketbert.bundle.Bundle bundle = folders.store.take(request.bundle);
+      bundle.checkTokenizer();
+      Map<String, Object> machine = device.describe();
+      Map<String, Object> measurement = DeviceRun.measure(device, Schedule.FULL, request, bundle, this::show);
+      List<String> notes = Collections.emptyList();
+      ResultFile.write(
+          path,
+          ResultFile.of(
+              "Run " + request.run + " on a phone", started, "device", machine, Arrays.asList(measurement), notes),
+          false);
+      String error = (String) measurement.get("error");
+      end(error == null ? State.DONE : State.FAILED, error, path.getFileName().toString());
+    } catch (UserError error) {
+      end(State.REFUSED, error.getMessage(), null);
+    } catch (IOException error) {
+      end(State.FAILED, "the result must be written, which failed (" + error.getMessage() + "); make room", null);
+    } catch (OutOfMemoryError error) {
+      end(State.FAILED, "the phone's memory was too small for it; close other apps or take a smaller bundle", null);
+    } catch (LinkageError | RuntimeException error) {
+      Log.e(BenchmarkActivity.class.getSimpleName(), "a fault of the app", error);
+      end(State.FAILED, "the app has a fault: " + error, null);
+    }
+  }
+
+  private void show(State state, int done, int of) {
+    log(StateLine.progress(request.run, state, done, of));
+    runOnUiThread(
+        () -> {
+          stateText.setText(text(state, done, of));
+          progressBar.setMax(Math.max(of, 1));
+          progressBar.setProgress(done);
+        });
+  }
+
+  private String text(State state, int done, int of) {
+    switch (state) {
+      case COOLING:
+        return getString(R.string.cooling, done, of);
+      case CHECKING:
+        return getString(R.string.checking);
+      case WARMING_UP:
+        return getString(R.string.warming_up);
+      default:
+        return getString(R.string.measuring, done, of);
+    }
+  }
+
+  private void end(State state, String reason, String result) {
+    Intent answer = new Intent();
+    if (reason != null) {
+      answer.putExtra(REASON, reason);
+    }
+    if (result != null) {
+      answer.putExtra(RESULT, result);
+    }
+    log(StateLine.end(request == null ? null : request.run, state, reason, result));
+    runOnUiThread(
+        () -> {
+          setResult(RESULT_OK, answer);
+          finish();
+        });
+  }
+
+  private static void log(String line) {
+    Log.i(StateLine.TAG, line);
+  }
+
+  private static Map<String, Object> extras(Intent intent) {
+    Map<String, Object> values = new LinkedHashMap<>();
+    try {
+      Bundle extras = intent.getExtras();
+      for (String key : extras == null ? Collections.<String>emptySet() : extras.keySet()) {
+        values.put(key, extras.get(key));
+      }
+    } catch (BadParcelableException error) {
+      // Objects of classes that the app does not have: no value of ours is one, so the request is refused as empty.
+      values.clear();
+    }
+    return values;
+  }
+
+  private String version() {
+    try {
+      return getPackageManager().getPackageInfo(getPackageName(), 0).versionName;
+    } catch (PackageManager.NameNotFoundException error) {
+      throw new IllegalStateException("an app that runs is installed", error);
+    }
+  }
+}

@@ -1,0 +1,163 @@
+package org.pocketbert.app;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertTrue;
+import static org.robolectric.Shadows.shadowOf;
+
+import android.app.Activity;
+import android.content.Intent;
+import android.graphics.Bitmap;
+import android.graphics.Canvas;
+import android.view.View;
+import android.widget.Spinner;
+import android.widget.TextView;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.junit.Test;
+import org.junit.runner.RunWith;
+import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.benchmark.Statistics;
+import org.robolectric.Robolectric;
+import org.robolectric.RobolectricTestRunner;
+import org.robolectric.android.controller.ActivityController;
+import org.robolectric.annotation.Config;
+
+@RunWith(RobolectricTestRunner.class)
+@Config(sdk = {28, 35})
+public class MainActivityTest {
+  private static String text(Activity activity, int id) {
+    return ((TextView) activity.findViewById(id)).getText().toString();
+  }
+
+  /** Opens the screen and waits until it has looked at the folders. */
+  private static ActivityController<MainActivity> open() throws InterruptedException {
+    ActivityController<MainActivity> controller = Robolectric.buildActivity(MainActivity.class).setup();
+    String looking = controller.get().getString(R.string.looking);
+    Phone.await(() -> !text(controller.get(), R.id.status).equals(looking));
+    return controller;
+  }
+
+  private static void choose(Activity activity, int spinner, Object value) throws InterruptedException {
+    Spinner view = activity.findViewById(spinner);
+    for (int i = 0; i < view.getCount(); i++) {
+      if (view.getItemAtPosition(i).equals(value)) {
+        view.setSelection(i);
+      }
+    }
+    Phone.await(() -> value.equals(view.getSelectedItem()));
+  }
+
+  private static void writeResult(String name, long started, double... latencyUs) throws IOException {
+    Map<String, Object> measurement = new LinkedHashMap<>();
+    measurement.put("label", "tiny");
+    measurement.put("model_sha256", "a");
+    measurement.put("length", 17);
+    measurement.put("threads", 1);
+    measurement.put("error", null);
+    measurement.put("latency_us", latencyUs);
+    measurement.put("summary", Statistics.summary(latencyUs));
+    Path path = Files.createDirectories(Phone.files().resolve("results")).resolve(name);
+    List<String> notes = new ArrayList<>();
+    ResultFile.write(
+        path, ResultFile.of("t", started, "device", new HashMap<>(), Arrays.asList(measurement), notes), false);
+  }
+
+  @Test
+  public void withoutBundlesItSaysHowToGetOne() throws Exception {
+    Activity activity = open().get();
+    assertTrue(text(activity, R.id.status), text(activity, R.id.status).contains("There is no bundle on this phone"));
+    assertTrue(text(activity, R.id.status).contains(Phone.files().resolve("bundles") + "/"));
+    assertFalse(activity.findViewById(R.id.run).isEnabled());
+    assertEquals(View.GONE, activity.findViewById(R.id.share).getVisibility());
+  }
+
+  @Test
+  public void whatIsChosenIsMeasured() throws Exception {
+    Phone.push("a");
+    Phone.push("tiny");
+    Activity activity = open().get();
+    assertEquals(activity.getString(R.string.ready), text(activity, R.id.status));
+    choose(activity, R.id.bundle, "tiny");
+    choose(activity, R.id.length, 9);
+    choose(activity, R.id.threads, 2);
+    activity.findViewById(R.id.run).performClick();
+    Intent started = shadowOf(activity).getNextStartedActivity();
+    assertEquals(BenchmarkActivity.class.getName(), started.getComponent().getClassName());
+    assertTrue(started.getStringExtra("run").matches("screen-[0-9]{8}-[0-9]{6}"));
+    assertEquals("tiny", started.getStringExtra("bundle"));
+    assertEquals(9, started.getIntExtra("length", 0));
+    assertEquals(2, started.getIntExtra("threads", 0));
+    assertEquals(4, started.getExtras().size());
+  }
+
+  @Test
+  public void aBrokenBundleIsASentence() throws Exception {
+    Files.write(Phone.push("tiny").resolve("bundle.json"), new byte[] {'{'});
+    Activity activity = open().get();
+    assertTrue(text(activity, R.id.status), text(activity, R.id.status).startsWith("This bundle cannot be used. bundle tiny"));
+    assertFalse(activity.findViewById(R.id.run).isEnabled());
+  }
+
+  @Test
+  public void theResultIsShownBesideTheOneBefore() throws Exception {
+    Phone.push("tiny");
+    writeResult("old.json", 0, 4000, 4000, 4000);
+    writeResult("new.json", 60_000, 2900, 3000, 3200, 3000, 9900);
+    Activity activity = open().get();
+    Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
+    // Percentile 90 of five: 0.6 of the way from the fourth to the fifth.
+    assertEquals(
+        "tiny, 17 tokens, 1 thread: median 3.0 ms, 90 % of calls within 7.2 ms, 5 calls.\n"
+            + "25 % faster than the run before (4.0 ms).",
+        text(activity, R.id.result));
+    ChartView chart = activity.findViewById(R.id.chart);
+    assertEquals(View.VISIBLE, chart.getVisibility());
+    chart.layout(0, 0, 300, 200);
+    chart.draw(new Canvas(Bitmap.createBitmap(300, 200, Bitmap.Config.ARGB_8888)));
+    activity.findViewById(R.id.share).performClick();
+    Intent chooser = shadowOf(activity).getNextStartedActivity();
+    Intent send = chooser.getParcelableExtra(Intent.EXTRA_INTENT);
+    assertEquals(Intent.ACTION_SEND, send.getAction());
+    assertEquals("new.json", send.getStringExtra(Intent.EXTRA_SUBJECT));
+    assertTrue(send.getStringExtra(Intent.EXTRA_TEXT).contains("9900.0"));
+  }
+
+  @Test
+  public void whatWentWrongIsASentence() throws Exception {
+    Phone.push("tiny");
+    ActivityController<MainActivity> controller = open();
+    MainActivity activity = controller.get();
+    activity.onActivityResult(1, Activity.RESULT_OK, new Intent().putExtra("reason", "It was hot."));
+    controller.pause().resume();
+    Phone.await(() -> text(activity, R.id.status).equals("No number was taken. It was hot."));
+    activity.onActivityResult(1, Activity.RESULT_CANCELED, null);
+    controller.pause().resume();
+    Phone.await(() -> text(activity, R.id.status).startsWith("The measurement ended without a result"));
+  }
+
+  @Test
+  public void rotationKeepsWhatWasChosen() throws Exception {
+    Phone.push("a");
+    Phone.push("tiny");
+    ActivityController<MainActivity> controller = open();
+    choose(controller.get(), R.id.bundle, "tiny");
+    choose(controller.get(), R.id.length, 9);
+    choose(controller.get(), R.id.threads, 1);
+    controller.get().onActivityResult(1, Activity.RESULT_OK, new Intent().putExtra("reason", "It was hot."));
+    controller.recreate();
+    Activity turned = controller.get();
+    Phone.await(() -> turned.findViewById(R.id.run).isEnabled());
+    Phone.await(() -> text(turned, R.id.status).endsWith("It was hot."));
+    assertEquals("tiny", ((Spinner) turned.findViewById(R.id.bundle)).getSelectedItem());
+    assertEquals(9, ((Spinner) turned.findViewById(R.id.length)).getSelectedItem());
+    assertEquals(1, ((Spinner) turned.findViewById(R.id.threads)).getSelectedItem());
+  }
+}

@@ -1,0 +1,5 @@
+// Not built here; see settings.gradle.kts.
+
+plugins {
+    alias(libs.plugins.android.application) apply false
+}

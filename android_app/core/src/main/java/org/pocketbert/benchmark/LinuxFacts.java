@@ -1,0 +1,73 @@
+package org.pocketbert.benchmark;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** What a Linux kernel tells of its machine, on computers and phones; empty or null where it does not. */
+public final class LinuxFacts {
+  // As pocketbert_bench.machine: the ones that decide which matrix kernels run.
+  private static final List<String> INSTRUCTION_SETS =
+      Arrays.asList("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve");
+
+  private LinuxFacts() {}
+
+  /** The instruction set extensions that decide about speed. */
+  public static List<String> instructionSets() {
+    List<String> flags =
+        Arrays.asList((entry("/proc/cpuinfo", "flags", "") + entry("/proc/cpuinfo", "Features", "")).split(" "));
+    List<String> found = new ArrayList<>(INSTRUCTION_SETS);
+    found.retainAll(flags);
+    return found;
+  }
+
+  /** Physical memory. */
+  public static long memoryBytes() {
+    return Long.parseLong(entry("/proc/meminfo", "MemTotal", "1").split(" ")[0]) * 1024;
+  }
+
+  /** The first core's frequency governor. */
+  public static String governor() {
+    String governor = text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    return governor.isEmpty() ? null : governor;
+  }
+
+  /** Over 1, 5 and 15 minutes. */
+  public static List<Object> loadAverage() {
+    List<Object> load = new ArrayList<>();
+    String[] averages = text("/proc/loadavg").split(" ");
+    for (int i = 0; i < 3 && averages.length > 3; i++) {
+      load.add(Double.valueOf(averages[i]));
+    }
+    return load;
+  }
+
+  /** The processors that the calling thread may run on, as the kernel writes them: {@code 0-3,7}. */
+  public static String processorsAllowed() {
+    String allowed = entry("/proc/thread-self/status", "Cpus_allowed_list", "");
+    return allowed.isEmpty() ? null : allowed;
+  }
+
+  /** What follows {@code key} and a colon or equals sign on its first line. */
+  public static String entry(String path, String key, String otherwise) {
+    for (String line : text(path).split("\n")) {
+      if (line.matches(key + "\\s*[:=].*")) {
+        return line.replaceFirst(key + "\\s*[:=]\\s*", "").trim();
+      }
+    }
+    return otherwise;
+  }
+
+  /** A small file, trimmed. */
+  public static String text(String path) {
+    try {
+      return new String(Files.readAllBytes(Paths.get(path)), StandardCharsets.UTF_8).trim();
+    } catch (IOException error) {
+      return "";
+    }
+  }
+}

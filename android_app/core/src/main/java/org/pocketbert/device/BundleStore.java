@@ -1,0 +1,160 @@
+package org.pocketbert.device;
+
+import java.io.IOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import org.pocketbert.UserError;
+import org.pocketbert.bundle.Bundle;
+
+/**
+ * The bundles of a phone, in folders that others can write to; the one to be used is copied to where they cannot, and
+ * the copy is checked.
+ */
+public final class BundleStore {
+  private final List<Path> sources;
+  private final Path ownFolder;
+
+  /** A bundle as a list shows it. */
+  public static final class Entry {
+    /** The folder's name. */
+    public final String name;
+
+    /** What bundle.json says; empty if there is a problem. */
+    public final int[] lengths;
+
+    /** Why it cannot be used, as a sentence; null if nothing is known against it. */
+    public final String problem;
+
+    private Entry(String name, int[] lengths, String problem) {
+      this.name = name;
+      this.lengths = lengths;
+      this.problem = problem;
+    }
+  }
+
+  /**
+   * A store.
+   *
+   * @param ownFolder where no other app can write; everything in it may be removed
+   * @param sources folders of bundles that may be missing; of one name in two of them the first counts
+   */
+  public BundleStore(Path ownFolder, Path... sources) {
+    this.ownFolder = ownFolder;
+    this.sources = Arrays.asList(sources);
+  }
+
+  /** All bundles by name. */
+  public List<Entry> list() {
+    SortedMap<String, Entry> entries = new TreeMap<>();
+    for (Path source : sources) {
+      for (Path bundle : folders(source)) {
+        String name = bundle.getFileName().toString();
+        if (!entries.containsKey(name)) {
+          entries.put(name, entry(name, bundle));
+        }
+      }
+    }
+    return new ArrayList<>(entries.values());
+  }
+
+  /**
+   * Copies a bundle and opens the copy, which replaces the one of before.
+   *
+   * @throws UserError if there is none of that name, a file is missing or damaged, or there is no room for it
+   */
+  public Bundle take(String name) {
+    for (Path source : sources) {
+      // The name is checked first: it must not lead out of the folder.
+      if (RunRequest.NAME.matcher(name).matches() && isFolder(source.resolve(name))) {
+        Path copy = ownFolder.resolve(name);
+        try {
+          copy(source.resolve(name), copy);
+          return Bundle.open(copy);
+        } catch (UserError error) {
+          throw new UserError(plain(error, copy, name));
+        }
+      }
+    }
+    List<String> names = new ArrayList<>();
+    for (Entry entry : list()) {
+      names.add(entry.name);
+    }
+    throw new UserError(
+        "a bundle must be one of those on this phone (" + (names.isEmpty() ? "there is none" : String.join(", ", names))
+            + "); received " + name);
+  }
+
+  private static Entry entry(String name, Path bundle) {
+    try {
+      return new Entry(name, Bundle.listedLengths(bundle), null);
+    } catch (UserError error) {
+      return new Entry(name, new int[0], plain(error, bundle, name));
+    }
+  }
+
+  /** People know a bundle by its name; where the app keeps it is no use to them. */
+  private static String plain(UserError error, Path folder, String name) {
+    return error.getMessage().replace(folder.toString(), name);
+  }
+
+  private void copy(Path from, Path to) {
+    List<String> names;
+    try {
+      names = Bundle.listedFiles(from);
+    } catch (UserError error) {
+      throw new UserError(plain(error, from, from.getFileName().toString()));
+    }
+    try {
+      for (Path old : folders(ownFolder)) {
+        remove(old);
+      }
+      Files.createDirectories(to);
+      for (String name : names) {
+        Path file = from.resolve(name);
+        // What is missing or no ordinary file is left out: opening says so, for all of them at once.
+        if (Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS)) {
+          Files.copy(file, to.resolve(name), LinkOption.NOFOLLOW_LINKS);
+        }
+      }
+    } catch (IOException error) {
+      throw new UserError(
+          "bundle " + from.getFileName() + " must be copied before it is used, which failed ("
+              + error.getMessage() + "); make room on the phone, or push it again");
+    }
+  }
+
+  private static void remove(Path folder) throws IOException {
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
+      for (Path file : files) {
+        Files.delete(file);
+      }
+    }
+    Files.delete(folder);
+  }
+
+  private static List<Path> folders(Path parent) {
+    List<Path> folders = new ArrayList<>();
+    try (DirectoryStream<Path> children = Files.newDirectoryStream(parent)) {
+      for (Path child : children) {
+        if (isFolder(child) && RunRequest.NAME.matcher(child.getFileName().toString()).matches()) {
+          folders.add(child);
+        }
+      }
+    } catch (IOException error) {
+      // A folder that nobody made yet has no bundles.
+      return folders;
+    }
+    return folders;
+  }
+
+  private static boolean isFolder(Path path) {
+    return Files.isDirectory(path, LinkOption.NOFOLLOW_LINKS);
+  }
+}

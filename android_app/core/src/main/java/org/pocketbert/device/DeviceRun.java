@@ -1,0 +1,150 @@
+package org.pocketbert.device;
+
+import java.nio.ByteBuffer;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.pocketbert.benchmark.Benchmark;
+import org.pocketbert.benchmark.Configuration;
+import org.pocketbert.benchmark.LinuxFacts;
+import org.pocketbert.benchmark.Platform;
+import org.pocketbert.benchmark.Schedule;
+import org.pocketbert.benchmark.Stage;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.engine.Engine;
+import org.pocketbert.engine.EngineException;
+
+/**
+ * One configuration on a phone: {@link Benchmark} after a cool-down, ended with a sentence instead of a number if the
+ * phone gets hotter, saves power or is taken away meanwhile.
+ */
+public final class DeviceRun implements Platform {
+  private static final int COOL_DOWN_SECONDS = 300;
+  private static final int COOL_DOWN_STEP_SECONDS = 5;
+  // Asking the system takes a call to another process; seldom, so that caches stay the network's.
+  private static final long NANOSECONDS_BETWEEN_LOOKS = 500_000_000;
+  private static final String[] THERMAL_STATUS = {
+    "none", "light", "moderate", "severe", "critical", "emergency", "shutdown"
+  };
+
+  private final Device device;
+  private final Watcher watcher;
+  private int thermalStatusBefore;
+  private long lastLook;
+  private Stage lastStage;
+
+  /** Told how a run stands, on the thread that measures. */
+  public interface Watcher {
+    /** As {@link StateLine#progress}. */
+    void at(StateLine.State state, int done, int of);
+  }
+
+  private DeviceRun(Device device, Watcher watcher) {
+    this.device = device;
+    this.watcher = watcher;
+  }
+
+  /**
+   * Measures on the calling thread.
+   *
+   * @return a measurement of a result file, with its {@code device}; a spoiled one has the status {@code failed}
+   * @throws org.pocketbert.UserError if the request cannot be met: the bundle has no such length, or processors cannot
+   *     be chosen here
+   */
+  public static Map<String, Object> measure(
+      Device device, Schedule schedule, RunRequest request, Bundle bundle, Watcher watcher) {
+    Configuration configuration = new Configuration(bundle.name(), bundle, request.length, request.threads);
+    if (request.affinity != RunRequest.Affinity.ANY) {
+      device.restrict(request.affinity);
+    }
+    return new DeviceRun(device, watcher).run(schedule, configuration, request);
+  }
+
+  private Map<String, Object> run(Schedule schedule, Configuration configuration, RunRequest request) {
+    Map<String, Object> result;
+    try {
+      coolDown();
+      thermalStatusBefore = device.thermalStatus();
+      check();
+      result = Benchmark.measure(this, schedule, configuration);
+    } catch (EngineException error) {
+      result = Benchmark.failed(configuration, error.getMessage());
+    }
+    result.put("device", conditions(request));
+    return result;
+  }
+
+  private void coolDown() {
+    for (int seconds = 0; device.thermalStatus() > 0; seconds += COOL_DOWN_STEP_SECONDS) {
+      check(device.interruption());
+      if (seconds >= COOL_DOWN_SECONDS) {
+        throw new EngineException(
+            "the phone must be cool before it is measured; its thermal status was still "
+                + name(device.thermalStatus()) + " after " + COOL_DOWN_SECONDS + " s; let it cool and repeat");
+      }
+      watcher.at(StateLine.State.COOLING, seconds, COOL_DOWN_SECONDS);
+      device.sleep(1000 * COOL_DOWN_STEP_SECONDS);
+    }
+  }
+
+  private void check() {
+    check(device.interruption());
+    check(device.powerSave() ? "power-save was on, which slows processors; turn it off and repeat" : null);
+    int now = device.thermalStatus();
+    if (now > Math.max(thermalStatusBefore, 0)) {
+      check("the phone got hot: its thermal status became " + name(now) + "; let it cool and repeat");
+    }
+  }
+
+  private static void check(String problem) {
+    if (problem != null) {
+      throw new EngineException(problem);
+    }
+  }
+
+  private Map<String, Object> conditions(RunRequest request) {
+    Map<String, Object> conditions = new LinkedHashMap<>();
+    conditions.put("affinity", request.affinity.word());
+    conditions.put("processors_allowed", LinuxFacts.processorsAllowed());
+    conditions.put("battery_percent", device.batteryPercent());
+    conditions.put("charging", device.charging());
+    conditions.put("power_save", device.powerSave());
+    conditions.put("thermal_headroom", device.thermalHeadroom());
+    conditions.put("repeat", request.repeat);
+    return conditions;
+  }
+
+  @Override
+  public long nanoTime() {
+    return device.nanoTime();
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads) {
+    return device.open(model, signature, threads);
+  }
+
+  @Override
+  public Map<String, Object> thermal() {
+    Map<String, Object> thermal = new LinkedHashMap<>();
+    thermal.put("status", name(device.thermalStatus()));
+    thermal.put("celsius", null);
+    return thermal;
+  }
+
+  @Override
+  public void progress(Stage stage, int done, int of) {
+    boolean isFirst = stage != lastStage;
+    boolean isLast = done == of;
+    long now = device.nanoTime();
+    if (isFirst || isLast || now - lastLook >= NANOSECONDS_BETWEEN_LOOKS) {
+      check();
+      watcher.at(StateLine.State.valueOf(stage.name()), done, of);
+      lastStage = stage;
+      lastLook = now;
+    }
+  }
+
+  private static String name(int status) {
+    return status >= 0 && status < THERMAL_STATUS.length ? THERMAL_STATUS[status] : "unknown";
+  }
+}

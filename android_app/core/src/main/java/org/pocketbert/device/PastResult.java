@@ -1,0 +1,115 @@
+package org.pocketbert.device;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import org.pocketbert.UserError;
+import org.pocketbert.json.Json;
+import org.pocketbert.json.JsonError;
+
+/** What a screen shows of a result file with one measurement. */
+public final class PastResult {
+  private static final long MOST_BYTES = 1 << 20;
+
+  /** The file. */
+  public final Path path;
+
+  /** Start of the run, ISO 8601 in UTC. */
+  public final String created;
+
+  /** What was measured. */
+  public final String label;
+
+  /** Digest of the model file. */
+  public final String modelSha256;
+
+  /** Tokens in a call. */
+  public final int length;
+
+  /** Threads of the runtime. */
+  public final int threads;
+
+  /** Why there is no number; null if there is one. */
+  public final String error;
+
+  /** Every recorded call, in order; empty if it failed. */
+  public final double[] latencyUs;
+
+  /** The median; 0 if it failed. */
+  public final double medianUs;
+
+  /** The 90th percentile; 0 if it failed. */
+  public final double p90Us;
+
+  private PastResult(Path path, Map<?, ?> file, Map<?, ?> measurement) {
+    this.path = path;
+    created = (String) file.get("created");
+    label = (String) measurement.get("label");
+    modelSha256 = (String) measurement.get("model_sha256");
+    length = ((Number) measurement.get("length")).intValue();
+    threads = ((Number) measurement.get("threads")).intValue();
+    error = (String) measurement.get("error");
+    List<?> latencies = (List<?>) measurement.get("latency_us");
+    latencyUs = new double[latencies.size()];
+    for (int i = 0; i < latencyUs.length; i++) {
+      latencyUs[i] = ((Number) latencies.get(i)).doubleValue();
+    }
+    Map<?, ?> summary = (Map<?, ?>) measurement.get("summary");
+    medianUs = summary == null ? 0 : ((Number) summary.get("median_us")).doubleValue();
+    p90Us = summary == null ? 0 : ((Number) summary.get("p90_us")).doubleValue();
+  }
+
+  /**
+   * Reads a result file.
+   *
+   * @throws UserError if it is absent or no such file
+   */
+  public static PastResult read(Path path) {
+    try {
+      if (Files.size(path) <= MOST_BYTES) {
+        Map<?, ?> file = (Map<?, ?>) Json.parse(new String(Files.readAllBytes(path), StandardCharsets.UTF_8));
+        return new PastResult(path, file, (Map<?, ?>) ((List<?>) file.get("measurements")).get(0));
+      }
+    } catch (IOException | JsonError | ClassCastException | NullPointerException | IndexOutOfBoundsException error) {
+      throw unreadable(path);
+    }
+    throw unreadable(path);
+  }
+
+  /** All that can be read in a folder, the newest first; none if there is no such folder. */
+  public static List<PastResult> all(Path folder) {
+    List<PastResult> results = new ArrayList<>();
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "*.json")) {
+      for (Path file : files) {
+        try {
+          results.add(read(file));
+        } catch (UserError error) {
+          // Somebody else's file is no reason to hide ours.
+          continue;
+        }
+      }
+    } catch (IOException error) {
+      return results;
+    }
+    Collections.sort(
+        results, Comparator.comparing((PastResult result) -> result.created).thenComparing(r -> r.path).reversed());
+    return results;
+  }
+
+  /** Whether both measured the same: file, length and threads. */
+  public boolean isComparable(PastResult other) {
+    return modelSha256 != null && modelSha256.equals(other.modelSha256) && length == other.length
+        && threads == other.threads;
+  }
+
+  private static UserError unreadable(Path path) {
+    return new UserError(path.getFileName() + " must be a result file with a measurement; measure again");
+  }
+}

@@ -1,0 +1,56 @@
+package org.pocketbert.device;
+
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.LinuxFacts;
+
+/** A phone's processors by their highest frequencies: that is what makes one big and another little. */
+public final class Processors {
+  // The mask that the kernel takes has 64 bits here.
+  private static final int MOST = 64;
+
+  private final SortedMap<Integer, Long> kilohertz = new TreeMap<>();
+
+  /**
+   * Reads the processors.
+   *
+   * @param folder {@code /sys/devices/system/cpu}
+   */
+  public Processors(String folder) {
+    for (int i = 0; i < MOST; i++) {
+      String frequency = LinuxFacts.text(folder + "/cpu" + i + "/cpufreq/cpuinfo_max_freq");
+      if (frequency.matches("[0-9]{1,12}")) {
+        kilohertz.put(i, Long.valueOf(frequency));
+      }
+    }
+  }
+
+  /**
+   * The processors of a kind.
+   *
+   * @return bit {@code i} for processor {@code i}
+   * @throws UserError if the system does not tell frequencies, or all processors have the same one
+   */
+  public long mask(RunRequest.Affinity affinity) {
+    long slowest = Long.MAX_VALUE;
+    long fastest = 0;
+    for (long frequency : kilohertz.values()) {
+      slowest = Math.min(slowest, frequency);
+      fastest = Math.max(fastest, frequency);
+    }
+    long mask = 0;
+    for (Map.Entry<Integer, Long> processor : kilohertz.entrySet()) {
+      boolean isLittle = processor.getValue() == slowest;
+      if (affinity == RunRequest.Affinity.ANY || isLittle == (affinity == RunRequest.Affinity.LITTLE)) {
+        mask |= 1L << processor.getKey();
+      }
+    }
+    if (slowest >= fastest && affinity != RunRequest.Affinity.ANY) {
+      throw new UserError(
+          "affinity must be any where processors of two speeds cannot be told apart; received " + affinity.word());
+    }
+    return mask;
+  }
+}

@@ -1,0 +1,138 @@
+package org.pocketbert.device;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import org.pocketbert.UserError;
+
+/** What to measure, as somebody outside asks for it: closed lists and bounds for everything. */
+public final class RunRequest {
+  /** Names of runs and bundles, which become names of files: no folders, nothing hidden. */
+  static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
+
+  private static final int MOST_TOKENS = 1 << 16;
+  private static final int MOST_THREADS = 16;
+  private static final int MOST_REPEATS = 100;
+
+  /** Which processors the network may run on. */
+  public enum Affinity {
+    /** All that the system gives the app. */
+    ANY,
+    /** All but the slowest kind. */
+    BIG,
+    /** The slowest kind. */
+    LITTLE;
+
+    /** As written in requests and results. */
+    public String word() {
+      return name().toLowerCase(Locale.ROOT);
+    }
+  }
+
+  /** Names the result file. */
+  public final String run;
+
+  /** The bundle's folder. */
+  public final String bundle;
+
+  /** Tokens in a call. */
+  public final int length;
+
+  /** Threads that the runtime gets. */
+  public final int threads;
+
+  /** Processors. */
+  public final Affinity affinity;
+
+  /** Which repetition of the same configuration this is, from 1. */
+  public final int repeat;
+
+  /** A request whose values are known to be good. */
+  public RunRequest(String run, String bundle, int length, int threads, Affinity affinity, int repeat) {
+    this.run = run;
+    this.bundle = bundle;
+    this.length = length;
+    this.threads = threads;
+    this.affinity = affinity;
+    this.repeat = repeat;
+  }
+
+  /**
+   * Reads a request.
+   *
+   * @param given {@code run}, {@code bundle}: names; {@code length}, {@code threads}: Integers; and, where the default
+   *     is not wanted, {@code delegate}: {@code cpu}; {@code affinity}: {@code any}, {@code big} or {@code little};
+   *     {@code repeat}: an Integer, 1
+   * @throws UserError lists everything that is wrong, unknown keys too
+   */
+  public static RunRequest parse(Map<String, ?> given) {
+    Map<String, Object> left = new LinkedHashMap<>(given);
+    List<String> problems = new ArrayList<>();
+    String run = name(left, "run", problems);
+    String bundle = name(left, "bundle", problems);
+    int length = number(left, "length", MOST_TOKENS, null, problems);
+    int threads = number(left, "threads", MOST_THREADS, null, problems);
+    String delegate = word(left, "delegate", Arrays.asList("cpu", "gpu"), problems);
+    if (delegate.equals("gpu")) {
+      problems.add("delegate must be cpu, since the GPU is not supported yet; received gpu");
+    }
+    String affinity = word(left, "affinity", Arrays.asList("any", "big", "little"), problems);
+    int repeat = number(left, "repeat", MOST_REPEATS, 1, problems);
+    for (String key : new TreeSet<>(left.keySet())) {
+      problems.add(
+          "a key must be one of run, bundle, length, threads, delegate, affinity, repeat; received " + shown(key));
+    }
+    UserError.throwIfAny(problems, "the request");
+    return new RunRequest(
+        run, bundle, length, threads, Affinity.valueOf(affinity.toUpperCase(Locale.ROOT)), repeat);
+  }
+
+  private static String name(Map<String, Object> left, String key, List<String> problems) {
+    Object value = left.remove(key);
+    if (value instanceof String && NAME.matcher((String) value).matches()) {
+      return (String) value;
+    }
+    problems.add(
+        key + " must be 1 to 64 letters, digits, dots, dashes or underscores and begin with a letter or digit; "
+            + received(value));
+    return "";
+  }
+
+  private static int number(Map<String, Object> left, String key, int most, Integer otherwise, List<String> problems) {
+    if (otherwise != null && !left.containsKey(key)) {
+      return otherwise;
+    }
+    Object value = left.remove(key);
+    if (value instanceof Integer && (Integer) value >= 1 && (Integer) value <= most) {
+      return (Integer) value;
+    }
+    problems.add(key + " must be a whole number from 1 to " + most + "; " + received(value));
+    return 1;
+  }
+
+  /** One of the words; the first if the key is absent. */
+  private static String word(Map<String, Object> left, String key, List<String> words, List<String> problems) {
+    if (!left.containsKey(key)) {
+      return words.get(0);
+    }
+    Object value = left.remove(key);
+    if (value instanceof String && words.contains(value)) {
+      return (String) value;
+    }
+    problems.add(key + " must be one of " + String.join(", ", words) + "; " + received(value));
+    return words.get(0);
+  }
+
+  private static String received(Object value) {
+    return value == null ? "nothing was given" : "received " + shown(value.toString());
+  }
+
+  private static String shown(String value) {
+    return value.length() > 80 ? value.substring(0, 80) + "…" : value;
+  }
+}

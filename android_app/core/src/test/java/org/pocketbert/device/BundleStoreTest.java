@@ -1,0 +1,101 @@
+package org.pocketbert.device;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import org.junit.Before;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.TemporaryFolder;
+import org.pocketbert.UserError;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.BundleFolder;
+
+public class BundleStoreTest {
+  @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+
+  private Path pushed;
+  private Path shipped;
+  private Path own;
+  private BundleStore store;
+
+  @Before
+  public void makeStore() {
+    pushed = temporary.getRoot().toPath().resolve("pushed");
+    shipped = temporary.getRoot().toPath().resolve("shipped");
+    own = temporary.getRoot().toPath().resolve("own");
+    store = new BundleStore(own, pushed, shipped);
+  }
+
+  private String refusal(String name) {
+    return assertThrows(UserError.class, () -> store.take(name)).getMessage();
+  }
+
+  @Test
+  public void listsWhatIsThereWithWhatIsWrong() throws IOException {
+    assertTrue(store.list().isEmpty());
+    new BundleFolder(pushed.resolve("b"));
+    Files.delete(new BundleFolder(pushed.resolve("a")).path.resolve("bundle.json"));
+    new BundleFolder(shipped.resolve("a"));
+    new BundleFolder(pushed.resolve(".hidden"));
+    Files.write(pushed.resolve("file"), new byte[1]);
+    List<BundleStore.Entry> entries = store.list();
+    assertEquals(2, entries.size());
+    assertEquals("a", entries.get(0).name);
+    assertEquals("bundle a: bundle.json must be there; it is missing; export it again", entries.get(0).problem);
+    assertArrayEquals(new int[] {4, 7}, entries.get(1).lengths);
+    assertNull(entries.get(1).problem);
+  }
+
+  @Test
+  public void theCopyIsOpenedAndReplacesTheOneBefore() throws IOException {
+    BundleFolder folder = new BundleFolder(pushed.resolve("first"));
+    new BundleFolder(shipped.resolve("second"));
+    Bundle first = store.take("first");
+    assertEquals("first", first.name());
+    // What happens to the original afterwards cannot reach the copy.
+    Files.write(folder.path.resolve("model.tflite"), "not the one".getBytes("US-ASCII"));
+    assertArrayEquals("not a model".getBytes("US-ASCII"), Files.readAllBytes(own.resolve("first/model.tflite")));
+    store.take("second");
+    assertFalse(Files.exists(own.resolve("first")));
+    assertTrue(Files.exists(own.resolve("second").resolve("model.tflite")));
+    assertTrue(refusal("first").contains("model.tflite must have the sha256"));
+  }
+
+  @Test
+  public void namesThatLeadElsewhereAreRefused() throws IOException {
+    new BundleFolder(pushed.resolve("good"));
+    new BundleFolder(temporary.getRoot().toPath().resolve("outside"));
+    for (String name : new String[] {"../outside", "", ".", "..", "good/", "none"}) {
+      assertTrue(name, refusal(name).contains("must be one of those on this phone (good); received"));
+    }
+    Files.createSymbolicLink(pushed.resolve("link"), temporary.getRoot().toPath().resolve("outside"));
+    assertTrue(refusal("link").contains("received link"));
+  }
+
+  @Test
+  public void whatIsMissingOrALinkIsNamedWithoutTheFolder() throws IOException {
+    BundleFolder folder = new BundleFolder(pushed.resolve("b"));
+    Files.delete(folder.path.resolve("vocab.txt"));
+    Files.delete(folder.path.resolve("model.tflite"));
+    Files.createSymbolicLink(folder.path.resolve("model.tflite"), Files.createTempFile(pushed, "m", "x"));
+    String message = refusal("b");
+    assertTrue(message, message.startsWith("bundle b: model.tflite must be there; it is missing; vocab.txt must be"));
+    assertFalse(message, message.contains(temporary.getRoot().toString()));
+  }
+
+  @Test
+  public void noRoomIsASentence() throws IOException {
+    new BundleFolder(pushed.resolve("b"));
+    Files.write(own, new byte[1]);
+    assertTrue(refusal("b").contains("make room on the phone"));
+  }
+}

@@ -1,0 +1,177 @@
+package org.pocketbert.device;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.TemporaryFolder;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.Schedule;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.BundleFolder;
+
+/** When a run on a phone is a number and when a sentence; the phone is made by hand. */
+public class DeviceRunTest {
+  @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+
+  private final List<String> seen = new ArrayList<>();
+
+  private Map<String, Object> measure(FakeDevice device, RunRequest request) throws IOException {
+    Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
+    return DeviceRun.measure(
+        device, Schedule.FULL, request, bundle, (state, done, of) -> seen.add(state + " " + done + "/" + of));
+  }
+
+  private static RunRequest request(RunRequest.Affinity affinity) {
+    return new RunRequest("run", "bundle", 7, 3, affinity, 2);
+  }
+
+  private Map<String, Object> measure(FakeDevice device) throws IOException {
+    return measure(device, request(RunRequest.Affinity.ANY));
+  }
+
+  private void assertFailed(FakeDevice device, String sentence) throws IOException {
+    Map<String, Object> result = measure(device);
+    assertEquals("failed", result.get("status"));
+    assertTrue((String) result.get("error"), ((String) result.get("error")).contains(sentence));
+    assertNull(result.get("summary"));
+    assertEquals(0, ((double[]) result.get("latency_us")).length);
+    assertEquals(77, ((Map<?, ?>) result.get("device")).get("battery_percent"));
+  }
+
+  @Test
+  public void aCoolPhoneIsMeasuredAndDescribed() throws IOException {
+    FakeDevice device = new FakeDevice();
+    Map<String, Object> result = measure(device, request(RunRequest.Affinity.BIG));
+    assertEquals("ok", result.get("status"));
+    assertEquals(RunRequest.Affinity.BIG, device.restricted);
+    Map<?, ?> conditions = (Map<?, ?>) result.get("device");
+    assertEquals("big", conditions.get("affinity"));
+    assertEquals(2, conditions.get("repeat"));
+    assertEquals(0.25, conditions.get("thermal_headroom"));
+    assertTrue(((String) conditions.get("processors_allowed")).matches("[0-9,-]+"));
+    assertEquals("none", ((Map<?, ?>) result.get("thermal_end")).get("status"));
+    // 2 seconds of calls of 30 ms: the 67th passes them, and 66.7 are expected.
+    assertEquals("CHECKING 0/1", seen.get(0));
+    assertEquals("WARMING_UP 0/0", seen.get(1));
+    assertEquals("MEASURING 67/67", seen.get(seen.size() - 1));
+    assertTrue(seen.toString(), seen.contains("MEASURING 0/66"));
+    // Every half second, not at every call: that would disturb what is measured.
+    assertTrue(seen.size() + "", seen.size() < 14);
+  }
+
+  @Test
+  public void aHotPhoneCoolsDownFirst() throws IOException {
+    FakeDevice device = new FakeDevice() {
+      @Override
+      void whileWaiting() {
+        thermalStatus = now > 9e9 ? 0 : 1;
+      }
+    };
+    device.thermalStatus = 2;
+    assertEquals("ok", measure(device).get("status"));
+    assertEquals(Arrays.asList("COOLING 0/300", "COOLING 5/300", "CHECKING 0/1"), seen.subList(0, 3));
+  }
+
+  @Test
+  public void aPhoneThatStaysHotIsNotMeasured() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.thermalStatus = 3;
+    assertFailed(device, "still severe after 300 s");
+    assertEquals(0, device.calls);
+    assertEquals(60, new LinkedHashSet<>(seen).size());
+  }
+
+  @Test
+  public void gettingHotSpoilsARun() throws IOException {
+    assertFailed(
+        new FakeDevice() {
+          @Override
+          void before(int call) {
+            thermalStatus = call > 60 ? 1 : 0;
+          }
+        },
+        "thermal status became light");
+  }
+
+  @Test
+  public void gettingHotInTheLastCallSpoilsARunToo() throws IOException {
+    assertFailed(
+        new FakeDevice() {
+          @Override
+          void before(int call) {
+            // First call, golden check, 35 to warm up, 67 recorded.
+            thermalStatus = call == 1 + 1 + 35 + 67 ? 1 : 0;
+          }
+        },
+        "thermal status became light");
+  }
+
+  @Test
+  public void anOldAndroidTellsNoHeatAndIsMeasured() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.thermalStatus = Device.UNKNOWN;
+    Map<String, Object> result = measure(device);
+    assertEquals("ok", result.get("status"));
+    assertEquals("unknown", ((Map<?, ?>) result.get("thermal_start")).get("status"));
+  }
+
+  @Test
+  public void savingPowerSpoilsARun() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.powerSave = true;
+    assertFailed(device, "power-save was on");
+    assertEquals(0, device.calls);
+    assertFailed(
+        new FakeDevice() {
+          @Override
+          void before(int call) {
+            powerSave = call == 70;
+          }
+
+          @Override
+          public boolean powerSave() {
+            return powerSave || calls > 70;
+          }
+        },
+        "power-save was on");
+  }
+
+  @Test
+  public void aPersonCanSpoilARun() throws IOException {
+    FakeDevice device = new FakeDevice() {
+      @Override
+      void before(int call) {
+        interruption = call > 45 ? "the screen was covered" : null;
+      }
+    };
+    assertFailed(device, "the screen was covered");
+    assertTrue(device.calls + "", device.calls < 45 + 20);
+    FakeDevice cooling = new FakeDevice() {
+      @Override
+      void whileWaiting() {
+        interruption = "it was stopped";
+      }
+    };
+    cooling.thermalStatus = 1;
+    assertFailed(cooling, "it was stopped");
+  }
+
+  @Test
+  public void whatThePhoneCannotDoIsRefused() {
+    UserError error =
+        assertThrows(UserError.class, () -> measure(new FakeDevice(), request(RunRequest.Affinity.LITTLE)));
+    assertEquals("no such processors", error.getMessage());
+    RunRequest other = new RunRequest("run", "bundle", 8, 3, RunRequest.Affinity.ANY, 1);
+    assertThrows(UserError.class, () -> measure(new FakeDevice(), other));
+  }
+}

@@ -1,0 +1,103 @@
+package org.pocketbert.device;
+
+import java.nio.ByteBuffer;
+import java.util.Collections;
+import java.util.Map;
+import org.pocketbert.UserError;
+import org.pocketbert.engine.Delegation;
+import org.pocketbert.engine.Engine;
+
+/** A phone made by hand whose network takes 30 ms a call and answers as {@code BundleFolder}'s does. */
+class FakeDevice implements Device, Engine {
+  long now;
+  int calls;
+  int thermalStatus;
+  boolean powerSave;
+  String interruption;
+  RunRequest.Affinity restricted = RunRequest.Affinity.ANY;
+
+  /** Called before each call of the network, which is where tests let things happen. */
+  void before(int call) {}
+
+  /** Called in each second of waiting. */
+  void whileWaiting() {}
+
+  @Override
+  public long nanoTime() {
+    return now;
+  }
+
+  @Override
+  public void sleep(long milliseconds) {
+    now += milliseconds * 1_000_000;
+    whileWaiting();
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads) {
+    return this;
+  }
+
+  @Override
+  public Map<String, float[]> run(Map<String, int[]> inputs) {
+    before(++calls);
+    now += 30_000_000;
+    return Collections.singletonMap("logits", new float[] {-2, 0.5f});
+  }
+
+  @Override
+  public int thermalStatus() {
+    return thermalStatus;
+  }
+
+  @Override
+  public Double thermalHeadroom() {
+    return 0.25;
+  }
+
+  @Override
+  public boolean powerSave() {
+    return powerSave;
+  }
+
+  @Override
+  public String interruption() {
+    return interruption;
+  }
+
+  @Override
+  public Integer batteryPercent() {
+    return 77;
+  }
+
+  @Override
+  public Boolean charging() {
+    return false;
+  }
+
+  @Override
+  public void restrict(RunRequest.Affinity affinity) {
+    if (affinity == RunRequest.Affinity.LITTLE) {
+      throw new UserError("no such processors");
+    }
+    restricted = affinity;
+  }
+
+  @Override
+  public String runtimeName() {
+    return "tflite";
+  }
+
+  @Override
+  public String runtimeVersion() {
+    return "1.2.3";
+  }
+
+  @Override
+  public Delegation delegation() {
+    return null;
+  }
+
+  @Override
+  public void close() {}
+}

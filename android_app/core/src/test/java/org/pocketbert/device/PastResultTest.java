@@ -1,0 +1,83 @@
+package org.pocketbert.device;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.TemporaryFolder;
+import org.pocketbert.UserError;
+import org.pocketbert.benchmark.Benchmark;
+import org.pocketbert.benchmark.Configuration;
+import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.benchmark.Schedule;
+import org.pocketbert.bundle.Bundle;
+import org.pocketbert.bundle.BundleFolder;
+
+public class PastResultTest {
+  @Rule public final TemporaryFolder temporary = new TemporaryFolder();
+
+  private void write(String name, long started, Map<String, Object> measurement) throws IOException {
+    Path path = temporary.getRoot().toPath().resolve("results").resolve(name);
+    Files.createDirectories(path.getParent());
+    ResultFile.write(
+        path, ResultFile.of("t", started, "device", new HashMap<>(), Arrays.asList(measurement), Arrays.asList()), true);
+  }
+
+  private Map<String, Object> measurement(int length) throws IOException {
+    Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
+    RunRequest request = new RunRequest("run", "bundle", length, 3, RunRequest.Affinity.ANY, 1);
+    return DeviceRun.measure(new FakeDevice(), Schedule.FULL, request, bundle, (state, done, of) -> {});
+  }
+
+  @Test
+  public void readsWhatWasWrittenTheNewestFirst() throws IOException {
+    write("b.json", 1_000_000_000_000L, measurement(7));
+    write("a.json", 1_000_000_060_000L, measurement(7));
+    write("c.json", 1_000_000_030_000L, measurement(4));
+    Files.write(temporary.getRoot().toPath().resolve("results").resolve("d.json"), "{}".getBytes("US-ASCII"));
+    List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
+    assertEquals(3, results.size());
+    PastResult newest = results.get(0);
+    assertEquals("a.json", newest.path.getFileName().toString());
+    assertEquals("2001-09-09T01:47:40+00:00", newest.created);
+    assertEquals(67, newest.latencyUs.length);
+    assertEquals(30_000, newest.medianUs, 0);
+    assertEquals(30_000, newest.p90Us, 0);
+    assertNull(newest.error);
+    assertEquals("bundle", newest.label);
+    assertTrue(newest.isComparable(results.get(2)));
+    assertFalse(newest.isComparable(results.get(1)));
+  }
+
+  @Test
+  public void aFailureHasASentenceAndNoNumber() throws IOException {
+    Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
+    write("f.json", 0, Benchmark.failed(new Configuration("label", bundle, 7, 3), "it was hot"));
+    PastResult failed = PastResult.read(temporary.getRoot().toPath().resolve("results").resolve("f.json"));
+    assertEquals("it was hot", failed.error);
+    assertArrayEquals(new double[0], failed.latencyUs, 0);
+  }
+
+  @Test
+  public void whatIsNoResultIsASentence() throws IOException {
+    assertTrue(PastResult.all(temporary.getRoot().toPath().resolve("none")).isEmpty());
+    for (String text : new String[] {"", "[]", "{\"measurements\": []}", "{\"measurements\": [{\"length\": null}]}"}) {
+      Path path = temporary.newFile().toPath();
+      Files.write(path, text.getBytes("US-ASCII"));
+      UserError error = assertThrows(text, UserError.class, () -> PastResult.read(path));
+      assertTrue(error.getMessage().contains("must be a result file"));
+    }
+  }
+}

@@ -1,0 +1,24 @@
+// For Android Studio. Not built here, where there is no Android SDK: the APK comes from tools/build_apk.py (make android),
+// the tests from Maven (make android-test). tests/android/test_gradle_files.py holds the three together.
+// Needs Gradle 8.9 or newer.
+
+pluginManagement {
+    repositories {
+        google()
+        mavenCentral()
+        gradlePluginPortal()
+    }
+}
+
+dependencyResolutionManagement {
+    repositoriesMode = RepositoriesMode.FAIL_ON_PROJECT_REPOS
+    repositories {
+        google()
+        mavenCentral()
+        // The one pom that the TensorFlow Lite presets need and Maven Central lacks.
+        maven { url = uri("missing-poms") }
+    }
+}
+
+rootProject.name = "pocketbert-android"
+include(":core", ":app")

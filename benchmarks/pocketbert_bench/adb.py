@@ -1,0 +1,241 @@
+"""Phones over adb, Android's debug bridge: what is connected, and commands to one of them.
+
+Works with Debian's adb 29 and newer. adb itself finds its server (`ANDROID_ADB_SERVER_PORT` names another port).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from pocketbert import files
+from pocketbert.errors import UserError
+
+SHELL_SECONDS = 60.0
+TRANSFER_SECONDS = 900.0
+# A transfer that breaks off although the phone is still there is begun again so many times.
+TRANSFERS = 3
+# What to do where a phone is listed but does not take commands.
+REMEDIES = {
+    "unauthorized": "unlock it and allow USB debugging for this computer",
+    "authorizing": "unlock it and allow USB debugging for this computer",
+    "offline": "reconnect its cable",
+    "no permissions": "give your user access to it (Debian: the package android-sdk-platform-tools-common), reconnect",
+    "recovery": "start Android",
+    "sideload": "start Android",
+    "bootloader": "start Android",
+}
+
+
+class PhoneError(Exception):
+    """A command to a phone failed; the message is a sentence."""
+
+
+class Disconnected(PhoneError):
+    """The phone is no longer there."""
+
+
+def find() -> str:
+    """The path of adb: in `PATH`, else in the Android SDK that `ANDROID_HOME` or `ANDROID_SDK_ROOT` names.
+
+    Raises:
+      UserError: there is none.
+    """
+    if found := shutil.which("adb"):
+        return found
+    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        candidate = Path(os.environ.get(variable, "")) / "platform-tools" / "adb"
+        if os.environ.get(variable) and os.access(candidate, os.X_OK):
+            return str(candidate)
+    raise UserError(
+        "--device needs adb, in PATH or in the SDK that ANDROID_HOME names; received neither; Debian's package is adb, "
+        "Android Studio's SDK has it in platform-tools"
+    )
+
+
+def states(adb: str) -> dict[str, str]:
+    """Serial → state of everything that is connected; `device` is a phone that takes commands.
+
+    Raises:
+      UserError: adb does not work.
+    """
+    try:
+        done = subprocess.run([adb, "devices"], capture_output=True, text=True, timeout=SHELL_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"adb must list devices within {SHELL_SECONDS:.0f} s; it did not; try adb kill-server"
+        ) from None
+    if done.returncode:
+        raise UserError(f"adb must be able to list devices; it said {_sentence(done.stdout + done.stderr)}")
+    lines = [line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line]
+    # "no permissions (user in plugdev group; …)" is one state.
+    return {serial: state.split(" (")[0].split(";")[0].strip() for serial, state in lines}
+
+
+def problem(serial: str, connected: Mapping[str, str]) -> str | None:
+    """Why a phone cannot be used, a sentence; None if it can."""
+    if serial not in connected:
+        others = ", ".join(connected) or "nothing"
+        return f"{serial} must be connected; adb lists {others}; check the cable and USB debugging"
+    state = connected[serial]
+    return None if state == "device" else f"{serial} is {state}; {REMEDIES.get(state, 'reconnect it')}"
+
+
+class Phone:
+    """A phone that takes commands.
+
+    Args:
+      adb: adb's path.
+      serial: which phone.
+    """
+
+    def __init__(self, adb: str, serial: str) -> None:
+        self._command = [adb, "-s", serial]
+        self.serial = serial
+
+    def shell(self, *words: str, check: bool = True) -> str:
+        """Runs a command on the phone; what it printed.
+
+        Args:
+          words: the command; quoted for the phone's shell.
+          check: whether an exit code other than 0 is an error.
+        Raises:
+          PhoneError: the command failed.
+          Disconnected: the phone has gone.
+        """
+        return self._run("shell", shlex.join(words), check=check)
+
+    def properties(self) -> dict[str, str]:
+        """Android's properties by name."""
+        lines = [line.strip().split("]: [", 1) for line in self.shell("getprop").splitlines() if "]: [" in line]
+        return {name.removeprefix("["): value.removesuffix("]") for name, value in lines}
+
+    def sha256(self, paths: Sequence[str]) -> dict[str, str]:
+        """Path → SHA-256 of those of `paths` that are files on the phone."""
+        # Its exit code is 1 as soon as one is missing.
+        lines = [line.split(maxsplit=1) for line in self.shell("sha256sum", *paths, check=False).splitlines()]
+        return {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in paths}
+
+    def push(self, sources: Mapping[str, Path]) -> int:
+        """Copies files to the phone, those that are not there yet in the same form, and checks what arrived.
+
+        Args:
+          sources: path on the phone → file here.
+        Returns:
+          How many were copied.
+        """
+        wanted = {path: files.sha256(source) for path, source in sources.items()}
+        found, copied = self.sha256(list(wanted)), 0
+        for folder in sorted({str(PurePosixPath(path).parent) for path in wanted}):
+            self.shell("mkdir", "-p", folder)
+        for path in wanted:
+            if found.get(path) != wanted[path]:
+                self._transfer("push", str(sources[path]), path)
+                copied += 1
+        found = self.sha256(list(wanted))
+        if wrong := [path for path in wanted if found.get(path) != wanted[path]]:
+            raise PhoneError(f"{', '.join(wrong)} did not arrive as sent")
+        return copied
+
+    def pull(self, path: str, destination: Path) -> None:
+        """Copies a file from the phone."""
+        self._transfer("pull", path, str(destination))
+
+    def install(self, apk: Path) -> None:
+        """Installs an APK, or puts it in an older one's place."""
+        self._run("install", "-r", str(apk), seconds=TRANSFER_SECONDS)
+
+    @contextlib.contextmanager
+    def stream(self, *words: str) -> Iterator[Stream]:
+        """The lines that a command on the phone prints, as they come."""
+        command = [*self._command, "shell", shlex.join(words)]
+        nothing = subprocess.DEVNULL
+        # Leaving the block closes the pipe and waits for the process, which has to be ended before.
+        with subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing) as process:
+            assert process.stdout
+            try:
+                yield Stream(process.stdout.fileno())
+            finally:
+                process.kill()
+
+    def check_connected(self) -> None:
+        """Raises `Disconnected` if the phone takes no commands."""
+        done = self._adb("get-state", seconds=SHELL_SECONDS)
+        if done.stdout.strip() != "device":
+            raise Disconnected(f"the phone is gone ({_sentence(done.stdout + done.stderr)})")
+
+    def _transfer(self, *words: str) -> None:
+        for attempt in range(1, TRANSFERS + 1):
+            try:
+                self._run(*words, seconds=TRANSFER_SECONDS)
+                return
+            except Disconnected:
+                raise
+            except PhoneError as error:
+                if attempt == TRANSFERS or "No space left" in str(error):
+                    raise
+
+    def _run(self, *words: str, seconds: float = SHELL_SECONDS, check: bool = True) -> str:
+        done = self._adb(*words, seconds=seconds)
+        said = done.stdout + done.stderr
+        # adb reports its own troubles with the exit code that a command on the phone may have too.
+        if done.returncode:
+            self.check_connected()
+            if check:
+                if "No space left" in said or "INSUFFICIENT_STORAGE" in said:
+                    raise PhoneError(f"the phone's storage is full (No space left: adb {words[0]}); free some of it")
+                raise PhoneError(f"adb {words[0]} failed: {_sentence(said)}")
+        return done.stdout
+
+    def _adb(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
+        command = [*self._command, *words]
+        try:
+            return subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise Disconnected(f"adb {words[0]} got no answer within {seconds:.0f} s") from None
+
+
+class Stream:
+    """Lines from a file descriptor, with a limit to how long one waits.
+
+    Args:
+      descriptor: read until its end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pending = b""
+
+    def line(self, seconds: float) -> str | None:
+        """The next line, or None if none came within so many seconds.
+
+        Raises:
+          EOFError: there are no more.
+        """
+        until = time.monotonic() + seconds
+        while b"\n" not in self._pending:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
+                return None
+            piece = os.read(self._descriptor, 65536)
+            if not piece:
+                raise EOFError
+            self._pending += piece
+        line, self._pending = self._pending.split(b"\n", 1)
+        return line.decode(errors="replace").rstrip("\r")
+
+
+def _sentence(said: str) -> str:
+    """The last line of what adb said, without its prefix."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("adb: ").removeprefix("error: ")[:300] if lines else "nothing"

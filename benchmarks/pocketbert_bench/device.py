@@ -1,0 +1,271 @@
+"""Latency on phones: the app in `android_app`, driven over adb, one process a repeat in shuffled rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import secrets
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketbert import files, progress
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_bench import adb, phone_app, phone_plan, results
+from pocketbert_bench.adb import Disconnected, Phone, PhoneError
+from pocketbert_bench.phone_plan import Kept, Plan
+from pocketbert_bench.results import ResultFile
+
+# A crash of one configuration is its own; so many failures one after another are the phone's.
+FAILURES_IN_A_ROW = 5
+# Tells our results on the phone from those that a person made there.
+RUN_PREFIX = "adb-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of one phone.
+
+    Attributes:
+      name: what its files are called: its model and a digest of its serial number, which no file names.
+      problem: why it did not get to the end, a sentence; None if it did.
+      result: what was measured, in earlier runs too; None if that is nothing.
+      path: where the result was written.
+    """
+
+    name: str
+    problem: str | None
+    result: ResultFile | None
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A phone that can run the app.
+
+    Attributes:
+      phone: the connection.
+      model: what people call it.
+      system: Android's build fingerprint.
+    """
+
+    phone: Phone
+    model: str
+    system: str
+
+    @property
+    def name(self) -> str:
+        """For files and progress."""
+        digest = hashlib.sha256(self.phone.serial.encode()).hexdigest()[:6]
+        return re.sub(r"[^a-z0-9]+", "_", self.model.lower()).strip("_") + f"_{digest}"
+
+
+def bench_phones(
+    serials: Sequence[str], plan: Plan, output: Path, *, apk: Path | None = None, overwrite: bool = False
+) -> list[Outcome]:
+    """Measures a plan on phones, all of them at the same time.
+
+    What a phone has measured is kept at once: the same call measures what is missing.
+
+    Args:
+      serials: as `adb devices` lists them.
+      plan: what to measure.
+      output: a folder, for a result file a phone.
+      apk: the app, for phones that lack it or have another build; None: they have it.
+      overwrite: forget what the folder holds.
+    Returns:
+      One outcome a phone, in order.
+    Raises:
+      UserError: a phone cannot be used, the folder is another plan's, or there is nothing to measure.
+    """
+    if not plan.turns():
+        raise UserError("; ".join(dict.fromkeys(each.problem for each in plan.configurations if each.problem)))
+    tool = adb.find()
+    subjects = find_phones(tool, serials)
+    phone_plan.check_folder(output)
+    with files.locked_directory(output):
+        phone_plan.open_folder(output, plan, overwrite=overwrite)
+        stop = threading.Event()
+        with ThreadPoolExecutor(max_workers=len(subjects)) as pool:
+            running = [pool.submit(_Session(each, plan, output, apk, stop).run) for each in subjects]
+            try:
+                return [each.result() for each in running]
+            except BaseException:
+                stop.set()
+                raise
+
+
+def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
+    """The phones with these serial numbers.
+
+    Raises:
+      UserError: lists every one that is not there or cannot run the app.
+    """
+    connected = adb.states(tool)
+    problems = [found for serial in serials if (found := adb.problem(serial, connected))]
+    raise_if_any(problems, "phones")
+    subjects = []
+    for serial in serials:
+        phone = Phone(tool, serial)
+        try:
+            properties = phone.properties()
+        except PhoneError as error:
+            problems.append(f"{serial}: {error}")
+            continue
+        api, abis = properties.get("ro.build.version.sdk", "0"), properties.get("ro.product.cpu.abilist", "")
+        if not api.isdecimal() or int(api) < phone_app.OLDEST_API:
+            release = properties.get("ro.build.version.release", "unknown")
+            problems.append(
+                f"{serial} must have Android 8.0 (API {phone_app.OLDEST_API}) or newer; it has {release} (API {api})"
+            )
+        if phone_app.ABI not in abis.split(","):
+            problems.append(f"{serial} must run {phone_app.ABI} code; it runs {abis or 'none that it names'}")
+        model, system = properties.get("ro.product.model", "phone"), properties.get("ro.build.fingerprint", "unknown")
+        subjects.append(Subject(phone=phone, model=model, system=system))
+    raise_if_any(problems, "phones")
+    return subjects
+
+
+class _Session:
+    """One phone's way through the plan."""
+
+    def __init__(self, subject: Subject, plan: Plan, output: Path, apk: Path | None, stop: threading.Event) -> None:
+        self._phone = subject.phone
+        self._subject = subject
+        self._plan = plan
+        self._apk = apk
+        self._stop = stop
+        self._kept = Kept(output / subject.name, plan)
+        self._path = output / f"{subject.name}.json"
+
+    def run(self) -> Outcome:
+        """Measures what is missing; every way to fail becomes the outcome's sentence."""
+        problem = None
+        try:
+            if self._kept.missing():
+                app = self._prepare_app()
+                self._kept.same_phone({"phone": self._subject.model, "system": self._subject.system, "app": app})
+                with self._pushed() as folders:
+                    self._measure(folders)
+        except (PhoneError, UserError) as error:
+            problem = str(error)
+            progress.say(f"{self._subject.name}: {problem}")
+        result = self._kept.join(f"Latency of exported bundles on a {self._subject.model}")
+        if result:
+            results.write(self._path, result)
+        return Outcome(name=self._subject.name, problem=problem, result=result, path=self._path)
+
+    def _prepare_app(self) -> str:
+        """Has the app on the phone; its SHA-256."""
+        installed = self._installed()
+        if self._apk and installed != files.sha256(self._apk):
+            progress.say(f"{self._subject.name}: installing {self._apk.name}")
+            try:
+                self._phone.install(self._apk)
+            except PhoneError as error:
+                if "INSTALL_FAILED_UPDATE_INCOMPATIBLE" in str(error):
+                    raise PhoneError(
+                        "the app on the phone was signed with another key; remove it: "
+                        f"adb uninstall {phone_app.APPLICATION}"
+                    ) from None
+                raise
+            installed = self._installed()
+        if not installed:
+            raise PhoneError("the app must be on the phone; it is not; build it with make android and name it by --apk")
+        return installed
+
+    def _installed(self) -> str | None:
+        said = self._phone.shell("pm", "path", phone_app.APPLICATION, check=False)
+        paths = [line.removeprefix("package:").strip() for line in said.splitlines() if line.endswith("base.apk")]
+        return self._phone.sha256(paths).get(paths[0]) if paths else None
+
+    @contextlib.contextmanager
+    def _pushed(self) -> Iterator[Mapping[Path, str]]:
+        """The bundles on the phone while the block runs: folder here → name there."""
+        # The app makes its folders itself, since folders that adb makes are not the app's own.
+        phone_app.start(self._phone, phone_app.SCREEN)
+        folders: dict[Path, str] = {}
+        try:
+            for directory in dict.fromkeys(
+                self._plan.configurations[index].model_path.parent for index, _ in self._kept.missing()
+            ):
+                folders[directory] = folder_name(directory)
+                there = f"{phone_app.FILES}/bundles/{folders[directory]}"
+                self._phone.push({f"{there}/{name}": directory / name for name in bundle_files(directory)})
+            yield folders
+        finally:
+            # A phone that has gone keeps them; the next run finds them there, and removes them.
+            with contextlib.suppress(PhoneError):
+                self._phone.shell("am", "force-stop", phone_app.APPLICATION)
+                for name in folders.values():
+                    self._phone.shell("rm", "-rf", f"{phone_app.FILES}/bundles/{name}")
+                self._phone.shell("sh", "-c", f"rm -f {phone_app.FILES}/results/{RUN_PREFIX}*.json")
+
+    def _measure(self, folders: Mapping[Path, str]) -> None:
+        missing, failures = self._kept.missing(), 0
+        total = len(self._plan.turns())
+        with progress.bar(total, self._subject.name, "run", initial=total - len(missing)) as turns:
+            for turn in missing:
+                if self._stop.is_set():
+                    raise PhoneError("interrupted; the same command goes on")
+                try:
+                    self._take(turn, folders, turns)
+                    failures = 0
+                except Disconnected:
+                    raise
+                except (PhoneError, UserError) as error:
+                    configuration = self._plan.configurations[turn[0]]
+                    where = f"{configuration.label} at {configuration.length} tokens, repeat {turn[1]}"
+                    progress.say(f"{self._subject.name}: {where}: {error}")
+                    self._kept.note(turn, str(error))
+                    failures += 1
+                    if failures == FAILURES_IN_A_ROW:
+                        raise PhoneError(f"{failures} runs failed one after another; the last: {error}") from error
+                turns.update()
+
+    def _take(self, turn: tuple[int, int], folders: Mapping[Path, str], bar: progress.tqdm) -> None:
+        """Runs one repeat in a fresh process and keeps its result."""
+        configuration, run = self._plan.configurations[turn[0]], RUN_PREFIX + secrets.token_hex(6)
+        assert configuration.length is not None
+        options: dict[str, str | int] = {
+            "length": configuration.length,
+            "threads": configuration.threads,
+            "delegate": self._plan.delegate,
+            "affinity": self._plan.affinity,
+            "repeat": turn[1],
+        }
+        self._phone.shell("am", "force-stop", phone_app.APPLICATION)
+        # A display that sleeps takes the focus away, and with it the fast cores.
+        self._phone.shell("input", "keyevent", "KEYCODE_WAKEUP", check=False)
+        self._phone.shell("wm", "dismiss-keyguard", check=False)
+        command = phone_app.start_command(run, folders[configuration.model_path.parent], options)
+        phone_app.start(self._phone, phone_app.BENCHMARK, command)
+
+        def tell(line: phone_app.Progress) -> None:
+            bar.set_postfix_str(f"{configuration.label} {configuration.length}: {line.state} {line.done}/{line.of}")
+
+        last = phone_app.follow(self._phone, run, tell)
+        if not last.result:
+            raise phone_app.AppError(last.reason or f"the app ended its run as {last.state} and gave no reason")
+        with tempfile.TemporaryDirectory() as folder:
+            here = Path(folder) / "result.json"
+            self._phone.pull(f"{phone_app.FILES}/results/{run}.json", here)
+            if problem := self._kept.keep(turn, here):
+                raise phone_app.AppError(problem)
+
+
+def bundle_files(directory: Path) -> list[str]:
+    """The names of the files that make up a bundle: `bundle.json` and what it lists."""
+    description = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    return ["bundle.json", *description["files"]]
+
+
+def folder_name(directory: Path) -> str:
+    """What a bundle's folder is called on a phone: the app's rule for names, and another name for another content."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", directory.resolve().name).lstrip("._-")[:48]
+    return f"{name or 'bundle'}-{files.sha256(directory / 'bundle.json')[:8]}"

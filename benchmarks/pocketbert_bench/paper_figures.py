@@ -1,0 +1,32 @@
+"""Published latencies on a phone, to lay beside a phone's results: somebody else's networks, files and runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PHONE = "Pixel 4"
+LENGTH = 128
+THREADS = 4
+SOURCE = "Sun et al. 2020 (MobileBERT)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A published latency.
+
+    Attributes:
+      network: the paper's name for it.
+      milliseconds: a call, float32, TensorFlow Lite of 2020.
+    """
+
+    network: str
+    milliseconds: float
+
+
+# Sun et al. 2020, section 4 and the table of GLUE results, https://arxiv.org/abs/2004.02984.
+FIGURES = (
+    Figure(network="BERT-base", milliseconds=342.0),
+    Figure(network="MobileBERT without operational optimizations", milliseconds=192.0),
+    Figure(network="MobileBERT", milliseconds=62.0),
+    Figure(network="MobileBERT-TINY", milliseconds=40.0),
+)

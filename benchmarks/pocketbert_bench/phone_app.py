@@ -1,0 +1,156 @@
+"""What the app on the phone is called, takes and says: the other end of `android_app`'s BenchmarkActivity."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pocketbert_bench.adb import Phone, PhoneError
+
+APPLICATION = "org.pocketbert.benchmark"
+SCREEN = f"{APPLICATION}/org.pocketbert.app.MainActivity"
+BENCHMARK = f"{APPLICATION}/org.pocketbert.app.BenchmarkActivity"
+PROCESS = f"{APPLICATION}:measure"
+FILES = f"/sdcard/Android/data/{APPLICATION}/files"
+LOG = ("logcat", "-v", "raw", "-s", "PocketBERT:I")
+OLDEST_API = 26
+ABI = "arm64-v8a"
+DELEGATES = ("cpu", "gpu")
+AFFINITIES = ("any", "big", "little")
+MOST_REPEATS = 100
+
+State = Literal["started", "cooling", "checking", "warming_up", "measuring", "done", "failed", "refused"]
+_FINAL = ("done", "failed", "refused")
+
+# The app says something every second while it measures and every five while it cools down; opening a large model is
+# the longest silence.
+SILENCE_SECONDS = 90.0
+# It cools down for at most 5 minutes and then warms up and measures for about 20 s, or for longer than its own limits
+# where a single call takes seconds.
+RUN_SECONDS = 900.0
+POLL_SECONDS = 2.0
+SECONDS_BEFORE_ANOTHER_STREAM = 0.2
+
+
+class AppError(PhoneError):
+    """The app refused a run, died or said nothing; the message is a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The app's line in the log.
+
+    Attributes:
+      state: where it is.
+      done: of `of`, in the state's own unit.
+      of: how many there will be.
+      reason: a sentence, in states that need one.
+      result: the name of the result file, if one was written.
+    """
+
+    state: State
+    done: int
+    of: int
+    reason: str | None
+    result: str | None
+
+
+def parse(line: str, run: str) -> Progress | None:
+    """The app's line about `run`; None for any other."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.pop("run", None) != run:
+        return None
+    try:
+        return Progress(**content)
+    except TypeError:
+        raise AppError(
+            f"the app's log must have the form of this version of PocketBERT; it says {line[:200]}; install its APK"
+        ) from None
+
+
+def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> list[str]:
+    """The command on the phone that starts a run.
+
+    Args:
+      run: a name for it, which its result file gets too.
+      bundle: the folder's name.
+      options: `length`, `threads`, `delegate`, `affinity` and `repeat`.
+    """
+    words = ["am", "start", "-W", "-n", BENCHMARK, "--es", "run", run, "--es", "bundle", bundle]
+    for name, value in options.items():
+        words += ["--ei" if isinstance(value, int) else "--es", name, str(value)]
+    return words
+
+
+def start(phone: Phone, component: str, command: list[str] | None = None) -> None:
+    """Starts an activity, by a command that may carry extras.
+
+    Raises:
+      AppError: Android did not start it.
+    """
+    said = phone.shell(*(command or ["am", "start", "-W", "-n", component]))
+    # `am` ends with 0 even so.
+    if problem := re.search(r"^(?:Error:|Exception|java\.|Security exception).*", said, re.MULTILINE):
+        raise AppError(f"Android does not start the app: {problem[0][:200]}")
+
+
+def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
+    """Waits for a run's end.
+
+    Args:
+      phone: where it runs.
+      run: its name.
+      tell: gets every line of it.
+    Returns:
+      Its last line.
+    Raises:
+      AppError: the app died, or said nothing for too long.
+      Disconnected: the phone has gone.
+    """
+    end = time.monotonic() + RUN_SECONDS
+    end = time.monotonic() + RUN_SECONDS
+    last: Progress | None = None
+    heard = time.monotonic()
+    while True:
+        # From the log's beginning, so that a stream which breaks off can be begun again; the run's name is new.
+        with phone.stream(*LOG) as lines:
+            with contextlib.suppress(EOFError):
+                while True:
+                    line = lines.line(POLL_SECONDS)
+                    progress = parse(line, run) if line is not None else None
+                    if progress and progress != last:
+                        last, heard = progress, time.monotonic()
+                        tell(progress)
+                    if progress and progress.state in _FINAL:
+                        return progress
+                    if line is None and not phone.shell("pidof", PROCESS, check=False).strip():
+                        return _last_words(phone, run)
+                    _check_time(heard, end)
+        phone.check_connected()
+        _check_time(heard, end)
+        time.sleep(SECONDS_BEFORE_ANOTHER_STREAM)
+
+
+def _check_time(heard: float, end: float) -> None:
+    now = time.monotonic()
+    if now > heard + SILENCE_SECONDS:
+        raise AppError(f"the app said nothing for {SILENCE_SECONDS:.0f} s")
+    if now > end:
+        raise AppError(f"the app did not end its run within {RUN_SECONDS:.0f} s")
+
+
+def _last_words(phone: Phone, run: str) -> Progress:
+    """What the process said before it ended; it may have been on its way."""
+    said = phone.shell(*LOG, "-d").splitlines()
+    for progress in (parse(line, run) for line in reversed(said)):
+        if progress and progress.state in _FINAL:
+            return progress
+    raise AppError("the app's process ended without a result: it crashed, or Android killed it for its memory")

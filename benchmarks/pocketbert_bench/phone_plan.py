@@ -1,0 +1,269 @@
+"""The plan of a run on phones, and what of it has been measured: one small file a repeat, joined at the end.
+
+A plan's folder holds `plan.json`, and for each phone a folder with a result file for every repeat that the phone gave,
+beside the joined result file that `pocketbert report` reads. The same command measures what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert import files
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_bench import machine, results
+from pocketbert_bench.configurations import Configuration
+from pocketbert_bench.results import Measurement, ResultFile, summarize
+
+PLAN_FILE = "plan.json"
+PHONE_FILE = "phone.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure, the same on every phone.
+
+    Attributes:
+      configurations: those with a `problem` are not measured, and reported.
+      delegate: `cpu` or `gpu`.
+      affinity: `any`, `big` or `little` cores.
+      repeats: processes that each configuration gets.
+      seed: of the order.
+    """
+
+    configurations: tuple[Configuration, ...]
+    delegate: str = "cpu"
+    affinity: str = "any"
+    repeats: int = 5
+    seed: int = 0
+
+    def turns(self) -> list[tuple[int, int]]:
+        """(configuration, repeat from 1) in the order to measure: every repeat is a shuffled round of all."""
+        usable = [index for index, each in enumerate(self.configurations) if not each.problem]
+        generator = random.Random(self.seed)
+        return [
+            (index, repeat) for repeat in range(1, self.repeats + 1) for index in generator.sample(usable, len(usable))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """All that decides what is measured."""
+        return {
+            "configurations": [
+                {
+                    "model": each.model,
+                    "label": each.label,
+                    "recipe": each.recipe,
+                    "model_sha256": None if each.problem else files.sha256(each.model_path),
+                    "length": each.length,
+                    "threads": each.threads,
+                    "problem": each.problem,
+                }
+                for each in self.configurations
+            ],
+            "delegate": self.delegate,
+            "affinity": self.affinity,
+            "repeats": self.repeats,
+            "seed": self.seed,
+        }
+
+
+def check_folder(folder: Path) -> None:
+    """Raises `UserError` if a folder is there that holds no plan but something else."""
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    if folder.is_file() or (PLAN_FILE not in names and set(names) - {files.LOCK_NAME}):
+        raise UserError(
+            f"--output with --device must be a new folder, or one of an earlier run; received {folder}; choose another"
+        )
+
+
+def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
+    """Makes a plan's folder, or checks that the one which is there is this plan's.
+
+    Args:
+      folder: what `--output` names.
+      plan: what is to be measured.
+      overwrite: forget what other plans left in the folder.
+    Raises:
+      UserError: the folder holds another plan.
+    """
+    path = folder / PLAN_FILE
+    if path.exists() and not overwrite:
+        if json.loads(path.read_text(encoding="utf-8")) != plan.to_json():
+            raise UserError(
+                f"a folder holds the results of one plan; {folder} has those of another (bundles, lengths, threads, "
+                "delegate, affinity, repeats or seed differ); choose another --output or pass --overwrite"
+            )
+        return
+    for each in folder.glob(f"*/{PHONE_FILE}"):
+        each.parent.with_name(f"{each.parent.name}.json").unlink(missing_ok=True)
+        shutil.rmtree(each.parent)
+    files.write_json(path, plan.to_json())
+
+
+class Kept:
+    """What one phone has given so far.
+
+    Args:
+      folder: the phone's folder.
+      plan: what it is to give.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder = folder
+        self.plan = plan
+        self._problems: dict[tuple[int, int], str] = {}
+
+    def same_phone(self, facts: Mapping[str, str]) -> None:
+        """Checks that what is kept came from the same app and system, or notes them.
+
+        Raises:
+          UserError: they differ.
+        """
+        path = self.folder / PHONE_FILE
+        if not path.exists():
+            files.write_json(path, dict(facts))
+        elif (before := json.loads(path.read_text(encoding="utf-8"))) != facts:
+            changed = [name for name in facts if facts[name] != before.get(name)]
+            raise UserError(
+                f"the repeats of a run must come from one app on one system; {self.folder.name} has another "
+                f"{' and '.join(changed)} than before; choose another --output or pass --overwrite"
+            )
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The turns that are still to be taken, in order."""
+        return [turn for turn in self.plan.turns() if not self._path(turn).exists()]
+
+    def keep(self, turn: tuple[int, int], path: Path) -> str | None:
+        """Takes a result file that the phone wrote, if its measurement did not fail.
+
+        Returns:
+          Why the measurement failed; None if it did not.
+        Raises:
+          UserError: it is not what was asked for; everything wrong with it is listed.
+        """
+        part, configuration = results.read(path), self.plan.configurations[turn[0]]
+        wanted = {
+            "length": configuration.length,
+            "threads": configuration.threads,
+            "recipe": configuration.recipe,
+            "model_sha256": files.sha256(configuration.model_path),
+        }
+        found = part.measurements[0] if len(part.measurements) == 1 else None
+        problems = [] if found else [f"one measurement was asked for; it has {len(part.measurements)}"]
+        if part.measured_on != "device":
+            problems.append(f"it must be measured on a device; it says {part.measured_on}")
+        for name, value in wanted.items() if found else ():
+            if getattr(found, name) != value:
+                problems.append(f"{name} must be {value}; it is {getattr(found, name)}")
+        raise_if_any(problems, "the phone's result file")
+        assert found
+        if found.status == "ok":
+            results.write(self._path(turn), part)
+        return found.error
+
+    def note(self, turn: tuple[int, int], problem: str) -> None:
+        """Remembers, for this run's report, why a turn gave nothing."""
+        self._problems[turn] = problem
+
+    def join(self, title: str) -> ResultFile | None:
+        """All that was measured as one result file; None if that is nothing."""
+        parts = {turn: results.read(self._path(turn)) for turn in self.plan.turns() if self._path(turn).exists()}
+        if not parts:
+            return None
+        first = next(iter(parts.values()))
+        measurements = []
+        for index, configuration in enumerate(self.plan.configurations):
+            repeats = [part.measurements[0] for turn, part in sorted(parts.items()) if turn[0] == index]
+            measurements.append(self._joined(index, configuration, repeats))
+        cores = {"any": "the cores that Android chooses", "big": "the big cores", "little": "the little cores"}
+        notes = [f"Asked for: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; a process for every repeat."]
+        return dataclasses.replace(
+            first,
+            title=title,
+            commit=machine.commit(),
+            created=min(part.created for part in parts.values()),
+            quick=any(part.quick for part in parts.values()),
+            measurements=tuple(measurements),
+            notes=tuple(dict.fromkeys([*notes, *(note for part in parts.values() for note in part.notes)])),
+        )
+
+    def _joined(self, index: int, configuration: Configuration, repeats: Sequence[Measurement]) -> Measurement:
+        problem = configuration.problem
+        if not problem and len(repeats) < self.plan.repeats:
+            reasons = [reason for (which, _), reason in sorted(self._problems.items()) if which == index]
+            problem = f"{len(repeats)} of {self.plan.repeats} repeats are measured"
+            problem += f"; {reasons[0]}" if reasons else "; the same command goes on"
+        if problem:
+            return _failed(configuration, problem)
+        alike = {json.dumps(results.to_json(each.runtime)) + str(each.delegate) for each in repeats}
+        if len(alike) > 1:
+            return _failed(configuration, "its repeats ran on different runtimes or delegates")
+        latency_us = tuple(value for each in repeats for value in each.latency_us)
+        return dataclasses.replace(
+            repeats[0],
+            label=configuration.label,
+            model=configuration.model,
+            weights=configuration.weights,
+            golden=max(
+                (each.golden for each in repeats if each.golden),
+                key=lambda each: each.max_absolute_difference,
+                default=None,
+            ),
+            init_us=_median([each.init_us for each in repeats]),
+            first_inference_us=_median([each.first_inference_us for each in repeats]),
+            warm_up_runs=min(each.warm_up_runs for each in repeats),
+            latency_us=latency_us,
+            round_sizes=tuple(size for each in repeats for size in each.round_sizes),
+            summary=summarize(latency_us),
+            peak_memory_bytes=max(each.peak_memory_bytes or 0 for each in repeats) or None,
+            thermal_end=repeats[-1].thermal_end,
+        )
+
+    def _path(self, turn: tuple[int, int]) -> Path:
+        index, repeat = turn
+        return self.folder / f"configuration_{index}_repeat_{repeat}.json"
+
+
+def _failed(configuration: Configuration, problem: str) -> Measurement:
+    path, readable = configuration.model_path, configuration.model_path.is_file()
+    return Measurement(
+        label=configuration.label,
+        model=configuration.model,
+        recipe=configuration.recipe,
+        peer=False,
+        weights=configuration.weights,
+        model_file=path.name,
+        model_sha256=files.sha256(path) if readable else None,
+        size_bytes=path.stat().st_size if readable else None,
+        signature=None,
+        length=configuration.length,
+        threads=configuration.threads,
+        runtime=None,
+        delegate=None,
+        status="failed",
+        error=problem,
+        golden=None,
+        init_us=None,
+        first_inference_us=None,
+        warm_up_runs=0,
+        latency_us=(),
+        round_sizes=(),
+        summary=None,
+        peak_memory_bytes=None,
+        base_memory_bytes=None,
+        thermal_start=None,
+        thermal_end=None,
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(float(np.median(known)), 1) if known else None

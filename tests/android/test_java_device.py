@@ -1,0 +1,30 @@
+"""What the app's core writes about a run on a phone is a result file of the one schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketbert_bench import results
+
+pytestmark = pytest.mark.java
+
+
+def test_a_run_on_a_phone_satisfies_the_schema(java: Any, tmp_path: Path) -> None:
+    written = tmp_path / "measurements.json"
+    java("org.pocketbert.device.DeviceRunMain", written)
+    measurements = json.loads(written.read_text(encoding="ascii"))
+    host = results.to_json(results.result_file("a run", quick=False))
+    document = {**host, "measured_on": "device", "measurements": measurements}
+    assert results.problems(document) == []
+    good, spoiled = measurements
+    assert (good["status"], spoiled["status"]) == ("ok", "failed")
+    for measurement in measurements:
+        assert set(measurement["device"]) == {field.name for field in dataclasses.fields(results.DeviceConditions)}
+        assert measurement["device"]["affinity"] == "big"
+    # What the schema has beyond the core's members would be a member that the app forgets.
+    assert {field.name for field in dataclasses.fields(results.Measurement)} == set(good)

@@ -1,0 +1,49 @@
+"""The app's side of the line between a phone and the command, as its Java sources have it."""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
+
+from pocketbert_bench import phone_app
+
+APP = Path(__file__).parents[2] / "android_app"
+DEVICE = APP / "core/src/main/java/org/pocketbert/device"
+
+
+def java(name: str) -> str:
+    return (DEVICE / name).read_text(encoding="utf-8")
+
+
+def test_states_and_members_of_the_line() -> None:
+    text = java("StateLine.java")
+    body = re.search(r"enum State \{(.*?)\}", text, re.DOTALL)
+    assert body and [each.strip().lower() for each in body[1].split(",")] == list(typing.get_args(phone_app.State))
+    members = re.findall(r'members\.put\("(\w+)"', text)
+    assert members == ["run", *phone_app.Progress.__dataclass_fields__]
+    assert f'TAG = "{phone_app.LOG[-1].partition(":")[0]}"' in text
+
+
+def test_keys_and_closed_lists_of_a_request() -> None:
+    text = java("RunRequest.java")
+    options = {"length": 9, "threads": 1, "delegate": "cpu", "affinity": "any", "repeat": 1}
+    words = phone_app.start_command("run", "bundle", options)
+    keys = [words[index + 1] for index, word in enumerate(words) if word in ("--es", "--ei")]
+    assert f"a key must be one of {', '.join(keys)};" in text
+    for key, choices in (("delegate", phone_app.DELEGATES), ("affinity", phone_app.AFFINITIES)):
+        listed = ", ".join(f'"{each}"' for each in choices)
+        assert f'"{key}", Arrays.asList({listed})' in text
+    assert f"MOST_REPEATS = {phone_app.MOST_REPEATS};" in text
+
+
+def test_time_limits_are_longer_than_the_apps() -> None:
+    text = java("DeviceRun.java")
+    limit = {name: int(value) for name, value in re.findall(r"int (\w+_SECONDS) = (\d+);", text)}
+    assert limit["COOL_DOWN_STEP_SECONDS"] < phone_app.SILENCE_SECONDS / 5
+    assert limit["COOL_DOWN_SECONDS"] < phone_app.RUN_SECONDS / 2
+
+
+def test_bundles_and_results_lie_where_the_app_looks() -> None:
+    text = (APP / "app/src/main/java/org/pocketbert/app/AppFolders.java").read_text(encoding="utf-8")
+    assert '"bundles"' in text and '"results"' in text and "getExternalFilesDir" in text

@@ -1,0 +1,443 @@
+"""Phones over the real adb client, which talks to a server of ours; what goes wrong with them ends in a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bench_subjects
+import pytest
+from fake_adb import APK, FILES, FakePhone, FakeServer, ending
+
+from pocketbert import cli
+from pocketbert_bench import adb, phone_app, report, results
+from pocketbert_bench.results import Runtime
+
+BUNDLE = Path(__file__).parents[2] / "android_app/core/src/test/resources/bundles/dynamic_wi8"
+MODEL_SHA256 = hashlib.sha256((BUNDLE / "model.tflite").read_bytes()).hexdigest()
+LENGTHS = (9, 17)
+REPEATS = 3
+SERIAL = "PIXEL1"
+# Latencies of a run say which run it was: milliseconds = length + repeat / 10.
+Changes = dict[str, Any]
+
+if not shutil.which("adb"):
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail("CI=true and adb is not installed (Debian's package adb)", pytrace=False)
+    pytest.skip("adb is not installed (Debian's package adb): NOTHING about phones is tested", allow_module_level=True)
+
+
+def result(phone: FakePhone, extras: dict[str, str], **changes: Any) -> Changes:
+    """What the app writes: the pushed file's digest, and latencies that tell runs apart."""
+    model = phone.files[f"{FILES}/bundles/{extras['bundle']}/model.tflite"]
+    length = int(extras["length"])
+    measured = bench_subjects.measurement(
+        extras["bundle"], length, length + int(extras["repeat"]) / 10, recipe="dynamic_wi8",
+        threads=int(extras["threads"]), model_sha256=hashlib.sha256(model).hexdigest(), size_bytes=len(model),
+        runtime=Runtime(name="tflite", version="2.21.0"), round_sizes=(12,),
+        warm_up_runs=20 + int(extras["repeat"]), init_us=100.0 * int(extras["repeat"]),
+    )  # fmt: skip
+    content = bench_subjects.result(dataclasses.replace(measured, **changes), measured_on="device")
+    return results.to_json(content)
+
+
+good = ending(result)
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phone_app, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(phone_app, "SILENCE_SECONDS", 1.0)
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeServer]]:
+    """Connects phones to a server that the adb client asks."""
+    servers: list[FakeServer] = []
+
+    def connect(*phones: FakePhone) -> FakeServer:
+        servers.append(FakeServer(*phones))
+        servers[-1].__enter__()
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(servers[-1].port))
+        return servers[-1]
+
+    yield connect
+    for server in servers:
+        server.__exit__()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command on one configuration a length; (exit code, stdout, stderr)."""
+
+    def bench(*more: str, serials: str = SERIAL, bundle: Path = BUNDLE) -> tuple[int, str, str]:
+        arguments = ["bench", str(bundle), f"--device={serials}", f"--output={tmp_path / 'out'}"]
+        if not any(each.startswith("--repeats") for each in more):
+            arguments.append(f"--repeats={REPEATS}")
+        code = cli.main([*arguments, *more])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return bench
+
+
+def joined(folder: Path) -> dict[int, results.Measurement]:
+    """Length → measurement, of the one phone's joined file."""
+    (path,) = [each for each in (folder / "out").glob("*.json") if each.name != "plan.json"]
+    return {each.length: each for each in results.read(path).measurements if each.length}
+
+
+def asked(phone: FakePhone) -> list[tuple[str, str]]:
+    return [(each["repeat"], each["length"]) for each in phone.starts]
+
+
+def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, bench: Any, tmp_path: Path) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    code, out, _ = bench("--threads=2", "--affinity=big", "--name=net")
+    assert code == 0 and SERIAL not in out and "ms@9/2t" in out
+    # Rounds of all, each shuffled by the seed; every run with options of the closed sets.
+    assert [repeat for repeat, _ in asked(phone)] == sorted(str(each) for each in (1, 2, 3) for _ in LENGTHS)
+    assert sorted(asked(phone)) == sorted((str(n), str(length)) for n in (1, 2, 3) for length in LENGTHS)
+    assert {(each["threads"], each["delegate"], each["affinity"]) for each in phone.starts} == {("2", "cpu", "big")}
+    assert len({each["run"] for each in phone.starts}) == 6
+    for length, measured in joined(tmp_path).items():
+        assert (measured.label, measured.model, measured.status) == ("dynamic_wi8", "net", "ok")
+        assert measured.round_sizes == (12,) * 3 and measured.model_sha256 == MODEL_SHA256
+        assert measured.latency_us[::12] == tuple(1e3 * length + 100 * repeat for repeat in (1, 2, 3))
+        assert measured.init_us == 200.0 and measured.warm_up_runs == 21
+    # The phone is left as it was, with the app; nothing names its serial number.
+    assert list(phone.files) == [APK]
+    assert not phone.running
+    for path in (tmp_path / "out").rglob("*"):
+        assert SERIAL not in str(path.relative_to(tmp_path)) and (
+            path.is_dir() or SERIAL not in path.read_text("utf-8")
+        )
+    file = next(path for path in (tmp_path / "out").glob("pixel_4_*.json"))
+    assert "the big cores" in results.read(file).notes[0] and results.read(file).measured_on == "device"
+
+
+def test_the_same_command_measures_nothing_twice(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    assert bench()[0] == 0
+    before = len(phone.commands)
+    assert bench()[0] == 0
+    # Only what is asked of every phone before anything: its properties.
+    assert [each.split()[0] for each in phone.commands[before:]] == ["getprop"]
+    code, _, err = bench("--seed=1")
+    assert code == 2 and "results of one plan" in err
+    assert bench("--seed=1", "--overwrite")[0] == 0
+    assert len(phone.starts) == 12 and asked(phone)[:6] != asked(phone)[6:]
+
+
+@pytest.mark.parametrize("service", ["push", "logcat", "pull"])
+def test_a_connection_that_breaks_off_is_made_again(connect: Any, bench: Any, tmp_path: Path, service: str) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.drops = {service: 2}
+    connect(phone)
+    assert bench()[0] == 0
+    assert phone.drops[service] == 0 and len(phone.starts) == 6
+    assert all(each.status == "ok" for each in joined(tmp_path).values())
+
+
+@pytest.mark.parametrize("service", ["push", "logcat", "pull"])
+def test_a_pulled_cable_keeps_what_there_is_and_the_same_command_goes_on(
+    connect: Any, bench: Any, tmp_path: Path, service: str
+) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    if service != "push":
+        # After the first round, so that something is kept.
+        def unplugging(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+            if len(phone.starts) == 3:
+                phone.unplug_at = service
+            return good(phone, extras, say)
+
+        phone.app = unplugging
+    else:
+        phone.unplug_at = service
+    code, out, err = bench()
+    assert code == 1 and "the phone is gone" in out and "Traceback" not in err
+    kept = len(list((tmp_path / "out").glob("*/configuration_*.json")))
+    assert kept == (0 if service == "push" else 2)
+    if kept:
+        assert all("of 3 repeats are measured" in (each.error or "") for each in joined(tmp_path).values())
+    code, out, err = bench()
+    assert code == 2 and f"{SERIAL} must be connected; adb lists nothing" in err
+    phone.state, phone.app = "device", good
+    started = len(phone.starts)
+    assert bench()[0] == 0
+    assert len(phone.starts) - started == 6 - kept
+    assert all(each.status == "ok" and len(each.round_sizes) == 3 for each in joined(tmp_path).values())
+    # What was left behind when the cable went is gone too.
+    assert list(phone.files) == [APK]
+
+
+def test_only_files_that_are_not_there_are_pushed(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    from pocketbert_bench.device import folder_name
+
+    there = f"{FILES}/bundles/{folder_name(BUNDLE)}"
+    phone.files[f"{there}/model.tflite"] = (BUNDLE / "model.tflite").read_bytes()
+    phone.files[f"{there}/vocab.txt"] = b"half of it"
+    assert bench("--repeats=1", "--lengths=9")[0] == 0
+    assert sorted(each.rpartition("/")[2] for each in phone.pushed) == [
+        "bundle.json", "labels.txt", "verification.json", "vocab.txt",
+    ]  # fmt: skip
+
+
+def test_files_that_arrive_changed_are_not_measured(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.spoils = True
+    connect(phone)
+    code, out, _ = bench()
+    assert code == 1 and "did not arrive as sent" in out and not phone.starts
+
+
+def test_a_run_may_be_longer_than_the_longest_silence(connect: Any, bench: Any) -> None:
+    def slow(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        for done in range(5):
+            say("cooling", done, 5)
+            time.sleep(0.4)
+        return good(phone, extras, say)
+
+    connect(FakePhone(SERIAL, slow))
+    assert bench("--repeats=1", "--lengths=9")[0] == 0
+
+
+def test_a_last_line_that_comes_after_the_process_ended_counts(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.log_delay = 1.0
+    connect(phone)
+    assert bench("--repeats=1", "--lengths=9")[0] == 0
+
+
+def died(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
+    say("started")
+
+
+def refused(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
+    say("refused", reason="the GPU is not supported yet")
+
+
+def silent(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
+    threading.Event().wait(3.0)
+
+
+def strange(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
+    say("measuring", colour="red")
+
+
+def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
+    nothing = {"status": "failed", "error": "it does not answer as at export", "latency_us": (), "round_sizes": ()}
+    return result(phone, extras, **nothing, summary=None)
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        (died, "the app's process ended without a result"),
+        (refused, "the GPU is not supported yet"),
+        (silent, "the app said nothing for 1 s"),
+        (strange, "must have the form of this version"),
+        (ending(wrong), "it does not answer as at export"),
+        (ending(lambda phone, extras: "{"), "a result file must be JSON"),
+        (ending(lambda phone, extras: result(phone, extras, model_sha256="00" * 32)), "model_sha256 must be"),
+        (ending(lambda phone, extras: result(phone, extras, threads=7)), "threads must be 1; it is 7"),
+        (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "qemu"}), "it says qemu"),
+        (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "it has 0"),
+    ],
+)
+def test_a_run_that_fails_is_named_the_others_measured_and_the_same_command_tries_it_again(
+    connect: Any, bench: Any, tmp_path: Path, app: Any, said: str
+) -> None:
+    def second_fails(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        return (app if len(phone.starts) == 2 else good)(phone, extras, say)
+
+    phone = FakePhone(SERIAL, second_fails)
+    connect(phone)
+    code, out, err = bench("--repeats=2")
+    assert code == 1 and said in out and said in err and "Traceback" not in err
+    unwell = next(each for each in joined(tmp_path).values() if each.status == "failed")
+    assert unwell.error and said in unwell.error and unwell.error.startswith("1 of 2 repeats are measured")
+    assert [each.status for each in joined(tmp_path).values()].count("ok") == 1
+    assert bench("--repeats=2")[0] == 0
+    assert len(phone.starts) == 5 and asked(phone)[4] == asked(phone)[1]
+    assert all(each.status == "ok" for each in joined(tmp_path).values())
+
+
+def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any, tmp_path: Path) -> None:
+    phone = FakePhone(SERIAL, refused)
+    connect(phone)
+    code, out, _ = bench()
+    assert code == 1 and "5 runs failed one after another; the last: the GPU is not supported yet" in out
+    assert len(phone.starts) == 5 and list(phone.files) == [APK]
+    assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["plan.json"]
+
+
+def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    phone.room = 50_000
+    connect(phone)
+    code, out, _ = bench()
+    assert code == 1 and "the phone's storage is full" in out
+    assert list(phone.files) == [APK] and not phone.starts
+
+
+def test_the_app_is_installed_where_it_is_another(connect: Any, bench: Any, tmp_path: Path) -> None:
+    apk = tmp_path / "app.apk"
+    apk.write_bytes(b"an apk")
+    same, other, bare = (
+        FakePhone(name, good, installed=each) for name, each in (("A", b"an apk"), ("B", b"older"), ("C", None))
+    )
+    server = connect(same, other, bare)
+    code, _, err = bench("--repeats=1", f"--apk={apk}", serials="A,B,C")
+    assert code == 0 and err.count("installing app.apk") == 2
+    assert sum(each.startswith("exec:cmd package") for each in server.requests) == 2
+    assert same.files == other.files == bare.files == {APK: b"an apk"}
+    # A new build must not continue what another began.
+    apk.write_bytes(b"a new build")
+    code, out, _ = bench("--repeats=1", f"--apk={apk}", serials="A", bundle=BUNDLE)
+    assert code == 0 and len(same.starts) == 2
+    next((tmp_path / "out").glob("*/configuration_0*.json")).unlink()
+    phones = [bench("--repeats=1", f"--apk={apk}", serials=each) for each in "ABC"]
+    assert sum(code == 1 and "has another app than before" in out for code, out, _ in phones) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"installed": None}, "build it with make android and name it by --apk"),
+        ({"installed": None, "error": "INSTALL_FAILED_INSUFFICIENT_STORAGE"}, "the phone's storage is full"),
+        ({"error": "INSTALL_FAILED_UPDATE_INCOMPATIBLE: signatures do not match"}, "adb uninstall org.pocketbert"),
+        ({"error": "INSTALL_FAILED_VERIFICATION_FAILURE"}, "INSTALL_FAILED_VERIFICATION_FAILURE"),
+    ],
+)
+def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Path, changes: Changes, said: str) -> None:
+    error = changes.pop("error", None)
+    phone = FakePhone(SERIAL, good, **changes)
+    phone.install_error = error
+    connect(phone)
+    (tmp_path / "app.apk").write_bytes(b"a new one")
+    code, out, _ = bench(*([f"--apk={tmp_path / 'app.apk'}"] if error else []))
+    assert code == 1 and said in out and not phone.starts
+
+
+def test_several_phones_at_the_same_time_and_one_is_lost(connect: Any, bench: Any, tmp_path: Path) -> None:
+    meeting = threading.Barrier(2, timeout=20)
+
+    def together(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        # Nobody gets past this alone.
+        if len(phone.starts) == 1:
+            meeting.wait()
+        return good(phone, extras, say)
+
+    one, two = FakePhone("A", together), FakePhone("B", together, **{"ro.product.model": "SM-S911B"})
+    two.unplug_at = "pull"
+    connect(one, two)
+    code, out, err = bench("--repeats=1", serials="A,B")
+    assert code == 1 and "the phone is gone" in out and "pixel_4_" in out
+    (path,) = (tmp_path / "out").glob("pixel_4_*.json")
+    assert all(each.status == "ok" for each in results.read(path).measurements)
+    assert not list((tmp_path / "out").glob("sm_s911b_*.json"))
+    assert "sm_s911b_" in err
+
+
+def test_phones_that_cannot_be_used_are_all_named_before_anything_is_measured(connect: Any, bench: Any) -> None:
+    phones = {
+        "GOOD": {},
+        "OLD": {"ro.build.version.sdk": "25", "ro.build.version.release": "7.1.2"},
+        "THIN": {"ro.product.cpu.abilist": "armeabi-v7a,armeabi"},
+    }
+    fakes = {name: FakePhone(name, good, **changes) for name, changes in phones.items()}
+    locked, lost = FakePhone("LOCKED", good), FakePhone("LOST", good)
+    locked.state, lost.state = "unauthorized", "offline"
+    connect(*fakes.values(), locked, lost)
+    code, _, err = bench(serials="GOOD,LOCKED,LOST,NOBODY")
+    assert code == 2 and err.count("\n") == 1
+    assert "LOCKED is unauthorized; unlock it and allow USB debugging" in err
+    assert "LOST is offline; reconnect its cable" in err
+    assert "NOBODY must be connected; adb lists GOOD, OLD, THIN, LOCKED, LOST" in err
+    code, _, err = bench(serials="GOOD,OLD,THIN")
+    assert code == 2 and "OLD must have Android 8.0 (API 26) or newer; it has 7.1.2 (API 25)" in err
+    assert "THIN must run arm64-v8a code; it runs armeabi-v7a,armeabi" in err
+    assert not fakes["GOOD"].starts and not fakes["GOOD"].pushed
+
+
+def test_a_damaged_bundle_is_reported_and_not_pushed(connect: Any, bench: Any, tmp_path: Path) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    damaged = shutil.copytree(BUNDLE, tmp_path / "damaged")
+    (damaged / "vocab.txt").write_text("other\n", encoding="utf-8")
+    code, out, _ = bench(str(damaged), "--lengths=9", "--repeats=1")
+    assert code == 1 and "vocab.txt must have" in out and len(phone.starts) == 1
+    assert not any("damaged" in path for path in phone.pushed)
+    assert bench("--lengths=9", "--overwrite", bundle=damaged)[0] == 2
+    assert bench("--lengths=8", "--overwrite")[0] == 2
+
+
+def test_without_adb_the_message_says_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, bench: Any, tmp_path: Path
+) -> None:
+    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        monkeypatch.delenv(variable, raising=False)
+    real = shutil.which("adb")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = bench()
+    assert code == 2 and "Debian's package is adb" in err
+    (tmp_path / "sdk" / "platform-tools").mkdir(parents=True)
+    (tmp_path / "sdk" / "platform-tools" / "adb").symlink_to(str(real))
+    monkeypatch.setenv("ANDROID_HOME", str(tmp_path / "sdk"))
+    assert adb.find() == str(tmp_path / "sdk" / "platform-tools" / "adb")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device=A"], "--device needs --output"),
+        (["--device=A,A", "--output=x"], "different serial numbers"),
+        (["--device=A", "--output=x", "--peers"], "--peers is for this machine"),
+        (["--device=A", "--output=x", "--quick"], "--quick is for this machine"),
+        (["--device=A", "--output=x", "--apk=nowhere"], "--apk must be a file"),
+        (["--delegate=gpu"], "--delegate is for phones"),
+        (["--device=A", "--output=x", "--affinity=huge"], "affinity"),
+        (["--device=A", "--output=x", "--repeats=101"], "repeats"),
+        (["--device=A", f"--output={BUNDLE}"], "must be a new folder"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], said: str, connect: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect(FakePhone("A", good))
+    assert cli.main(["bench", str(BUNDLE), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert not (BUNDLE / ".lock").exists() and not (BUNDLE / "plan.json").exists()
+
+
+def test_the_report_takes_a_phones_file(connect: Any, bench: Any, tmp_path: Path) -> None:
+    connect(FakePhone(SERIAL, good))
+    assert bench("--repeats=1")[0] == 0
+    (path,) = (tmp_path / "out").glob("pixel_4_*.json")
+    page = report.build_report([results.read(path)], tmp_path / "page").read_text(encoding="utf-8")
+    assert "Latency of exported bundles on a Pixel 4" in page and json.loads(path.read_text("utf-8"))["quick"] is False
+
+
+def test_failures_that_are_not_in_a_row_end_nothing(connect: Any, bench: Any) -> None:
+    def every_second(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        return (refused if len(phone.starts) % 2 else good)(phone, extras, say)
+
+    phone = FakePhone(SERIAL, every_second)
+    connect(phone)
+    assert bench("--repeats=6")[0] == 1
+    assert len(phone.starts) == 12

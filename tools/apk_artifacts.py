@@ -1,0 +1,136 @@
+"""What an APK is made of and with: Debian's packages and Maven's artifacts, each artifact with its SHA-256.
+
+`python3 tools/apk_artifacts.py --packages` prints the packages, `--require` ends with exit code 2 and one line if one
+is missing, `--record` writes the sums anew (look at the difference before you commit it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+APP = Path(__file__).resolve().parents[1] / "android_app"
+SUMS = APP / "apk" / "artifacts.sha256"
+FETCHED = APP / "apk" / "target" / "artifacts"
+FRAMEWORK_RESOURCES = Path("/usr/share/android-framework-res/framework-res.apk")
+
+# Command or file → the Debian package that has it.
+PACKAGES = {
+    "mvn": "maven",
+    "javac": "openjdk-17-jdk-headless",
+    "aapt2": "aapt",
+    "zipalign": "zipalign",
+    "apksigner": "apksigner",
+    "dexdump": "dexdump",
+    "readelf": "binutils",
+    "clang": "clang",
+    "ld.lld": "lld",
+    str(FRAMEWORK_RESOURCES): "android-framework-res",
+}
+
+
+class BuildError(Exception):
+    """One line for people: the rule, what was found, what to do."""
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Fetched jars.
+
+    Attributes:
+      android: Android's classes, to compile against.
+      runtime: classes that go into the app.
+      natives: archives with native libraries that go into the app.
+      tools: R8 or ProGuard and dx, with what they need.
+    """
+
+    android: Path
+    runtime: tuple[Path, ...]
+    natives: tuple[Path, ...]
+    tools: tuple[Path, ...]
+
+
+def require_packages() -> None:
+    """Raises `BuildError` with what to install if a tool is missing."""
+    missing = [what for what in PACKAGES if not (shutil.which(what) or os.path.exists(what))]
+    if missing:
+        names = " ".join(PACKAGES[what] for what in missing)
+        raise BuildError(
+            f"an APK needs {', '.join(missing)}, which this machine has not; "
+            f"on Debian 12: apt-get install --no-install-recommends {names}"
+        )
+
+
+def fetch(dexer: str) -> Artifacts:
+    """Lets Maven fetch the pinned artifacts, of which each has to have its recorded SHA-256.
+
+    Args:
+      dexer: `r8` fetches R8 too.
+
+    Raises:
+      BuildError: Maven fails, or a file has another content.
+    """
+    shutil.rmtree(FETCHED, ignore_errors=True)
+    profiles = "apk,r8" if dexer == "r8" else "apk"
+    command = ["mvn", "--quiet", "--batch-mode", *os.environ.get("MAVEN_FLAGS", "").split()]
+    command += ["--file", str(APP / "pom.xml"), "-P", profiles, "-pl", "apk", "package"]
+    if subprocess.run(command, check=False).returncode:
+        hint = "; R8 comes from Google's Maven repository: name it in Maven's settings, or take --dexer dx"
+        raise BuildError(f"Maven must fetch what android_app/apk/pom.xml names; it failed{hint * (dexer == 'r8')}")
+    expected = recorded()
+    problems = []
+    for path in sorted(FETCHED.glob("*.jar")):
+        found = sha256(path)
+        if expected.get(path.name) != found:
+            problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
+    if problems:
+        raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
+    jars = sorted(FETCHED.glob("*.jar"))
+    natives = [path for path in jars if path.name.endswith("-android-arm64.jar")]
+    runtime = [path for path in jars if path.name.startswith(("javacpp-", "tensorflow-lite-")) and path not in natives]
+    (android,) = FETCHED.glob("android-all-*.jar")
+    tools = [path for path in jars if path not in (*natives, *runtime, android)]
+    return Artifacts(android=android, runtime=tuple(runtime), natives=tuple(natives), tools=tuple(tools))
+
+
+def recorded() -> dict[str, str]:
+    """File name → SHA-256, as `sha256sum` writes them."""
+    lines = SUMS.read_text(encoding="ascii").splitlines()
+    return {name: digest for digest, name in (line.split("  ") for line in lines)}
+
+
+def sha256(path: Path) -> str:
+    """A file's digest in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--packages", action="store_true", help="print Debian's packages")
+    choice.add_argument("--require", action="store_true", help="say which of them are missing")
+    choice.add_argument("--record", action="store_true", help="write the sums of what was fetched last")
+    arguments = parser.parse_args()
+    if arguments.packages:
+        print(" ".join(PACKAGES.values()))
+    elif arguments.require:
+        try:
+            require_packages()
+        except BuildError as error:
+            print(error, file=sys.stderr)
+            sys.exit(2)
+    else:
+        lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(FETCHED.glob("*.jar"))]
+        SUMS.write_text("".join(lines), encoding="ascii")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What has to hold of an APK before anybody gets it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from apk_artifacts import APP, BuildError, sha256
+
+HOST = APP / "host" / "target" / "pocketbert-host.jar"
+# Files that classes read by name: an APK without them starts, and fails at the first word or at the first native call.
+RESOURCES = (
+    "org/pocketbert/tokenizer/bert_unicode.txt",
+    "org/bytedeco/javacpp/properties/android-arm64.properties",
+    "org/bytedeco/javacpp/properties/generic.properties",
+)
+LIBRARIES = ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affinity.so")
+# Libraries that every Android lets apps load (its stable native interfaces).
+PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so")
+# What the built manifest says, element by element; of those that are not here there must be none.
+MANIFEST: dict[str, list[dict[str, str]]] = {
+    "manifest": [{"package": "org.pocketbert.benchmark"}],
+    "uses-sdk": [{"minSdkVersion": "26", "targetSdkVersion": "35"}],
+    "application": [
+        {"debuggable": "false", "allowBackup": "false", "extractNativeLibs": "false", "usesCleartextTraffic": "false"}
+    ],
+    "profileable": [{"shell": "true"}],
+    "activity": [
+        {"name": "org.pocketbert.app.MainActivity", "exported": "true"},
+        {
+            "name": "org.pocketbert.app.BenchmarkActivity",
+            "exported": "true",
+            "permission": "android.permission.DUMP",
+            "process": ":measure",
+        },
+    ],
+    "intent-filter": [{}],
+    "action": [{"name": "android.intent.action.MAIN"}],
+    "category": [{"name": "android.intent.category.LAUNCHER"}],
+}
+
+
+def check(apk: Path, page_bytes: int, bundles: Sequence[Path]) -> None:
+    """Checks a signed APK.
+
+    Args:
+      apk: the file.
+      page_bytes: what native code is aligned to.
+      bundles: those inside it.
+
+    Raises:
+      BuildError: lists everything that does not hold.
+    """
+    problems = [*signature_problems(apk), *manifest_problems(built_manifest(apk)), *permission_problems(apk)]
+    if _run("zipalign", "-c", str(page_bytes), str(apk)).returncode:
+        problems.append(f"every uncompressed entry must begin at a multiple of {page_bytes} bytes")
+    with zipfile.ZipFile(apk) as content, tempfile.TemporaryDirectory() as folder:
+        names = content.namelist()
+        problems += [f"{name} must be in the APK" for name in RESOURCES if name not in names]
+        libraries = sorted(name for name in names if name.endswith(".so"))
+        if libraries != [f"lib/arm64-v8a/{name}" for name in LIBRARIES]:
+            problems.append(f"the native libraries must be {', '.join(LIBRARIES)}; received {', '.join(libraries)}")
+        for name in names:
+            if name.endswith((".so", ".dex")):
+                path = Path(content.extract(name, folder))
+                problems += dex_problems(path) if name.endswith(".dex") else library_problems(path, page_bytes)
+    problems += [problem for bundle in bundles for problem in bundle_problems(bundle)]
+    if problems:
+        raise BuildError("; ".join(problems))
+
+
+def same(first: Path, second: Path) -> None:
+    """Raises `BuildError` unless two builds have the same bytes."""
+    if sha256(first) != sha256(second):
+        with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as other:
+            names = sorted({*one.namelist(), *other.namelist()})
+            differing = [name for name in names if _bytes(one, name) != _bytes(other, name)]
+        raise BuildError(f"two builds must give the same bytes; they differ in {', '.join(differing) or 'the order'}")
+
+
+def signature_problems(apk: Path) -> list[str]:
+    """Schemes 2 and 3, which cover the whole file, and not scheme 1, which does not."""
+    said = _run("apksigner", "verify", "--verbose", str(apk))
+    if said.returncode:
+        return [f"the signature must be good; apksigner says {' '.join((said.stdout + said.stderr).split())[:300]}"]
+    schemes = dict(re.findall(r"Verified using v([1-4]) scheme [^:]*: (true|false)", said.stdout))
+    wanted = {"1": "false", "2": "true", "3": "true"}
+    found = {scheme: schemes.get(scheme) for scheme in wanted}
+    return [] if found == wanted else [f"the signature must be of schemes 2 and 3 alone; received {found}"]
+
+
+def permission_problems(apk: Path) -> list[str]:
+    """The app asks for nothing."""
+    said = _run("aapt2", "dump", "permissions", str(apk)).stdout
+    extra = [line for line in said.splitlines() if not line.startswith("package: ")]
+    return [f"the app must ask for no permission; received {', '.join(extra)}"] if extra else []
+
+
+def built_manifest(apk: Path) -> dict[str, list[dict[str, str]]]:
+    """The binary manifest: element → the attributes of each."""
+    elements: dict[str, list[dict[str, str]]] = {}
+    current: dict[str, str] = {}
+    for line in _run("aapt2", "dump", "xmltree", "--file", "AndroidManifest.xml", str(apk)).stdout.splitlines():
+        if element := re.match(r" *E: ([\w-]+) ", line):
+            current = {}
+            elements.setdefault(element.group(1), []).append(current)
+        elif attribute := re.match(r" *A: (?:\S*:)?(\w+)(?:\(0x[0-9a-f]+\))?=(?:\"([^\"]*)\"|(\S+))", line):
+            current[attribute.group(1)] = attribute.group(3) or attribute.group(2)
+    return elements
+
+
+def manifest_problems(found: dict[str, list[dict[str, str]]]) -> list[str]:
+    """Compares a manifest with the intended one; attributes that say nothing of safety are free."""
+    problems = []
+    for element in sorted({*found, *MANIFEST}):
+        here, wanted = found.get(element, []), MANIFEST.get(element, [])
+        if len(here) != len(wanted):
+            problems.append(f"the manifest must have {len(wanted)} of {element}; it has {len(here)}")
+        for attributes, intended in zip(here, wanted, strict=False):
+            for name in intended.keys() | (attributes.keys() & {"permission", "exported", "sharedUserId", "process"}):
+                if attributes.get(name) != intended.get(name):
+                    problems.append(f"{element}'s {name} must be {intended.get(name)}; it is {attributes.get(name)}")
+    return problems
+
+
+def dex_problems(path: Path) -> list[str]:
+    """Android's runtime cannot link lambdas as Java does: they must be classes by now."""
+    count = sum("invoke-custom" in line for line in _run("dexdump", "-d", str(path)).stdout.splitlines())
+    return [f"{path.name} must have no invoke-custom instruction; it has {count}"] if count else []
+
+
+def library_problems(path: Path, page_bytes: int) -> list[str]:
+    """Alignment of what is mapped, and that nothing is needed which a phone lacks."""
+    problems = []
+    lines = [line.split() for line in _run("readelf", "-lW", str(path)).stdout.splitlines()]
+    loads = [int(words[-1], 16) for words in lines if words[:1] == ["LOAD"]]
+    if not loads or min(loads) < page_bytes:
+        problems.append(f"{path.name}'s segments must be aligned to {page_bytes}; received {loads}")
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _run("readelf", "-d", str(path)).stdout)
+    missing = [name for name in needed if name not in (*PUBLIC_LIBRARIES, *LIBRARIES)]
+    if missing:
+        problems.append(f"{path.name} must need no library that apps cannot load; it needs {', '.join(missing)}")
+    return problems
+
+
+def bundle_problems(bundle: Path) -> list[str]:
+    """The bundle answers its golden examples at every length, by the code and the release of the runtime that ship."""
+    if not HOST.is_file():
+        return [f"{HOST.name}, which asks bundles their golden examples, must be built first: make android-test"]
+    done = _run("java", "-jar", str(HOST), str(bundle))
+    said = " ".join((done.stderr if done.returncode == 2 else done.stdout).split())
+    return [f"bundle {bundle.name} must answer its golden examples; {said[-500:]}"] if done.returncode else []
+
+
+def _bytes(archive: zipfile.ZipFile, name: str) -> bytes | None:
+    return archive.read(name) if name in archive.namelist() else None
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)

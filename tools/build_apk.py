@@ -1,0 +1,236 @@
+"""Builds, aligns, signs and checks the Android app without Gradle and without Google's SDK.
+
+`python3 tools/build_apk.py [--bundle DIR]…`; Debian's packages that it needs are listed in `apk_artifacts.py`. It
+builds twice, in two folders, and keeps the APK only if both have the same bytes and every check of `apk_checks.py`
+passes. Exit codes: 0; 2 with one line if something is missing or a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import apk_checks
+from apk_artifacts import APP, FRAMEWORK_RESOURCES, Artifacts, BuildError, fetch, require_packages, sha256
+
+BUILD = APP / "build"
+MAIN = APP / "app" / "src" / "main"
+RULES = APP / "app" / "proguard-rules.pro"
+CORE = APP / "core" / "src" / "main"
+MANIFEST = MAIN / "AndroidManifest.xml"
+# Java's class libraries, for the shrinkers; java.home is where javac is.
+JAVA_HOME = Path(shutil.which("javac") or "/usr/bin/javac").resolve().parents[1]
+# Android's pages have 4 or 16 KB; what is aligned to 16 loads on both.
+PAGE_BYTES = 16384
+# The oldest date that a zip file can hold: equal inputs give equal bytes.
+DATE = (1980, 1, 1, 0, 0, 0)
+ABI = "arm64-v8a"
+
+
+def main() -> None:
+    """The command line."""
+    arguments = _arguments()
+    try:
+        require_packages()
+        artifacts = fetch(arguments.dexer)
+        key = arguments.keystore or throw_away_key()
+        with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+            folders = (Path(first), Path(second))
+            apks = [build(folder, artifacts, key, arguments.dexer, arguments.bundle) for folder in folders]
+            apk_checks.same(*apks)
+            apk_checks.check(apks[0], PAGE_BYTES, arguments.bundle)
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            aside = arguments.output.with_suffix(".part")
+            shutil.copyfile(apks[0], aside)
+            aside.replace(arguments.output)
+    except BuildError as error:
+        print(f"build_apk: {error}", file=sys.stderr)
+        sys.exit(2)
+    size = arguments.output.stat().st_size
+    print(f"{os.path.relpath(arguments.output)}: {size} bytes, by {arguments.dexer}, sha256 {sha256(arguments.output)}")
+
+
+def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Sequence[Path]) -> Path:
+    """Makes a signed APK.
+
+    Args:
+      folder: an empty one, for all that is made.
+      artifacts: jars.
+      key: keystore, whose password is in the environment as KEYSTORE_PASSWORD.
+      dexer: `r8` or `dx`.
+      bundles: folders to ship inside.
+    """
+    run("aapt2", "compile", "--dir", MAIN / "res", "-o", folder / "resources.zip")
+    run(
+        "aapt2", "link", "-I", FRAMEWORK_RESOURCES, "--manifest", MANIFEST, "--custom-package", "org.pocketbert.app",
+        "--java", folder / "generated", "--proguard", folder / "aapt.pro", "-o", folder / "base.apk",
+        folder / "resources.zip",
+    )  # fmt: skip
+    sources = [path for root in (CORE / "java", MAIN / "java", folder / "generated") for path in root.rglob("*.java")]
+    # Java 8, the last that dx reads, so that both ways to a phone take the same classes.
+    run(
+        "javac", "--release", "8", "-Xlint:-options", "-encoding", "UTF-8", "-d", folder / "classes",
+        "-cp", _class_path(*artifacts.runtime, artifacts.android), *sorted(sources),
+    )  # fmt: skip
+    (folder / "dex").mkdir()
+    if dexer == "r8":
+        run_r8(folder, artifacts, "--min-api", _min_sdk(), "--output", folder / "dex")
+    else:
+        _run_dx(folder, artifacts)
+    entries = {path.name: path.read_bytes() for path in sorted((folder / "dex").glob("*.dex"))}
+    entries |= java_resources(artifacts)
+    entries |= {f"lib/{ABI}/{name}": data for name, data in _natives(folder, artifacts).items()}
+    for bundle in bundles:
+        listed = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["files"]
+        for name in ("bundle.json", *sorted(listed)):
+            entries[f"assets/bundles/{bundle.name}/{name}"] = (bundle / name).read_bytes()
+    _write_apk(folder / "base.apk", entries, folder / "unaligned.apk")
+    run("zipalign", "-f", PAGE_BYTES, folder / "unaligned.apk", folder / "aligned.apk")
+    run(
+        "apksigner", "sign", "--ks", key, "--ks-pass", "env:KEYSTORE_PASSWORD", "--v1-signing-enabled", "false",
+        "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", folder / "signed.apk",
+        folder / "aligned.apk",
+    )  # fmt: skip
+    return folder / "signed.apk"
+
+
+def run(*command: object) -> str:
+    """A tool's standard output.
+
+    Raises:
+      BuildError: it failed; the last of what it said is in the message.
+    """
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise BuildError(f"{words[0]} must succeed; it ended with {done.returncode}: {said[-2000:]}")
+    return done.stdout
+
+
+def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
+    """Shrinks what `build` has compiled in a folder, and translates it as the options say."""
+    # Android's classes come without most of java.*, so Java's own are a library too.
+    libraries = ("--lib", artifacts.android, "--lib", JAVA_HOME)
+    rules = ("--pg-conf", folder / "aapt.pro", "--pg-conf", RULES)
+    inputs = [*sorted((folder / "classes").rglob("*.class")), *artifacts.runtime]
+    tool = (_class_path(*artifacts.tools), "com.android.tools.r8.R8", "--release")
+    run("java", "-Xmx2g", "-cp", *tool, *libraries, *rules, *options, *inputs)
+
+
+def _run_dx(folder: Path, artifacts: Artifacts) -> None:
+    """Shrinks with ProGuard, which also turns lambdas into classes, and translates with dx."""
+    tools, shrunk = _class_path(*artifacts.tools), folder / "shrunk"
+    lines = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {folder / 'classes'}"]
+    lines += [f"-injars {path}(!META-INF/**)" for path in artifacts.runtime]
+    lines += [f"-outjars {shrunk}", f"-libraryjars {artifacts.android}"]
+    lines += [f"-libraryjars {JAVA_HOME}/jmods/java.base.jmod(!**.jar;!module-info.class)"]
+    (folder / "dx.pro").write_text("\n".join(lines), encoding="utf-8")
+    rules = (f"@{folder / 'dx.pro'}", f"@{folder / 'aapt.pro'}", f"@{RULES}")
+    run("java", "-Xmx2g", "-cp", tools, "proguard.ProGuard", *rules)
+    dx = ("com.android.dx.command.Main", "--dex", f"--min-sdk-version={_min_sdk()}")
+    run("java", "-Xmx1g", "-cp", tools, *dx, f"--output={folder / 'dex' / 'classes.dex'}", shrunk)
+
+
+def _class_path(*jars: Path) -> str:
+    return os.pathsep.join(map(str, jars))
+
+
+def _min_sdk() -> str:
+    found = re.search(r'android:minSdkVersion="(\d+)"', MANIFEST.read_text(encoding="utf-8"))
+    assert found is not None
+    return found.group(1)
+
+
+def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
+    """Files that classes read by name: the tokenizer's table, and what JavaCPP's loader knows of this platform."""
+    folder = CORE / "resources"
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    resources = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    for jar in artifacts.runtime:
+        wanted = r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties"
+        resources |= _members(jar, wanted)
+    return resources
+
+
+def _natives(folder: Path, artifacts: Artifacts) -> dict[str, bytes]:
+    """Name → native library."""
+    natives: dict[str, bytes] = {}
+    for jar in artifacts.natives:
+        natives |= {Path(name).name: data for name, data in _members(jar, rf"lib/{ABI}/[^/]+\.so").items()}
+    library = folder / "libpocketbert_affinity.so"
+    run(
+        "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC",
+        "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-fuse-ld=lld", f"-Wl,-z,max-page-size={PAGE_BYTES}",
+        "-Wl,--build-id=none", f"-Wl,-soname,{library.name}", "-o", library, MAIN / "jni" / "affinity.c",
+    )  # fmt: skip
+    natives[library.name] = library.read_bytes()
+    return natives
+
+
+def _members(archive: Path, pattern: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as content:
+        return {name: content.read(name) for name in sorted(content.namelist()) if re.fullmatch(pattern, name)}
+
+
+def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
+    """Copies `base` and adds entries, all of one date. Libraries and bundles lie there uncompressed."""
+    with zipfile.ZipFile(base) as source, zipfile.ZipFile(out, "w") as target:
+        content = [(name, source.read(name), source.getinfo(name).compress_type) for name in source.namelist()]
+        for name, data in entries.items():
+            stored = name.startswith(("lib/", "assets/"))
+            content.append((name, data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED))
+        for name, data, kind in content:
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type, entry.external_attr = kind, 0o644 << 16
+            target.writestr(entry, data)
+
+
+def throw_away_key() -> Path:
+    """A key for trying the app out; made once, never committed, worth nothing to anybody."""
+    path = BUILD / "throw-away.p12"
+    os.environ["KEYSTORE_PASSWORD"] = "throw-away"
+    if not path.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        run(
+            "keytool", "-genkeypair", "-keystore", path, "-storetype", "PKCS12", "-storepass:env", "KEYSTORE_PASSWORD",
+            "-alias", "key", "-keyalg", "RSA", "-keysize", "3072", "-validity", "10000", "-dname", "CN=throw-away",
+        )  # fmt: skip
+    return path
+
+
+def _bundle(value: str) -> Path:
+    path = Path(value).resolve()
+    if not (path / "bundle.json").is_file() or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", path.name):
+        raise argparse.ArgumentTypeError(
+            "a bundle is a folder that pocketbert export made, named with letters, digits, dots, dashes and "
+            f"underscores; received {value}"
+        )
+    return path
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Builds the Android app twice, compares, checks, and keeps it.",
+        epilog="Another key than the throw-away one: KEYSTORE_PASSWORD=… --keystore FILE.",
+    )
+    parser.add_argument("--bundle", type=_bundle, action="append", default=[], help="ship this bundle inside the app")
+    parser.add_argument(
+        "--dexer", choices=("r8", "dx"), default="r8", help="dx, after ProGuard, where R8 does not resolve"
+    )
+    parser.add_argument("--keystore", type=Path, help="sign with this key instead of a throw-away one")
+    parser.add_argument("--output", type=Path, default=BUILD / "pocketbert-benchmark.apk", help="the APK")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
