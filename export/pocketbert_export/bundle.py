@@ -47,6 +47,7 @@ class Bundle:
       lowerings: lowering → what was decided on it.
       output_names: the outputs of every signature.
       num_parameters: weights of the network that the file holds.
+      source: file of the model's weights → its SHA-256.
       goldens: examples: `text`, `pair` (or None), `length`, `inputs` name → `[1, length]`, `outputs` name → the
         float model's answer with its batch axis of 1, `exported_outputs` the same from the file itself.
     """
@@ -62,6 +63,7 @@ class Bundle:
         self.lowerings: dict[str, str] = description["lowerings"]
         self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
         self.num_parameters: int = description["num_parameters"]
+        self.source: dict[str, str] = description["source"]
         self.goldens: list[dict[str, Any]] = description["goldens"]
         self._lowercase: bool = description["tokenizer"]["lowercase"]
 

@@ -17,6 +17,7 @@ from pocketbert.errors import UserError
 # depend on others come from `define_chosen(flags, arguments)`, which sees the command line.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("pocketbert_bench.commands.quickstart", "the whole path on a real network and real text"),
+    "bundle": ("pocketbert_export.commands.bundle", "from a file of examples to a verified bundle and its scores"),
     "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
     "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
     "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),

@@ -31,8 +31,6 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert_export.commands import example_flags, window_flags
 
 if TYPE_CHECKING:
-    from pocketbert.data.questions import QuestionFile
-    from pocketbert.tasks.answer_scores import AnswerScorer
     from pocketbert_export.predictors import Predictor
     from pocketbert_export.span_predictors import SpanPredictor
 
@@ -73,8 +71,8 @@ def run(flag_values: flags.FlagValues) -> None:
 
 def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.data.glue import GLUE
-    from pocketbert.tasks import metrics
-    from pocketbert_export.predictors import predictions_of
+    from pocketbert.tasks.metrics import default_metrics
+    from pocketbert_export.scoring import score_texts
 
     task = predictor.task
     questions_alone = [name for name in ("answer-language", "predictions") if flag_values[name].value]
@@ -84,20 +82,16 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
     )
     examples = example_flags.read_texts(flag_values, task)
     assert examples is not None
-    if examples.labels is None:
-        raise UserError(f"evaluate needs labels; {examples.source} has none; pocketbert predict answers without")
     glue = GLUE.get(flag_values.task or task.name) if flag_values.data else None
-    names = glue.metrics if glue else metrics.default_metrics(task)[0]
-    logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
-    scores = metrics.compute(names, examples.labels, predictions_of(task, logits), examples.groups)
+    scores = score_texts(predictor, examples, glue.metrics if glue else default_metrics(task)[0])
     return {"metrics": scores, "examples": len(examples), "source": examples.source}
 
 
 def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
-    from pocketbert.tasks.answer_scores import squad_scorer
     from pocketbert.tasks.mlqa_scores import mlqa_scorer
+    from pocketbert_export.scoring import score_questions
 
     if flag_values.predictions:
         check_absent(flag_values.predictions, overwrite=flag_values.overwrite)
@@ -107,17 +101,20 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
     parts: dict[str, dict[str, Any]] = {}
     predictions: dict[str, str] = {}
     for part, questions in files.items():
-        _check(questions, keyed=bool(flag_values.predictions))
         language = part.split("-")[0] if by_language else flag_values["answer-language"].value
-        scorer = mlqa_scorer(language) if language else squad_scorer(questions.num_impossible > 0)
-        scores, answers = _score(flag_values, predictor, questions, scorer)
+        scores, answers = score_questions(
+            predictor,
+            questions,
+            mlqa_scorer(language) if language else None,
+            max_answer_tokens=flag_values["max-answer-tokens"].value,
+            keep_answers=bool(flag_values.predictions),
+        )
         parts[part] = {"metrics": scores, "examples": len(questions)}
         predictions |= answers
     if flag_values.predictions:
         write_json(flag_values.predictions, predictions)
-    shared = [
-        name for name in next(iter(parts.values()))["metrics"] if all(name in p["metrics"] for p in parts.values())
-    ]
+    first = next(iter(parts.values()))["metrics"]
+    shared = [name for name in first if all(name in part["metrics"] for part in parts.values())]
     result = {
         "metrics": {name: sum(part["metrics"][name] for part in parts.values()) / len(parts) for name in shared},
         "examples": sum(part["examples"] for part in parts.values()),
@@ -125,30 +122,3 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
         "null_threshold": predictor.task.null_threshold,
     }
     return result if len(parts) == 1 else {**result, "parts": parts}
-
-
-def _check(questions: QuestionFile, *, keyed: bool) -> None:
-    if not questions.labelled:
-        raise UserError(
-            f"evaluate needs answers; of the questions in {questions.source} {questions.num_unlabelled} have none; "
-            "pocketbert predict answers without"
-        )
-    if keyed:
-        questions.check_ids()
-
-
-def _score(
-    flag_values: flags.FlagValues, predictor: SpanPredictor, questions: QuestionFile, scorer: AnswerScorer
-) -> tuple[dict[str, float], dict[str, str]]:
-    """The scores of a file, and its answers by id where they are to be written."""
-    from pocketbert.training.question_answering import QuestionScores
-
-    scores = QuestionScores(scorer)
-    answers = {}
-    threshold = predictor.task.null_threshold
-    most = flag_values["max-answer-tokens"].value
-    for question, answered in predictor.answers(questions, max_answer_tokens=most, progress_total=len(questions)):
-        scores.add(question, answered)
-        if flag_values.predictions:
-            answers[question.id] = answered.text(threshold)
-    return scores.scores(threshold), answers

@@ -11,6 +11,7 @@ include each layer's largest activations, and a warning says where float16 arith
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
+  pocketbert export --model=runs/questions/model --lengths=128,384 --file=held-out.json --output=answers
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def run(flag_values: flags.FlagValues) -> int:
     for name in ("model", "output"):
         if not getattr(flag_values, name):
             raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
-    lengths = [_whole_number(text) for text in flag_values.lengths]
+    lengths = [whole_number(text) for text in flag_values.lengths]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.files import check_absent
     from pocketbert.model import load
@@ -105,7 +106,8 @@ def run(flag_values: flags.FlagValues) -> int:
     return 0
 
 
-def _whole_number(text: str) -> int:
+def whole_number(text: str) -> int:
+    """One of the numbers of `--lengths`."""
     try:
         return int(text)
     except ValueError:

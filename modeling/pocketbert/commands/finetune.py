@@ -24,13 +24,16 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from pocketbert.commands import grid_flags, run_flags, task_flags
 from pocketbert.errors import raise_if_any
 from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
+
+if TYPE_CHECKING:
+    from pocketbert.configs import TaskConfig
 
 # Field of FinetuneOptions → help. The defaults are repeated from there, since TensorFlow must not load for --help;
 # a test compares them.
@@ -40,7 +43,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "warmup_ratio": (0.1, "part of all steps in which the learning rate rises from 0"),
     "epochs": (3, "passes over the training examples"),
     "batch_size": (32, "examples a step"),
-    "max_length": (128, "tokens; longer texts are cut, paragraphs read in windows of so many"),
+    "max_length": (128, "tokens; longer texts are cut, paragraphs read in windows of so many (384 where not given)"),
     "stride": (None, "tokens from one window of a paragraph to the next (default: a third of --max-length)"),
     "max_question_tokens": (64, "longer questions on a paragraph are cut"),
     "weight_decay": (0.01, "decoupled decay of all weights but biases and norms"),
@@ -54,6 +57,13 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
 
 def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags."""
+    define_training(flag_values)
+    run_flags.define(flag_values)
+    grid_flags.define(flag_values)
+
+
+def define_training(flag_values: flags.FlagValues) -> None:
+    """Defines what one run is told: the model, its task and examples, and how it is trained."""
     flags.DEFINE_string(
         "model",
         None,
@@ -61,12 +71,10 @@ def define(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     task_flags.define(flag_values)
-    run_flags.define(flag_values)
     define_of = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
     for name, (default, description) in _OPTIONS.items():
         kind = int if default is None else type(default)
         define_of[kind](name.replace("_", "-"), default, description, flag_values=flag_values)
-    grid_flags.define(flag_values)
 
 
 def run(flag_values: flags.FlagValues) -> int | None:
@@ -77,13 +85,12 @@ def run(flag_values: flags.FlagValues) -> int | None:
 
     from pocketbert.training.loop import finetune, finetune_grid, finetune_seeds
 
-    values = {name: flag_values[name.replace("_", "-")].value for name in _OPTIONS}
-    options = FinetuneOptions(**values | {"clip_norm": values["clip_norm"] or None}, seed=seeds[0])
+    task = task_flags.read(flag_values)
     arguments: dict[str, Any] = {
         "model_directory": flag_values.model,
-        **task_flags.read(flag_values)._asdict(),
+        **task._asdict(),
         "output": flag_values.output,
-        "options": options,
+        "options": options(flag_values, task.task, seeds[0]),
         "overwrite": flag_values.overwrite,
     }
     if grid is not None:
@@ -92,6 +99,16 @@ def run(flag_values: flags.FlagValues) -> int | None:
     return run_flags.answer(
         "finetune", seeds, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments)
     )
+
+
+def options(flag_values: flags.FlagValues, task: TaskConfig, seed: int) -> FinetuneOptions:
+    """The options that the flags name; where they do not say it, paragraphs are read in windows of BERT's length."""
+    from pocketbert.data.windows import WindowOptions
+
+    values = {name: flag_values[name.replace("_", "-")].value for name in _OPTIONS}
+    if task.kind == "span" and not flag_values["max-length"].present:
+        values["max_length"] = WindowOptions.max_length
+    return FinetuneOptions(**values | {"clip_norm": values["clip_norm"] or None}, seed=seed)
 
 
 def _check(flag_values: flags.FlagValues) -> None:

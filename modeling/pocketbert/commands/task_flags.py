@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -60,7 +60,9 @@ def define(flag_values: flags.FlagValues) -> None:
     define_sentences(flag_values)
     flag_values["task"].help += ", or xnli, squad, squad2 or tydiqa, with the folder of their files in --data"
     text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's")
-    text("dev-file", None, "such a file, to choose the best checkpoint by")
+    text(
+        "dev-file", None, "such a file, to choose the best checkpoint by (default: a tenth of --train-file, set aside)"
+    )
     text("label-column", "label", "column of the label or score")
     flags.DEFINE_list(
         "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
@@ -83,10 +85,10 @@ def problems(flag_values: flags.FlagValues) -> list[str]:
         named -= {"train-file"}
     elif flag_values.languages:
         return [f"--languages belongs to --task={_XNLI}; received it with {flag_values.task or 'no task'}"]
-    if named in ({*_GLUE}, {*_OWN}):
+    if named in ({*_GLUE}, {*_OWN}, {"train-file"}):
         return []
     return [
-        "the data are either --task and --data or --train-file and --dev-file; received "
+        "the data are either --task and --data or --train-file, with or without --dev-file; received "
         + (" and ".join(f"--{name}" for name in sorted(named)) or "none of them")
     ]
 
@@ -115,14 +117,15 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
         if flag_values.task:
             own, held_out = (read_questions(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
         else:
-            own, held_out = (QuestionFile(path) for path in files)
+            own, held_out = _with_held_out(*(QuestionFile(path) if path else None for path in files))
         return TaskExamples(span, own, held_out, *default_metrics(span))
     if flag_values.task:
         glue = glue_task(flag_values.task)
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
         return TaskExamples(glue.task, train, dev, glue.metrics, glue.main_metric)
-    train, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
-    dev, _ = _read_table(flag_values, flag_values["dev-file"].value, labels or None)
+    given, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
+    dev_file = flag_values["dev-file"].value
+    train, dev = _with_held_out(given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None)
     task = TaskConfig(kind=flag_values.kind, labels=labels)
     return TaskExamples(task, train, dev, *default_metrics(task))
 
@@ -150,6 +153,18 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
         kind="regression" if task.task.kind == "regression" else "classification",
     )
     return examples
+
+
+def _with_held_out(train: Any, dev: Any) -> tuple[Any, Any]:
+    """The two, where there is no second one a part of the first."""
+    from pocketbert.data.held_out import hold_out
+    from pocketbert.progress import say
+
+    if dev is not None:
+        return train, dev
+    train, dev = hold_out(train)
+    say(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; --dev-file gives others")
+    return train, dev
 
 
 def _read_table(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import raise_if_any
+
+if TYPE_CHECKING:
+    from pocketbert.data.windows import WindowOptions
 
 # What a grid cannot vary: the seed has its own place there, and the checkpoints do not change a result.
 FIXED_IN_A_GRID = ("seed", "checkpoint_seconds")
@@ -78,6 +80,8 @@ class FinetuneOptions:
         Raises:
           UserError: a question would leave no room for its paragraph.
         """
+        from pocketbert.data.windows import WindowOptions
+
         return WindowOptions(
             max_length=self.max_length, stride=self.stride, max_question_tokens=self.max_question_tokens
         )

