@@ -88,8 +88,8 @@ def run(quick: bool) -> dict[str, Any]:
     ]
     notes = [
         f"{questions} questions of SQuAD 1.1 in {count} windows, one thread each; ids and segments equal "
-        f"tf-models-official's in every window, positions in all but {narrower}, whose labels begin or end within a word "
-        "and are narrower here; ids equal those of transformers' Python featurizer",
+        f"tf-models-official's in every window, positions in all but {narrower}, whose labels begin or end within a "
+        "word and are narrower here; ids equal those of transformers' Python featurizer",
         "transformers' fast recipe is that of its run_qa.py: its stride is the overlap, so long paragraphs have "
         "fewer windows; it gives lists without the maximum context",
     ]
