@@ -91,6 +91,7 @@ def test_windows_start_every_stride_until_the_end_is_covered(tokenizer: WordPiec
         ("a b a b", "a", 4, ["a"]),
         # Offsets count code points: this letter is one, of four bytes, and unknown.
         ("𝒜 a b", "b", None, ["b"]),
+        ("𝒜 a b", "𝒜", None, ["[UNK]"]),
         ("e\u0301 a b", "a", None, ["a"]),
         # White space alone is no token.
         ("a b", " ", None, None),
@@ -175,8 +176,10 @@ def _bert_windows(
         # A stride that would skip tokens is cut to the window.
         WindowOptions(max_length=11, stride=29, max_question_tokens=5),
         WindowOptions(max_length=23, stride=1, max_question_tokens=3),
+        # A last window may be more than 100 tokens shorter: then its length outweighs a token of context.
+        WindowOptions(max_length=263, stride=127, max_question_tokens=6),
     ],
-    ids=["overlapping", "touching", "dense"],
+    ids=["overlapping", "touching", "dense", "long"],
 )
 def test_random_windows_are_those_of_berts_loops(tokenizer: WordPieceTokenizer, options: WindowOptions) -> None:
     random = np.random.default_rng(3)
@@ -184,7 +187,7 @@ def test_random_windows_are_those_of_berts_loops(tokenizer: WordPieceTokenizer, 
     def text(most: int) -> str:
         return " ".join(random.choice(PIECES[-10:], random.integers(1, most)))
 
-    contexts = [text(61) for _ in range(13)]
+    contexts = [text(4 * options.max_length) for _ in range(13)]
     questions = []
     for row in random.integers(0, len(contexts), 41):
         context = contexts[row]
