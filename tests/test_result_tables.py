@@ -10,8 +10,9 @@ import pytest
 
 import mobilebert_tables
 import result_tables
+import tasks_tables
 import tinybert_tables
-from pocketbert_bench.experiments import mobilebert, tinybert
+from pocketbert_bench.experiments import mobilebert, tasks, tinybert
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,26 @@ def test_every_arm_has_a_row() -> None:
     for arm in mobilebert.ARMS:
         # In one of the first two tables or both, and in the last.
         assert table.count(f"\n| {arm.label} |") >= 2
+
+
+def test_what_int8_loses_is_held_against_points_or_answers() -> None:
+    float32, int8 = (
+        {"rte": {"accuracy": 0.7}, "squad": {"f1": 0.605}},
+        {"rte": {"accuracy": 0.69}, "squad": {"f1": 0.599}},
+    )
+    counts = {"rte": (2490, 277), "squad": (4120, 853)}
+    done = {
+        f"scores/{task}": {
+            "metrics": {"trained": float32[task], "dynamic_wi8": int8[task]},
+            "training examples": learned,
+            "examples": scored,
+        }
+        for task, (learned, scored) in counts.items()
+    }
+    # One point of 277 examples is 2.8 answers; 0.6 points of 853 are more than three (0.35) and than half a point.
+    lines = tasks_tables.table(tasks.content(done)).splitlines()
+    rte = next(line for line in lines if line.startswith("| RTE"))
+    assert rte == "| RTE | 2,490 | 277 | accuracy | 70.00 | 69.00 | +1.00 | 1.08 | within |"
+    squad = next(line for line in lines if line.startswith("| SQuAD 1.1"))
+    assert squad == "| SQuAD 1.1 | 4,120 | 853 | f1 | 60.50 | 59.90 | +0.60 | 0.50 | **0.10 too much** |"
+    assert next(line for line in lines if line.startswith("| CoLA")).count("–") == 6

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mobilebert_tables
+import tasks_tables
 import tinybert_tables
 from marked_block import Block
 from pocketbert_bench import results
-from pocketbert_bench.experiments import mobilebert, tinybert
+from pocketbert_bench.experiments import mobilebert, tasks, tinybert
 
 NOT_RUN = "This has not been run yet.\n"
 Table = Callable[[results.ResultFile], str]
@@ -20,6 +21,7 @@ Table = Callable[[results.ResultFile], str]
 PAGES: tuple[tuple[Block, Path, Table], ...] = (
     (tinybert_tables.BLOCK, tinybert.EXPERIMENT.result, tinybert_tables.table),
     (mobilebert_tables.BLOCK, mobilebert.EXPERIMENT.result, mobilebert_tables.table),
+    (tasks_tables.BLOCK, tasks.EXPERIMENT.result, tasks_tables.table),
 )
 
 

@@ -1,0 +1,130 @@
+"""`pocketbert bundle`: from a file of examples to a verified bundle and its scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_finetuning
+import tiny_questions
+
+import pocketbert as pb
+from pocketbert import cli
+from pocketbert.data.examples import Examples
+from pocketbert.data.held_out import hold_out
+from pocketbert.data.questions import QuestionFile
+from pocketbert_export.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("bare") / "model")
+
+
+def arguments(bare: Path, output: Path, *more: str) -> list[str]:
+    trained = ["--learning-rate=3e-3", "--epochs=1", "--batch-size=16", f"--max-length={tiny_questions.MAX_LENGTH}"]
+    return ["bundle", f"--model={bare}", *trained, "--recipe=float32", f"--output={output}", *more]
+
+
+def test_questions_to_a_bundle_that_answers_them(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tiny_questions.write_questions(tmp_path / "questions.json", 240, 0, impossible=0.3)
+    call = arguments(bare, tmp_path / "out", f"--train-file={questions}")
+    assert cli.main(call) == 0
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert json.loads((tmp_path / "out" / "scores.json").read_text()) == result
+    # About a tenth of 240, by paragraph.
+    assert 20 <= result["examples"] <= 28
+    assert f"{result['examples']} of 240 examples are set aside" in said.err
+    # Saying that there is no answer gives about 0.3. In float32 model and bundle answer alike.
+    assert result["metrics"]["model"]["f1"] > 0.8
+    assert result["metrics"]["bundle"] == result["metrics"]["model"]
+    bundle = Bundle.open(tmp_path / "out" / "bundle")
+    assert bundle.lengths == (tiny_questions.MAX_LENGTH,)
+    assert bundle.task == pb.load(tmp_path / "out" / "run" / "model").task.__class__(
+        kind="span", null_threshold=bundle.task.null_threshold
+    )
+    # Again: nothing is made anew.
+    written = (tmp_path / "out" / "bundle" / "bundle.json").stat().st_mtime_ns
+    assert cli.main(call) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == result
+    assert "this run is finished" in said.err and "this bundle is finished" in said.err
+    assert (tmp_path / "out" / "bundle" / "bundle.json").stat().st_mtime_ns == written
+    # Another recipe would replace it, which is asked for first.
+    assert cli.main([*call, "--recipe=float16"]) == 2
+    assert "--overwrite" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(200, 0))
+    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))
+    files = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,19", "--epochs=5"]
+    assert cli.main(arguments(bare, tmp_path / "out", *files)) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["examples"] == 31
+    assert result["metrics"]["model"]["accuracy"] > 0.8
+    assert result["metrics"]["bundle"] == result["metrics"]["model"]
+    assert Bundle.open(tmp_path / "out" / "bundle").lengths == (11, 19)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--recipe": "int9"}, "int9"),
+        ({"--lengths": "12,x"}, "--lengths must be whole numbers"),
+        ({"--train-file": "nothing.json"}, "there is no such file"),
+        ({"--output": ""}, "--output is required"),
+        ({"--train-file": ""}, "the data are either"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    change: dict[str, str], message: str, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tiny_questions.write_questions(tmp_path / "questions.json", 9, 0)
+    given: dict[str, Any] = {"--train-file": questions, "--lengths": "11", "--recipe": "float32"}
+    given |= {"--model": bare, "--output": tmp_path / "out", **change}
+    assert cli.main(["bundle", *(f"{name}={value}" for name, value in given.items())]) == 2
+    assert message in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_is_set_aside_by_text() -> None:
+    texts = [f"text {index // 3}" for index in range(90)]
+    examples = Examples(texts, None, None, [str(index) for index in range(90)], "here")
+    train, aside = hold_out(examples)
+    assert not {*train.texts} & {*aside.texts}
+    assert len(train) + len(aside) == 90
+    assert len(aside) == 9
+    # The same at every call, and of another seed another.
+    assert hold_out(examples)[1].ids == aside.ids
+    assert hold_out(examples, seed=1)[1].ids != aside.ids
+    with pytest.raises(Exception, match="at least two different texts; here has 1"):
+        hold_out(examples.select([0, 1, 2]))
+
+
+def test_no_paragraph_is_on_both_sides(tmp_path: Path) -> None:
+    content = {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": f"words of {number}",
+                        "qas": [{"id": f"{number}-{each}", "question": "what?", "answers": []} for each in range(4)],
+                    }
+                    for number in range(20)
+                ]
+            }
+        ]
+    }
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    train, aside = hold_out(QuestionFile(path), part=0.2)
+    assert {each.context for each in train} | {each.context for each in aside} == {f"words of {n}" for n in range(20)}
+    assert not {each.context for each in train} & {each.context for each in aside}
+    assert len(aside) == 16
+    assert train.identity != aside.identity != QuestionFile(path).identity
