@@ -12,13 +12,13 @@ from pocketbert_bench import results
 from pocketbert_bench.experiments.mobilebert import (
     ARMS,
     ATTENTION,
-    QUANTIZED,
     SEEDS,
     STUDENT_MODEL,
     TASKS,
     TEACHER_MODEL,
     TEXT,
 )
+from pocketbert_bench.experiments.quantized import QUANTIZED
 from score_cells import NOTHING, Key, cell, difference, scores
 
 BLOCK = Block(

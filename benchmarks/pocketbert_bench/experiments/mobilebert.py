@@ -17,7 +17,6 @@ it was made with the same settings.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 from collections.abc import Mapping
@@ -34,6 +33,7 @@ from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.presets import preset
 from pocketbert_bench import results
 from pocketbert_bench.experiments.jobs import Job
+from pocketbert_bench.experiments.quantized import QUANTIZED, quantized_metrics
 from pocketbert_bench.experiments.table import (
     RESULTS,
     TRAINED,
@@ -49,18 +49,20 @@ from pocketbert_bench.suites.shared_data import shared_data
 HELD_OUT, DEVELOPMENT = "held-out articles", "development set"
 # What models are scored on beside the tasks: masked words, and how near attention is to the teacher's.
 TEXT, ATTENTION = "enwiki2015", "attention"
-QUANTIZED = "dynamic_wi8"
 TEACHER_MODEL, STUDENT_MODEL = "IB-BERT 6x256/384", "MobileBERT 6x256/64"
 
 SEEDS = (0, 1)
 DEV_EVERY = 50
 MAX_LENGTH = 64
 BATCH_SIZE = 32
-TEACHER_STEPS, TEACHER_RATE = 1600, 2e-3
+TEACHER_STEPS = 1600
+# Of LAMB, by 60 steps of the bare student on other text: 2e-3 leaves 9.5 nats of the 10.3 it starts from, 1e-2 7.2.
+RATE = 1e-2
 UPDATES = 800
 # Of a student's updates those of knowledge transfer, about as in the paper's ablations: 240,000 of 490,000.
 TRANSFER_STEPS = 392
-STUDENT_RATE = 2e-3
+# Three times as much in the current layer.
+TRANSFER_RATE = 5e-3
 EVALUATION_BATCHES = 60
 DIVERGENCE_BATCHES = 20
 
@@ -198,9 +200,7 @@ def pretrain_teacher(output: Path) -> dict[str, Any]:
         data=_data(output),
         dev_data=_data(output) / "dev",
         output=output / "teacher",
-        options=PretrainOptions(
-            steps=TEACHER_STEPS, batch_size=BATCH_SIZE, learning_rate=TEACHER_RATE, bias_correction=True
-        ),
+        options=PretrainOptions(steps=TEACHER_STEPS, batch_size=BATCH_SIZE, learning_rate=RATE, bias_correction=True),
         run=_run_options(0, TEACHER_STEPS),
     )
     return _scored(found.metrics, {"seconds": found.seconds})
@@ -228,8 +228,8 @@ def make_student(arm: Arm, seed: int, output: Path) -> dict[str, Any]:
             distillation_steps=UPDATES - TRANSFER_STEPS if transfers else UPDATES,
             transfer_batch_size=BATCH_SIZE,
             distillation_batch_size=BATCH_SIZE,
-            transfer_learning_rate=STUDENT_RATE,
-            distillation_learning_rate=STUDENT_RATE,
+            transfer_learning_rate=TRANSFER_RATE,
+            distillation_learning_rate=RATE,
             bias_correction=True,
         ),
         run=_run_options(seed, UPDATES),
@@ -294,23 +294,10 @@ def finetune_on(pretrained: str, name: str, task: str, seed: int, output: Path) 
 
 def quantize(tuned: str, task: str, output: Path) -> dict[str, Any]:
     """Exports a fine-tuned model with int8 weights; the file's metrics on the development set."""
-    from pocketbert.tasks import metrics
-    from pocketbert_export.checks import BOUNDS
-    from pocketbert_export.exporter import export_bundle
-    from pocketbert_export.predictors import open_predictor, predictions_of
-
     _, dev = _examples(task)
-    # What quantization costs is what is asked here, so the gate lets every answer pass.
-    free: dict[str, Any] = dict.fromkeys(
-        ("largest_difference", "rms_difference", "length_difference", "metric_drop_points"), 1e9
-    )
-    bounds = dataclasses.replace(BOUNDS[QUANTIZED], label_agreement=0.0, **free)
-    folder = output / QUANTIZED / tuned
-    export_bundle(output / tuned / "model", QUANTIZED, [TASK_LENGTHS[task]], folder, bounds=bounds, overwrite=True)
-    predictor = open_predictor(folder)
-    predictions = predictions_of(predictor.task, predictor.logits(dev.texts, dev.pairs))
-    assert dev.labels is not None
-    return {"metrics": metrics.compute(GLUE[task].metrics, dev.labels, predictions), "examples": len(dev)}
+    model, bundle = output / tuned / "model", output / QUANTIZED / tuned
+    metrics = quantized_metrics(model, bundle, dev, GLUE[task].metrics, length=TASK_LENGTHS[task])
+    return {"metrics": metrics, "examples": len(dev)}
 
 
 def _run_options(seed: int, steps: int) -> Any:
@@ -349,9 +336,10 @@ def settings() -> dict[str, Any]:
         "student": _shape(STUDENT),
         "tokens": MAX_LENGTH,
         "batch size": BATCH_SIZE,
-        "teacher's training": [TEACHER_STEPS, TEACHER_RATE],
-        "updates of a student": [UPDATES, STUDENT_RATE],
+        "teacher's updates": TEACHER_STEPS,
+        "updates of a student": UPDATES,
         "of them transfer": TRANSFER_STEPS,
+        "rates": {"pretraining and distillation": RATE, "transfer": TRANSFER_RATE},
         "examples of SST-2": SST2_EXAMPLES,
         "fine-tuning": [TASK_PASSES, TASK_RATE, TASK_BATCH_SIZE],
     }

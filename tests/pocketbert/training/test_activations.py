@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,17 @@ import tiny_finetuning
 import tiny_pretraining
 
 import pocketbert as pb
-from pocketbert import health
 from pocketbert.data.batches import encode, plan_batches
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.distillation.pretraining import PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
-from pocketbert.training import evaluation, loop
+from pocketbert.health import ActivationMaxima
+from pocketbert.training import activations, evaluation, loop
 from pocketbert.training import run as driving
+from pocketbert.training.callbacks import NoLog
+from pocketbert.training.checkpointing import Position
 from pocketbert.training.options import FinetuneOptions
 
 # Weights of order 1 would let NoNorm's values grow with depth.
@@ -97,35 +99,33 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     assert "warning" not in said
 
 
-def test_what_float16_does_not_hold_is_said_at_the_end(
-    model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = pb.load(model_directory)
+def test_what_float16_does_not_hold_is_said_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    model = pb.build(CONFIG, seed=4)
     gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
     gamma.assign(gamma * 1e6)
-    model.save_pretrained(tmp_path / "large")
-    options = dataclasses.replace(OPTIONS, epochs=1, learning_rate=1e-6)
-    result = finetune(tmp_path / "run", tmp_path / "large", options=options)
-    warnings = result.activation_maxima["float16"]["warnings"]
+    found = activations.report(activations.open_watch(model, lambda: [tiny.batch(CONFIG)]))
+    assert found is not None
+    warnings = found["float16"]["warnings"]
     assert len(warnings) == 1 and "layer 2's hidden state: " in warnings[0]
     said = capsys.readouterr().err
     assert "in layer 2's hidden state; warning: layer 2's hidden state: " in said and "overflows in float16" in said
 
 
-def test_an_activation_that_is_not_finite_ends_the_run(
-    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    maxima = health.ActivationMaxima(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
-    monkeypatch.setattr(health.ActivationWatch, "maxima", lambda self: maxima)
-    with pytest.raises(TrainingFailed, match="stay finite; layer 2's hidden state is not after step 4; try a lower"):
-        finetune(tmp_path / "run", model_directory)
+def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    maxima = ActivationMaxima(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
+    stretch: Any = SimpleNamespace(
+        name="transfer", loss_names=["loss"], activation_watch=SimpleNamespace(maxima=lambda: maxima)
+    )
+    driver = driving.Driver(stretch, Position(step=4), tmp_path, NoLog(), driving.Clock(0.0), 1.0)
+    message = "stay finite; layer 2's hidden state is not after step 4 of stage transfer; try a lower"
+    with pytest.raises(TrainingFailed, match=message):
+        driver._log_activations()
 
 
-def test_a_network_with_layer_normalization_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health.ActivationWatch, "__init__", lambda *_: pytest.fail("it was looked at"))
-    start = tiny_finetuning.write_model(tmp_path / "start", CONFIG.replace(norm="layer_norm"))
-    result = finetune(tmp_path / "run", start, options=dataclasses.replace(OPTIONS, epochs=1))
-    assert result.activation_maxima is None and log_of(tmp_path / "run", "activations") == []
+def test_a_network_with_layer_normalization_is_not_looked_at() -> None:
+    model = pb.build(CONFIG.replace(norm="layer_norm"))
+    watch = activations.open_watch(model, lambda: pytest.fail("it was looked at"))
+    assert watch is None and activations.report(watch) is None
 
 
 class Interrupted(BaseException):
