@@ -285,6 +285,12 @@ def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any,
     assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["plan.json"]
 
 
+def test_a_phone_that_gave_nothing_is_a_failure(connect: Any, bench: Any) -> None:
+    connect(FakePhone(SERIAL, refused))
+    code, out, _ = bench("--repeats=1", "--lengths=9")
+    assert code == 1 and "nothing was measured: the GPU is not supported yet" in out
+
+
 def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     phone.room = 50_000
