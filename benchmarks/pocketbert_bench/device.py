@@ -158,6 +158,8 @@ class _Session:
         result = self._kept.join(f"Latency of exported bundles on a {self._subject.model}")
         if result:
             results.write(self._path, result)
+        elif not problem:
+            problem = f"nothing was measured: {self._kept.first_problem}"
         return Outcome(name=self._subject.name, problem=problem, result=result, path=self._path)
 
     def _prepare_app(self) -> str:

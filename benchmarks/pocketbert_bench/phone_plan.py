@@ -173,6 +173,11 @@ class Kept:
         """Remembers, for this run's report, why a turn gave nothing."""
         self._problems[turn] = problem
 
+    @property
+    def first_problem(self) -> str | None:
+        """The first reason that was noted."""
+        return next(iter(self._problems.values()), None)
+
     def join(self, title: str) -> ResultFile | None:
         """All that was measured as one result file; None if that is nothing."""
         parts = {turn: results.read(self._path(turn)) for turn in self.plan.turns() if self._path(turn).exists()}

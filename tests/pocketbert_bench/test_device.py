@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -283,6 +284,31 @@ def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any,
     assert code == 1 and "5 runs failed one after another; the last: the GPU is not supported yet" in out
     assert len(phone.starts) == 5 and list(phone.files) == [APK]
     assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["plan.json"]
+
+
+def test_an_interrupted_command_cleans_up_and_goes_on(
+    connect: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupting(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        if len(phone.starts) == 2:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return good(phone, extras, say)
+
+    phone = FakePhone(SERIAL, interrupting)
+    connect(phone)
+    arguments = ["bench", str(BUNDLE), f"--device={SERIAL}", f"--output={tmp_path / 'out'}", "--repeats=3"]
+    assert cli.main(arguments) == 130
+    # What was running came to its end; nothing after it began.
+    assert 2 <= len(phone.starts) <= 3 and list(phone.files) == [APK]
+    capsys.readouterr()
+    assert cli.main(arguments) == 0
+    assert len(phone.starts) == 6 and len(joined(tmp_path)[9].round_sizes) == 3
+
+
+def test_a_phone_that_gave_nothing_is_a_failure(connect: Any, bench: Any) -> None:
+    connect(FakePhone(SERIAL, refused))
+    code, out, _ = bench("--repeats=1", "--lengths=9")
+    assert code == 1 and "nothing was measured: the GPU is not supported yet" in out
 
 
 def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:

@@ -1,10 +1,12 @@
 """Draws plots and one self-contained HTML page from result files.
 
 RESULT is what `pocketbert bench --output`, a phone or `make bench` wrote. Comparisons are made inside a run, never
-across runs.
+across runs: several runs, and our exports on several runtimes, get a section each. Beside a phone's figures stand those
+of the MobileBERT paper, marked as the paper's.
 
 Example:
   pocketbert report runs/sst2_int8.json --output=runs/report
+  pocketbert report runs/sst2_int8.json runs/phones/pixel_4_3fa2c1.json --output=runs/both
 """
 
 from __future__ import annotations
