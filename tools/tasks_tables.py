@@ -6,8 +6,9 @@ from pathlib import Path
 
 from marked_block import Block
 from pocketbert_bench import results
+from pocketbert_bench.experiments.quantized import QUANTIZED
 from pocketbert_bench.experiments.table import TRAINED
-from pocketbert_bench.experiments.tasks import MOST_ANSWERS, MOST_POINTS, QUANTIZED, SETTINGS
+from pocketbert_bench.experiments.tasks import MOST_ANSWERS, MOST_POINTS, SETTINGS
 from score_cells import NOTHING
 
 BLOCK = Block(

@@ -8,8 +8,9 @@ import pytest
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.experiments import tasks
+from pocketbert_bench.experiments.quantized import QUANTIZED
 from pocketbert_bench.experiments.table import TRAINED
-from pocketbert_bench.experiments.tasks import HELD_OUT, QUANTIZED, SETTINGS, jobs, task_examples
+from pocketbert_bench.experiments.tasks import HELD_OUT, SETTINGS, jobs, task_examples
 
 # What the shared folder holds (its README), and of XNLI its 2,490 development pairs.
 SIZES = {
