@@ -49,11 +49,11 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 
 # Robolectric runs the app's screens; the core's tests have run by then.
 android: android-test ## the Android app: its tests on a JVM, then an APK that is checked; BUNDLES="DIR…" go inside
-	python3 tools/apk_artifacts.py --require
+	$(BIN)/python tools/apk_artifacts.py --require
 	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
-	python3 tools/build_apk.py $(addprefix --bundle ,$(BUNDLES))
+	$(BIN)/python tools/build_apk.py $(addprefix --bundle ,$(BUNDLES))
 
 bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
 	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \

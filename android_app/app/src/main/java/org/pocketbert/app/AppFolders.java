@@ -1,13 +1,10 @@
 package org.pocketbert.app;
 
 import android.content.Context;
-import android.content.res.AssetManager;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import org.pocketbert.UserError;
 import org.pocketbert.device.BundleStore;
 
@@ -47,21 +44,13 @@ final class AppFolders {
     }
   }
 
-  /** The bundles of the app itself as files: the runtime maps files, and assets are none. */
+  /** The bundles of the app itself as files: the runtime maps files. */
   private static Path shipped(Context context) throws IOException {
     // Android empties this folder when the app is updated.
     Path folder = context.getCodeCacheDir().toPath().resolve("shipped");
     Path complete = folder.resolve(".complete");
     if (!Files.exists(complete)) {
-      AssetManager assets = context.getAssets();
-      for (String name : assets.list(BUNDLES)) {
-        Path bundle = Files.createDirectories(folder.resolve(name));
-        for (String file : assets.list(BUNDLES + "/" + name)) {
-          try (InputStream content = assets.open(BUNDLES + "/" + name + "/" + file)) {
-            Files.copy(content, bundle.resolve(file), StandardCopyOption.REPLACE_EXISTING);
-          }
-        }
-      }
+      BundleStore.unpack(context.getApplicationInfo().sourceDir, "assets/" + BUNDLES, folder);
       Files.createDirectories(complete);
     }
     return folder;

@@ -1,15 +1,22 @@
 package org.pocketbert.device;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.SortedMap;
 import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.zip.ZipEntry;
+import java.util.zip.ZipFile;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.Bundle;
 
@@ -48,6 +55,28 @@ public final class BundleStore {
   public BundleStore(Path ownFolder, Path... sources) {
     this.ownFolder = ownFolder;
     this.sources = Arrays.asList(sources);
+  }
+
+  /**
+   * Writes the bundles inside a zip file, as an APK is one, to a folder.
+   *
+   * @param zip the file
+   * @param from folder in it that holds a folder for each bundle
+   * @param to may be missing; files that are there are replaced
+   */
+  public static void unpack(String zip, String from, Path to) throws IOException {
+    Pattern pattern = Pattern.compile(Pattern.quote(from) + "/(" + RunRequest.NAME + ")/(" + RunRequest.NAME + ")");
+    try (ZipFile content = new ZipFile(zip)) {
+      for (ZipEntry entry : Collections.list(content.entries())) {
+        Matcher names = pattern.matcher(entry.getName());
+        if (names.matches()) {
+          Path folder = Files.createDirectories(to.resolve(names.group(1)));
+          try (InputStream file = content.getInputStream(entry)) {
+            Files.copy(file, folder.resolve(names.group(2)), StandardCopyOption.REPLACE_EXISTING);
+          }
+        }
+      }
+    }
   }
 
   /** All bundles by name. */

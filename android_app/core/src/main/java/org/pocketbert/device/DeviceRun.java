@@ -28,7 +28,6 @@ public final class DeviceRun implements Platform {
 
   private final Device device;
   private final Watcher watcher;
-  private int thermalStatusBefore;
   private long lastLook;
   private Stage lastStage;
 
@@ -63,8 +62,6 @@ public final class DeviceRun implements Platform {
     Map<String, Object> result;
     try {
       coolDown();
-      thermalStatusBefore = device.thermalStatus();
-      check();
       result = Benchmark.measure(this, schedule, configuration);
     } catch (EngineException error) {
       result = Benchmark.failed(configuration, error.getMessage());
@@ -89,10 +86,8 @@ public final class DeviceRun implements Platform {
   private void check() {
     check(device.interruption());
     check(device.powerSave() ? "power-save was on, which slows processors; turn it off and repeat" : null);
-    int now = device.thermalStatus();
-    if (now > Math.max(thermalStatusBefore, 0)) {
-      check("the phone got hot: its thermal status became " + name(now) + "; let it cool and repeat");
-    }
+    int status = device.thermalStatus();
+    check(status > 0 ? "the phone got hot: its thermal status became " + name(status) + "; let it cool and repeat" : null);
   }
 
   private static void check(String problem) {

@@ -11,6 +11,8 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.zip.ZipEntry;
+import java.util.zip.ZipOutputStream;
 import org.junit.Before;
 import org.junit.Rule;
 import org.junit.Test;
@@ -97,5 +99,25 @@ public class BundleStoreTest {
     new BundleFolder(pushed.resolve("b"));
     Files.write(own, new byte[1]);
     assertTrue(refusal("b").contains("make room on the phone"));
+  }
+
+  @Test
+  public void bundlesInsideTheAppBecomeFilesThatOpen() throws IOException {
+    Path original = new BundleFolder(temporary.getRoot().toPath().resolve("original")).path;
+    Path apk = temporary.newFile("app.apk").toPath();
+    try (ZipOutputStream zip = new ZipOutputStream(Files.newOutputStream(apk))) {
+      for (String name : original.toFile().list()) {
+        zip.putNextEntry(new ZipEntry("assets/bundles/inside/" + name));
+        Files.copy(original.resolve(name), zip);
+      }
+      for (String other : new String[] {"classes.dex", "assets/bundles/../../outside", "assets/bundles/inside/../../x"}) {
+        zip.putNextEntry(new ZipEntry(other));
+      }
+    }
+    BundleStore.unpack(apk.toString(), "assets/bundles", shipped);
+    assertEquals("inside", store.take("inside").name());
+    assertArrayEquals(new String[] {"inside"}, shipped.toFile().list());
+    assertEquals(3, shipped.resolve("inside").toFile().list().length);
+    assertFalse(Files.exists(temporary.getRoot().toPath().resolve("x")));
   }
 }
