@@ -1,93 +1,20 @@
-"""Phones over the real adb client, which talks to a server of ours; what goes wrong with them ends in a sentence."""
+"""Phones over the real adb client, which talks to a server of ours: what is measured, kept, and taken up again."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
-import os
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import bench_subjects
 import pytest
-from fake_adb import APK, FILES, FakePhone, FakeServer, ending
+from fake_adb import APK, FILES, FakePhone, ending
+from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
 
-from pocketbert import cli
-from pocketbert_bench import adb, phone_app, report, results
-from pocketbert_bench.results import Runtime
-
-BUNDLE = Path(__file__).parents[2] / "android_app/core/src/test/resources/bundles/dynamic_wi8"
-MODEL_SHA256 = hashlib.sha256((BUNDLE / "model.tflite").read_bytes()).hexdigest()
-LENGTHS = (9, 17)
-REPEATS = 3
-SERIAL = "PIXEL1"
-# Latencies of a run say which run it was: milliseconds = length + repeat / 10.
-Changes = dict[str, Any]
-
-if not shutil.which("adb"):
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail("CI=true and adb is not installed (Debian's package adb)", pytrace=False)
-    pytest.skip("adb is not installed (Debian's package adb): NOTHING about phones is tested", allow_module_level=True)
-
-
-def result(phone: FakePhone, extras: dict[str, str], **changes: Any) -> Changes:
-    """What the app writes: the pushed file's digest, and latencies that tell runs apart."""
-    model = phone.files[f"{FILES}/bundles/{extras['bundle']}/model.tflite"]
-    length = int(extras["length"])
-    measured = bench_subjects.measurement(
-        extras["bundle"], length, length + int(extras["repeat"]) / 10, recipe="dynamic_wi8",
-        threads=int(extras["threads"]), model_sha256=hashlib.sha256(model).hexdigest(), size_bytes=len(model),
-        runtime=Runtime(name="tflite", version="2.21.0"), round_sizes=(12,),
-        warm_up_runs=20 + int(extras["repeat"]), init_us=100.0 * int(extras["repeat"]),
-    )  # fmt: skip
-    content = bench_subjects.result(dataclasses.replace(measured, **changes), measured_on="device")
-    return results.to_json(content)
-
-
-good = ending(result)
-
-
-@pytest.fixture(autouse=True)
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phone_app, "POLL_SECONDS", 0.2)
-    monkeypatch.setattr(phone_app, "SILENCE_SECONDS", 1.0)
-
-
-@pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeServer]]:
-    """Connects phones to a server that the adb client asks."""
-    servers: list[FakeServer] = []
-
-    def connect(*phones: FakePhone) -> FakeServer:
-        servers.append(FakeServer(*phones))
-        servers[-1].__enter__()
-        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(servers[-1].port))
-        return servers[-1]
-
-    yield connect
-    for server in servers:
-        server.__exit__()
-
-
-@pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs the command on one configuration a length; (exit code, stdout, stderr)."""
-
-    def bench(*more: str, serials: str = SERIAL, bundle: Path = BUNDLE) -> tuple[int, str, str]:
-        arguments = ["bench", str(bundle), f"--device={serials}", f"--output={tmp_path / 'out'}"]
-        if not any(each.startswith("--repeats") for each in more):
-            arguments.append(f"--repeats={REPEATS}")
-        code = cli.main([*arguments, *more])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return bench
+from pocketbert import cli, files
+from pocketbert_bench import report, results
 
 
 def joined(folder: Path) -> dict[int, results.Measurement]:
@@ -112,7 +39,7 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
     assert len({each["run"] for each in phone.starts}) == 6
     for length, measured in joined(tmp_path).items():
         assert (measured.label, measured.model, measured.status) == ("dynamic_wi8", "net", "ok")
-        assert measured.round_sizes == (12,) * 3 and measured.model_sha256 == MODEL_SHA256
+        assert measured.round_sizes == (12,) * 3 and measured.model_sha256 == files.sha256(BUNDLE / "model.tflite")
         assert measured.latency_us[::12] == tuple(1e3 * length + 100 * repeat for repeat in (1, 2, 3))
         assert measured.init_us == 200.0 and measured.warm_up_runs == 21
     # The phone is left as it was, with the app; nothing names its serial number.
@@ -320,45 +247,6 @@ def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> Non
     assert list(phone.files) == [APK] and not phone.starts
 
 
-def test_the_app_is_installed_where_it_is_another(connect: Any, bench: Any, tmp_path: Path) -> None:
-    apk = tmp_path / "app.apk"
-    apk.write_bytes(b"an apk")
-    same, other, bare = (
-        FakePhone(name, good, installed=each) for name, each in (("A", b"an apk"), ("B", b"older"), ("C", None))
-    )
-    server = connect(same, other, bare)
-    code, _, err = bench("--repeats=1", f"--apk={apk}", serials="A,B,C")
-    assert code == 0 and err.count("installing app.apk") == 2
-    assert sum(each.startswith("exec:cmd package") for each in server.requests) == 2
-    assert same.files == other.files == bare.files == {APK: b"an apk"}
-    # A new build must not continue what another began.
-    apk.write_bytes(b"a new build")
-    code, out, _ = bench("--repeats=1", f"--apk={apk}", serials="A", bundle=BUNDLE)
-    assert code == 0 and len(same.starts) == 2
-    next((tmp_path / "out").glob("*/configuration_0*.json")).unlink()
-    phones = [bench("--repeats=1", f"--apk={apk}", serials=each) for each in "ABC"]
-    assert sum(code == 1 and "has another app than before" in out for code, out, _ in phones) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"installed": None}, "build it with make android and name it by --apk"),
-        ({"installed": None, "error": "INSTALL_FAILED_INSUFFICIENT_STORAGE"}, "the phone's storage is full"),
-        ({"error": "INSTALL_FAILED_UPDATE_INCOMPATIBLE: signatures do not match"}, "adb uninstall org.pocketbert"),
-        ({"error": "INSTALL_FAILED_VERIFICATION_FAILURE"}, "INSTALL_FAILED_VERIFICATION_FAILURE"),
-    ],
-)
-def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Path, changes: Changes, said: str) -> None:
-    error = changes.pop("error", None)
-    phone = FakePhone(SERIAL, good, **changes)
-    phone.install_error = error
-    connect(phone)
-    (tmp_path / "app.apk").write_bytes(b"a new one")
-    code, out, _ = bench(*([f"--apk={tmp_path / 'app.apk'}"] if error else []))
-    assert code == 1 and said in out and not phone.starts
-
-
 def test_several_phones_at_the_same_time_and_one_is_lost(connect: Any, bench: Any, tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=20)
 
@@ -377,78 +265,6 @@ def test_several_phones_at_the_same_time_and_one_is_lost(connect: Any, bench: An
     assert all(each.status == "ok" for each in results.read(path).measurements)
     assert not list((tmp_path / "out").glob("sm_s911b_*.json"))
     assert "sm_s911b_" in err
-
-
-def test_phones_that_cannot_be_used_are_all_named_before_anything_is_measured(connect: Any, bench: Any) -> None:
-    phones = {
-        "GOOD": {},
-        "OLD": {"ro.build.version.sdk": "25", "ro.build.version.release": "7.1.2"},
-        "THIN": {"ro.product.cpu.abilist": "armeabi-v7a,armeabi"},
-    }
-    fakes = {name: FakePhone(name, good, **changes) for name, changes in phones.items()}
-    locked, lost = FakePhone("LOCKED", good), FakePhone("LOST", good)
-    locked.state, lost.state = "unauthorized", "offline"
-    connect(*fakes.values(), locked, lost)
-    code, _, err = bench(serials="GOOD,LOCKED,LOST,NOBODY")
-    assert code == 2 and err.count("\n") == 1
-    assert "LOCKED is unauthorized; unlock it and allow USB debugging" in err
-    assert "LOST is offline; reconnect its cable" in err
-    assert "NOBODY must be connected; adb lists GOOD, OLD, THIN, LOCKED, LOST" in err
-    code, _, err = bench(serials="GOOD,OLD,THIN")
-    assert code == 2 and "OLD must have Android 8.0 (API 26) or newer; it has 7.1.2 (API 25)" in err
-    assert "THIN must run arm64-v8a code; it runs armeabi-v7a,armeabi" in err
-    assert not fakes["GOOD"].starts and not fakes["GOOD"].pushed
-
-
-def test_a_damaged_bundle_is_reported_and_not_pushed(connect: Any, bench: Any, tmp_path: Path) -> None:
-    phone = FakePhone(SERIAL, good)
-    connect(phone)
-    damaged = shutil.copytree(BUNDLE, tmp_path / "damaged")
-    (damaged / "vocab.txt").write_text("other\n", encoding="utf-8")
-    code, out, _ = bench(str(damaged), "--lengths=9", "--repeats=1")
-    assert code == 1 and "vocab.txt must have" in out and len(phone.starts) == 1
-    assert not any("damaged" in path for path in phone.pushed)
-    assert bench("--lengths=9", "--overwrite", bundle=damaged)[0] == 2
-    assert bench("--lengths=8", "--overwrite")[0] == 2
-
-
-def test_without_adb_the_message_says_where_it_comes_from(
-    monkeypatch: pytest.MonkeyPatch, bench: Any, tmp_path: Path
-) -> None:
-    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        monkeypatch.delenv(variable, raising=False)
-    real = shutil.which("adb")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    code, _, err = bench()
-    assert code == 2 and "Debian's package is adb" in err
-    (tmp_path / "sdk" / "platform-tools").mkdir(parents=True)
-    (tmp_path / "sdk" / "platform-tools" / "adb").symlink_to(str(real))
-    monkeypatch.setenv("ANDROID_HOME", str(tmp_path / "sdk"))
-    assert adb.find() == str(tmp_path / "sdk" / "platform-tools" / "adb")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--device=A"], "--device needs --output"),
-        (["--device=A,A", "--output=x"], "different serial numbers"),
-        (["--device=A", "--output=x", "--peers"], "--peers is for this machine"),
-        (["--device=A", "--output=x", "--quick"], "--quick is for this machine"),
-        (["--device=A", "--output=x", "--apk=nowhere"], "--apk must be a file"),
-        (["--delegate=gpu"], "--delegate is for phones"),
-        (["--device=A", "--output=x", "--affinity=huge"], "affinity"),
-        (["--device=A", "--output=x", "--repeats=101"], "repeats"),
-        (["--device=A", f"--output={BUNDLE}"], "must be a new folder"),
-    ],
-)
-def test_bad_input_is_one_line(
-    arguments: list[str], said: str, connect: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    connect(FakePhone("A", good))
-    assert cli.main(["bench", str(BUNDLE), *arguments]) == 2
-    printed = capsys.readouterr()
-    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
-    assert not (BUNDLE / ".lock").exists() and not (BUNDLE / "plan.json").exists()
 
 
 def test_the_report_takes_a_phones_file(connect: Any, bench: Any, tmp_path: Path) -> None:
