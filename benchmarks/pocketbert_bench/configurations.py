@@ -130,7 +130,7 @@ def from_bundle(
 
 
 def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
-    """A bundle's golden examples at one length, padded to it.
+    """A bundle's golden examples at one length, padded to it; where there is an answer a token, those of that length.
 
     Args:
       bundle: a `pocketbert_export.bundle.Bundle`.
@@ -139,12 +139,15 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
       UserError: none of the examples fits.
     """
     from pocketbert_export import placement
+    from pocketbert_export.checks import TOKEN_OUTPUTS
 
+    answers_tokens = not set(bundle.output_names).isdisjoint(TOKEN_OUTPUTS)
     pad_token_id = bundle.tokenizer().pad_token_id
     calls = []
     for golden in bundle.goldens:
         arrays = {name: np.array(ids, np.int32) for name, ids in golden["inputs"].items()}
-        if arrays["input_mask"].sum() > length:
+        fits = golden["length"] == length if answers_tokens else arrays["input_mask"].sum() <= length
+        if not fits:
             continue
         inputs = placement.fit_length(arrays, length, pad_token_id)
         rows = {name: array[0].tolist() for name, array in inputs.items()}

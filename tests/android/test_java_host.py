@@ -26,7 +26,10 @@ def host(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny network in every recipe; accents, another script and a cut text are among its golden examples."""
+    """A tiny network in every recipe, and one that answers questions, a number for each token.
+
+    Accents, another script and a cut text are among the golden examples.
+    """
     import tiny
 
     import pocketbert as pb
@@ -43,14 +46,17 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pb.build(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
     for recipe in RECIPES:
         export_bundle(folder / "model", recipe, (9, 17), folder / recipe)
-    return {recipe: folder / recipe for recipe in RECIPES}
+    span = TaskConfig(kind="span", null_threshold=-0.5)
+    pb.build(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
+    export_bundle(folder / "span-model", "float32", (9, 17), folder / "spans")
+    return {name: folder / name for name in (*RECIPES, "spans")}
 
 
 def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     done = host(*bundles.values(), "--threads=1,2", f"--output={output}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("median") == len(RECIPES) * 2 * 2
+    assert done.stdout.count("median") == len(bundles) * 2 * 2
     # Reading checks the schema, and that every summary follows from its latencies.
     result = results.read(output)
     assert (result.measured_on, result.machine.python) == ("host", None)

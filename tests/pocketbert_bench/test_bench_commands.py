@@ -7,6 +7,7 @@ import bench_subjects
 import pytest
 
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
 from pocketbert_bench import host, results
 from pocketbert_bench.host import Schedule
 
@@ -65,6 +66,21 @@ def test_a_damaged_bundle_is_named_the_other_measured_and_the_code_is_1(
     assert results.problems(content) == []
     assert {each["label"]: each["status"] for each in content["measurements"]} == {"damaged": "failed", "whole": "ok"}
     assert "vocab.txt must have" in content["measurements"][0]["error"]
+
+
+def test_answers_for_each_token_are_compared_at_their_own_length(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pocketbert_export.exporter import export_bundle
+
+    spans = TaskConfig(kind="span", null_threshold=-0.5)
+    network = bench_subjects.write_network(tmp_path / "network", task=spans)
+    export_bundle(network, "float32", (9, 17), tmp_path / "spans")
+    assert cli.main(["bench", str(tmp_path / "spans"), "--json"]) == 0
+    measurements = json.loads(capsys.readouterr().out)["measurements"]
+    assert [(each["length"], each["status"]) for each in measurements] == [(9, "ok"), (17, "ok")]
+    # Of the golden examples, one fills each length and one more is short at the longest.
+    assert [each["golden"]["examples"] for each in measurements] == [1, 2]
 
 
 def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ public final class Bundle {
   public static final String TYPE_IDS = "input_type_ids";
 
   private static final String DESCRIPTION = "bundle.json";
+  private static final List<String> TOKEN_OUTPUTS = Arrays.asList("sequence_output", "start_logits", "end_logits");
   private static final String MODEL = "model.tflite";
   private static final String VOCABULARY = "vocab.txt";
   private static final long MOST_MODEL_BYTES = 1L << 30;
@@ -197,14 +198,15 @@ public final class Bundle {
   }
 
   /**
-   * The golden examples that fit a length, padded to it.
+   * The golden examples that fit a length, padded to it; where there is an answer for each token, those of that length.
    *
    * @throws UserError if none fits
    */
   public List<Golden> goldens(int length) {
     List<Golden> fitting = new ArrayList<>();
     for (Golden golden : description.goldens) {
-      if (golden.tokenCount() <= length) {
+      boolean answersTokens = !Collections.disjoint(golden.exportedOutputs.keySet(), TOKEN_OUTPUTS);
+      if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
         Map<String, int[]> inputs = golden.inputsAt(length, tokenizer.padId());
         fitting.add(new Golden(golden.text, golden.pair, length, inputs, golden.exportedOutputs));
       }
