@@ -32,6 +32,13 @@ ROUNDS, QUICK_ROUNDS = 7, 3
 # Every eighth question.
 QUICK_STEP = 8
 TARGET = 5.0
+# The libraries read these when they are first used.
+ONE_THREAD = {
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
 _EXAMPLES_A_CALL = 1000
 
 
@@ -48,13 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
       UserError: the data or transformers are not there.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
-    # Both libraries read these when they are first used.
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    import tensorflow as tf
-
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
+    os.environ.update(ONE_THREAD)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one_answer.json"
         questions = _write_questions(path, QUICK_STEP if quick else 1)

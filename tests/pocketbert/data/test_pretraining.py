@@ -117,6 +117,18 @@ def test_every_record_is_a_pair_of_the_text(plain: PretrainingData, document_of:
     assert len(held_out) == 3 + 2 + 2 and dev.identity != plain.identity
 
 
+def test_a_duplicate_cuts_the_text_anew(plain: PretrainingData) -> None:
+    example = 0
+    for entry in plain.manifest.shards:
+        records = [words_of(plain, example + place) for place in range(entry.counts.examples)]
+        example += len(records)
+        documents = [record["document"][0] for record in records]
+        (second,) = [place for place in range(1, len(records)) if documents[place] < documents[place - 1]]
+        one, other = ({tuple(record["word_ids"]) for record in part} for part in (records[:second], records[second:]))
+        # Coins, random places and random documents: few pairs come out alike by chance.
+        assert len(one & other) < len(one) / 2
+
+
 def test_the_counts_are_those_of_the_text(plain: PretrainingData) -> None:
     texts = pretraining_text.documents()
     dev = PretrainingData.open(plain.folder / "dev")

@@ -169,6 +169,24 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
 
 
+def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
+    student = pb.build(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+    stage = toy_method.label_stage()
+    data = StageData(stage, EncodedSource(encoded, seed=0))
+
+    def states(position: Position) -> list[list[int]]:
+        distiller = Distiller(student, METHOD, stage)
+        run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
+        run.restore(tmp_path, position)
+        return [generator.state.numpy().tolist() for generator in distiller.dropout_generators()]
+
+    first, second = (states(Position(stage=number)) for number in (0, 1))
+    assert first == states(Position()) and len(first) > 1
+    # Every dropout of every stage begins somewhere else.
+    assert len({tuple(state) for state in first + second}) == 2 * len(first)
+
+
 def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
     student = pb.build(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
