@@ -132,6 +132,7 @@ def test_predict_answers_paragraphs_of_any_length(
     assert (long["id"], long["answer"], long["start"]) == ("long", "Superb", len(neutral) + 1)
     assert rows[0]["context"][long["start"] : long["end"]] == "Superb"
     assert (none["answer"], none["start"], none["end"]) == ("", None, None)
+    assert none["probability"] > 0.5
     assert short["answer"] == "warm"
     assert len(short["answers"]) == 2 and short["answers"][0]["answer"] == "warm"
     total = sum(each["probability"] for each in short["answers"])

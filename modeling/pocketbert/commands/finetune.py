@@ -1,12 +1,12 @@
 r"""Train a model directory on a task and keep the best checkpoint.
 
-The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
---dev-file and the names of its columns. A .json file is one of questions on paragraphs, as SQuAD's: the model learns
-where the answer starts and ends, in windows of --max-length tokens, and, if some questions have no answer, when to give
-none. --output gets model/ (the best checkpoint, a model directory), metrics.jsonl,
-tensorboard/ and result.json, which is printed on stdout too. Interrupted, even killed, the same command goes on where
-it was and ends with the same weights. With several --seeds each has a folder of its own, and the answer is the mean
-and spread over them.
+The task is one of GLUE's, xnli, squad, squad2 or tydiqa, with --task and --data, or a CSV, TSV or JSONL file of your
+own, with --train-file, --dev-file (or a tenth is set aside) and the names of its columns. A .json file is one of
+questions on paragraphs, as SQuAD's: the model learns where the answer starts and ends, in windows of --max-length
+tokens, and, if some questions have no answer, when to give none. --output gets model/ (the best checkpoint, a model
+directory), metrics.jsonl, tensorboard/ and result.json, which is printed on stdout too. Interrupted, even killed, the
+same command goes on where it was and ends with the same weights. With several --seeds each has a folder of its own, and
+the answer is the mean and spread over them.
 
 With --grid options vary over the values behind them, or over those that a paper searched, named bert, mobilebert,
 tinybert, minilmv2 or hsk: every combination is trained with every seed, in runs/ in --output, and the answer, a table

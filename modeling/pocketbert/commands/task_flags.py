@@ -100,9 +100,8 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
       UserError: unreadable files.
     """
     from pocketbert.configs import TaskConfig
-    from pocketbert.data.glue import glue_task, read_glue
-    from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file, read_questions
-    from pocketbert.data.questions import QuestionFile
+    from pocketbert.data.glue import GLUE, read_glue
+    from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
     from pocketbert.tasks.metrics import default_metrics
 
@@ -112,15 +111,12 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
         return TaskExamples(XNLI, train, dev, *default_metrics(XNLI))
     files = [flag_values[name].value for name in _OWN]
     if flag_values.task in QUESTION_TASKS or any(map(is_question_file, files)):
-        # BERT's head for spans has no dropout (run_squad.py).
-        span = TaskConfig(kind="span", name=flag_values.task or "", dropout=0.0)
-        if flag_values.task:
-            own, held_out = (read_questions(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
-        else:
-            own, held_out = _with_held_out(*(QuestionFile(path) if path else None for path in files))
-        return TaskExamples(span, own, held_out, *default_metrics(span))
+        return _read_questions(flag_values)
     if flag_values.task:
-        glue = glue_task(flag_values.task)
+        if flag_values.task not in GLUE:
+            known = [*GLUE, _XNLI, *(name for name, each in QUESTION_TASKS.items() if "train" in each.files)]
+            raise UserError(f"no task {flag_values.task!r} to train on; the tasks are {', '.join(known)}")
+        glue = GLUE[flag_values.task]
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
         return TaskExamples(glue.task, train, dev, glue.metrics, glue.main_metric)
     given, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
@@ -128,6 +124,25 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     train, dev = _with_held_out(given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None)
     task = TaskConfig(kind=flag_values.kind, labels=labels)
     return TaskExamples(task, train, dev, *default_metrics(task))
+
+
+def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
+    from pocketbert.configs import TaskConfig
+    from pocketbert.data.question_tasks import read_questions
+    from pocketbert.data.questions import QuestionFile
+    from pocketbert.tasks.metrics import default_metrics
+
+    # BERT's head for spans has no dropout (run_squad.py).
+    span = TaskConfig(kind="span", name=flag_values.task or "", dropout=0.0)
+    given: list[QuestionFile | None]
+    if flag_values.task:
+        own, dev = (read_questions(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
+        # TyDi QA is published with the development answers kept back.
+        given = [own, dev if dev.labelled else None]
+    else:
+        given = [QuestionFile(flag_values[name].value) if flag_values[name].value else None for name in _OWN]
+    train, held_out = _with_held_out(*given)
+    return TaskExamples(span, train, held_out, *default_metrics(span))
 
 
 def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:
