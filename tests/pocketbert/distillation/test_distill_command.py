@@ -167,7 +167,10 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
     [
         (["--teacher=no-such-folder"], "a model directory must be a folder; received no-such-folder"),
         (["--student="], "--student is required, or --teacher-layers; received neither"),
-        (["--task=sst2"], "either --task and --data or --train-file and --dev-file; received --dev-file and --task"),
+        (
+            ["--task=sst2"],
+            "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
+        ),
         (["--labels=high,low"], r"labels must be the task's, in this order: high, low; received low, high"),
         (["--max-length=30"], "texts of 30 tokens; the student has 29 positions"),
         (["--teacher-layers=1,x"], "--teacher-layers must be whole numbers"),

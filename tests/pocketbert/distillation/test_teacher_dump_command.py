@@ -102,7 +102,7 @@ def test_other_layers_are_refused_by_name(
         (["--teacher=", "--student="], "--teacher is required; received none; --student is required, or"),
         (
             ["--train-file="],
-            "the data are either --task and --data or --train-file and --dev-file; received --dev-file",
+            "the data are either --task and --data or --train-file, with or without --dev-file; received --dev-file",
         ),
         (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to store"),
     ],

@@ -229,7 +229,7 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
 ) -> None:
     scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
     saved = []
-    monkeypatch.setattr(evaluation, "compute", lambda names, labels, predictions: {"accuracy": next(scores)})
+    monkeypatch.setattr(evaluation, "compute", lambda *arguments: {"accuracy": next(scores)})
     save = pb.Model.save_pretrained
 
     def counted_save(self: pb.Model, path: Path, overwrite: bool) -> None:
@@ -331,7 +331,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["--model=no-such-model"], "model directory with config.json and model.safetensors; received no-such-model"),
-        (["--task=sst2"], "either --task and --data or --train-file and --dev-file; received --dev-file and --task"),
+        (
+            ["--task=sst2"],
+            "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
+        ),
         (["--seeds=1,1"], "--seeds must be at least one number, all different; received 1,1"),
         (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
         (["--label-column=stars"], "must have a column 'stars'"),
