@@ -39,7 +39,7 @@ def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
     longest = {
         "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
-        "evaluation_steps": 100000, "patience": 100,
+        "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
     }  # fmt: skip
     assert {*longest} == {*FinetuneOptions.__dataclass_fields__} - {*FIXED_IN_A_GRID}
     name = point_name(longest)  # type: ignore[arg-type]
