@@ -48,6 +48,12 @@ RATIOS = {
         "pretraining data against tf-models-official",
     ): "pretraining's examples from text, 2 processes, against tf-models-official",
     (
+        "question_windows",
+        "question windows, tf-models-official",
+    ): "SQuAD to windows, one thread, against tf-models-official",
+    ("question_windows", "question windows, transformers, Python"): "the same against transformers' Python featurizer",
+    ("question_windows", "question windows, transformers, fast recipe"): "the same against its fast recipe",
+    (
         "mobilebert_training",
         "masked words, pocketbert against tf-models-official",
     ): "speed of MobileBERT's training step against tf-models-official's",
