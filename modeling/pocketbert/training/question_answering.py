@@ -35,13 +35,17 @@ def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOpt
     Returns:
       A window an example; its label is int32 [2], the answer's first and last token, (0, 0) where it holds none.
     """
-    parts = [windows for _, windows in stream_windows(questions, tokenizer, options, progress_total=len(questions))]
-    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    # Of the windows only what training reads, so that characters' offsets go as they come.
+    parts = [
+        (windows.word_ids, windows.type_ids, np.diff(windows.offsets), windows.positions)
+        for _, windows in stream_windows(questions, tokenizer, options, progress_total=len(questions))
+    ]
+    word_ids, type_ids, lengths, positions = map(np.concatenate, zip(*parts, strict=True))
     return EncodedExamples(
-        word_ids=np.concatenate([part.word_ids for part in parts]),
-        type_ids=np.concatenate([part.type_ids for part in parts]),
+        word_ids=word_ids,
+        type_ids=type_ids,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        labels=np.concatenate([part.positions for part in parts]),
+        labels=positions,
         max_length=options.max_length,
         pad_token_id=int(tokenizer.pad_token_id),
     )
