@@ -16,8 +16,15 @@ from pocketbert_export.predictors import Predictor, predictions_of
 from pocketbert_export.span_predictors import SpanPredictor
 
 
-def score(predictor: Predictor | SpanPredictor, examples: Examples | QuestionFile) -> dict[str, float]:
-    """The metrics that a task of the user's own has, as parts of 1.
+def score(
+    predictor: Predictor | SpanPredictor, examples: Examples | QuestionFile, names: Sequence[str]
+) -> dict[str, float]:
+    """The metrics of a task, as parts of 1.
+
+    Args:
+      predictor: answers the examples.
+      examples: labelled ones.
+      names: of `pocketbert.tasks.metrics`; questions have their own.
 
     Raises:
       UserError: examples without labels, or of another kind than the predictor's.
@@ -25,7 +32,7 @@ def score(predictor: Predictor | SpanPredictor, examples: Examples | QuestionFil
     if isinstance(predictor, SpanPredictor) and isinstance(examples, QuestionFile):
         return score_questions(predictor, examples)[0]
     if isinstance(predictor, Predictor) and isinstance(examples, Examples):
-        return score_texts(predictor, examples, metrics.default_metrics(predictor.task)[0])
+        return score_texts(predictor, examples, names)
     raise UserError(f"the examples must be the task's; received {examples.source} for {predictor.task.kind}")
 
 

@@ -77,6 +77,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     [
         ({"--recipe": "int9"}, "int9"),
         ({"--lengths": "12,x"}, "--lengths must be whole numbers"),
+        ({"--lengths": "9,9999"}, "a length must lie in 3 to"),
         ({"--train-file": "nothing.json"}, "there is no such file"),
         ({"--output": ""}, "--output is required"),
         ({"--train-file": ""}, "the data are either"),

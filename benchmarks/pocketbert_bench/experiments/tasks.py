@@ -101,7 +101,6 @@ def jobs(output: Path) -> list[Job]:
 
 def train(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; the metrics of its best pass."""
-    from pocketbert.tasks.metrics import default_metrics
     from pocketbert.training.loop import finetune
     from pocketbert.training.options import FinetuneOptions
 
@@ -110,28 +109,30 @@ def train(task: str, output: Path) -> dict[str, Any]:
     options = FinetuneOptions(
         learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
     )
-    metrics = (GLUE[task].metrics, GLUE[task].main_metric) if task in GLUE else default_metrics(config)
-    found = finetune(minilm(), config, own, dev, output / "model" / task, options, *metrics)
+    found = finetune(minilm(), config, own, dev, output / "model" / task, options, *_metrics(task, config))
     return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
 
 
 def score_both(task: str, output: Path) -> dict[str, Any]:
     """Exports the model and scores it and its bundle on the same examples; metrics by recipe."""
     from pocketbert_export.predictors import open_any_predictor
-    from pocketbert_export.scoring import score, score_texts
+    from pocketbert_export.scoring import score
 
     setting, model, folder = SETTINGS[task], output / "model" / task / "model", output / QUANTIZED / task
     config, own, dev = task_examples(task)
     export_quantized(model, folder, setting.lengths)
     windows = {"max_length": max(setting.lengths)} if config.kind == "span" else {}
     predictors = {TRAINED: open_any_predictor(model, **windows), QUANTIZED: open_any_predictor(folder)}
-    found: dict[str, dict[str, float]] = {}
-    for recipe, predictor in predictors.items():
-        if task in GLUE:
-            found[recipe] = score_texts(predictor, dev, GLUE[task].metrics)  # type: ignore[arg-type]
-        else:
-            found[recipe] = score(predictor, dev)
+    names, _ = _metrics(task, config)
+    found = {recipe: score(predictor, dev, names) for recipe, predictor in predictors.items()}
     return {"metrics": found, "examples": len(dev), "training examples": len(own)}
+
+
+def _metrics(task: str, config: TaskConfig) -> tuple[tuple[str, ...], str]:
+    """The task's metrics, and the one that chooses the best pass."""
+    from pocketbert.tasks.metrics import default_metrics
+
+    return (GLUE[task].metrics, GLUE[task].main_metric) if task in GLUE else default_metrics(config)
 
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:

@@ -54,12 +54,14 @@ def run(flag_values: flags.FlagValues) -> int:
     problems = ["--output is required; received none"] if not flag_values.output else []
     raise_if_any([*problems, *task_flags.problems(flag_values)], "bundle")
     lengths = None if flag_values.lengths is None else [whole_number(text) for text in flag_values.lengths]
+    from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json
     from pocketbert.training.loop import finetune as train
     from pocketbert_export.predictors import open_any_predictor
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.scoring import score
+    from pocketbert_export.signatures import check_lengths
     from pocketbert_export.verify import GateFailed
 
     get_recipe(flag_values.recipe)
@@ -67,22 +69,28 @@ def run(flag_values: flags.FlagValues) -> int:
     task = task_flags.read(flag_values)
     options = finetune.options(flag_values, task.task, flag_values.seed)
     model = Path(flag_values.model) if flag_values.model else minilm()
+    # Before training, and not an hour later.
+    lengths = list(
+        check_lengths(
+            lengths or _lengths(task.task.kind, options.max_length), read_directory(model, headless=True).config
+        )
+    )
     try:
         trained = train(model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite)
-        lengths = lengths or _lengths(task.task.kind, options.max_length)
         bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev)
     except (TrainingFailed, GateFailed) as error:
         print(f"pocketbert bundle: {error}", file=sys.stderr)
         return 1
+    predictors = {
+        "model": open_any_predictor(trained.model, **_windows(task.task.kind, lengths)),
+        "bundle": open_any_predictor(bundle.directory),
+    }
     result: dict[str, Any] = {
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": len(task.dev),
         "source": task.dev.source,
-        "metrics": {
-            "model": score(open_any_predictor(trained.model, **_windows(task.task.kind, lengths)), task.dev),
-            "bundle": score(open_any_predictor(bundle.directory), task.dev),
-        },
+        "metrics": {name: score(predictor, task.dev, task.metrics) for name, predictor in predictors.items()},
     }
     write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2))
