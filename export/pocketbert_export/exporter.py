@@ -90,7 +90,8 @@ def export_bundle(
       runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
       bounds: what the gate allows; None takes the recipe's own.
-      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own.
+      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None: accuracy, for a regression spearman,
+        for questions f1.
     Returns:
       The opened bundle.
     Raises:

@@ -138,7 +138,8 @@ def verify_bundle(
         examples'.
       bounds: what to hold the answers against; None takes those of the bundle's recipe.
       runtimes: names of `runtimes.RUNTIMES`; None takes those that the bundle claims.
-      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own.
+      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None: accuracy, for a regression spearman,
+        for questions f1.
 
     Returns:
       All checks, failed ones too: `require()` raises for them.

@@ -112,26 +112,16 @@ def student_config(shape: str) -> EncoderConfig:
     return preset(name).config.replace(num_layers=layers)
 
 
-def tasks_of(shape: str) -> tuple[str, ...]:
-    """The tasks that students of a shape learn."""
-    return TASKS if shape == "4x312" else FEWER_TASKS
-
-
 def jobs(output: Path, masked_lm: Path) -> list[Job]:
-    """Everything that the table needs: the ablation a seed at a time, then the other sizes."""
+    """Everything that the table needs: the ablation a seed at a time, then the other sizes a task at a time."""
+    order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
+    order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
     found = [Job(name="general/4x312", call=distil_generally, arguments=("4x312", output))]
-    for shapes in (("4x312",), OTHER_SHAPES):
-        for seed in SEEDS:
-            for task in TASKS:
-                cells = [
-                    _cell(shape, arm, task, seed, output)
-                    for shape in shapes
-                    if task in tasks_of(shape)
-                    for arm in ARMS[shape]
-                ]
-                made = {job.name for job in found}
-                found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
-                found += cells
+    for shapes, task, seed in order:
+        cells = [_cell(shape, arm, task, seed, output) for shape in shapes for arm in ARMS[shape]]
+        made = {job.name for job in found}
+        found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
+        found += cells
     return found
 
 

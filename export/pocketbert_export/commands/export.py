@@ -42,7 +42,12 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "first-token-only", True, "lowering: last layer for the first token alone", flag_values=flag_values
     )
-    flags.DEFINE_string("metric", None, "what labels are scored with (default: the task's)", flag_values=flag_values)
+    flags.DEFINE_string(
+        "metric",
+        None,
+        "what the gate scores labels with (default: accuracy; of scores spearman, of questions f1)",
+        flag_values=flag_values,
+    )
     flags.DEFINE_string(
         "saved-model", None, "folder to write the model to as a SavedModel, too", flag_values=flag_values
     )
