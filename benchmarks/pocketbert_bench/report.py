@@ -84,7 +84,9 @@ class Section:
         return len({row.model for row in self.rows}) > 1
 
     def beside_the_paper(self) -> list[tuple[str, float]]:
-        """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads."""
+        """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads, no GPU."""
+        if any(each.delegate and each.delegate.is_gpu for each in self.run.measurements):
+            return []
         at = paper_figures.LENGTH, paper_figures.THREADS
         found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.peer]
         return [(name, latency) for name, latency in found if latency]
@@ -202,6 +204,8 @@ def _sections(
         rows = _rows([part], pair)
         runtime = next((each.runtime for each in part.measurements if each.runtime and not each.peer), None)
         heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
+        if any(each.delegate and each.delegate.is_gpu for each in part.measurements):
+            heading += ", GPU"
         sections.append(
             Section(
                 run=part,
