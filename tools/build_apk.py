@@ -157,7 +157,8 @@ def _run_dx(folder: Path, artifacts: Artifacts) -> None:
     lines = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {folder / 'classes'}"]
     lines += [f"-injars {path}(!META-INF/**)" for path in artifacts.runtime]
     lines += [f"-outjars {shrunk}", f"-libraryjars {artifacts.android}"]
-    lines += [f"-libraryjars {JAVA_HOME}/jmods/java.base.jmod(!**.jar;!module-info.class)"]
+    modules = [JAVA_HOME / "jmods" / f"{name}.jmod" for name in ("java.base", "java.logging")]
+    lines += [f"-libraryjars {module}(!**.jar;!module-info.class)" for module in modules]
     (folder / "dx.pro").write_text("\n".join(lines), encoding="utf-8")
     rules = (f"@{folder / 'dx.pro'}", f"@{folder / 'aapt.pro'}", f"@{RULES}")
     run("java", "-Xmx2g", "-cp", tools, "proguard.ProGuard", *rules)
