@@ -38,7 +38,7 @@ __all__ = ["FeatureStore", "StoreIdentity", "TargetSpec"]
 
 # The shards that a store has mapped at a time, those read last. Each holds a descriptor, of which a process may often
 # have no more than 1,024, and a run opens a store for each of its stages.
-MAPPED_SHARDS = 128
+MAPPED_SHARDS = 256
 _REMEDY = "copy the store again, or run the same teacher-dump command, which writes what is damaged anew"
 
 
