@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.text import text_files
-from pocketbert.distillation.initialization import StudentPlan, plan_student, vocabulary_of
+from pocketbert.distillation.initialization import StudentPlan, plan_student
 from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, compare_setting
 from pocketbert.distillation.pretraining_data import open_data, pretraining_problems
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.store_identity import one_origin_problems, stored_manifests, stores_digest
+from pocketbert.distillation.teacher_description import TeacherDescription, are_nameless, describe_teacher, same_labels
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import say, track
@@ -29,8 +28,6 @@ from pocketbert.training.task_examples import TaskExamples, are_labelled, are_pa
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
 
-# Names of transformers for labels that nobody named.
-_NAMELESS = re.compile(r"LABEL_\d+")
 _T = TypeVar("_T")
 
 
@@ -179,7 +176,7 @@ def prepare(
     if task_data is None and text is None and pretraining is None:
         raise UserError("a run needs a task's examples, plain text or pretraining's examples; received none of them")
 
-    def reads(name: str, teacher: _Teacher) -> bool:
+    def reads(name: str, teacher: TeacherDescription) -> bool:
         try:
             planned = plan_student(student, teacher.config, teacher_layers=teacher_layers)
             stages = method.stages(_setting(teacher, planned, task_data), options)
@@ -189,7 +186,7 @@ def prepare(
 
     # What is wrong with one of them by itself comes first: what cannot be read cannot be compared.
     problems = [] if task_data is None else _task_data_problems(task_data)
-    teacher = _attempt(problems, _describe_teacher, teacher_directory, store, reads)
+    teacher = _attempt(problems, describe_teacher, teacher_directory, store, reads)
     planned = None
     if teacher is not None:
         planned = _attempt(problems, plan_student, student, teacher.config, teacher_layers=teacher_layers)
@@ -219,7 +216,7 @@ def prepare(
     raise_if_any(problems, method.name)
     assert vocabulary is not None
     theirs, ours = teacher.task, setting.teacher_task
-    if theirs is not None and ours is not None and theirs != ours and _are_nameless(theirs):
+    if theirs is not None and ours is not None and theirs != ours and are_nameless(theirs):
         say(f"the teacher's labels have no names; its logits are taken as {', '.join(ours.labels)}, in this order")
     if any(stage.data == "augmented" for stage in stages) and task_data is not None and task_data.augmented is None:
         say(
@@ -244,51 +241,14 @@ def prepare(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Teacher:
-    """What is known of a teacher; `heads` are the kinds of all of its heads, None of a store's."""
-
-    config: EncoderConfig | None = None
-    task: TaskConfig | None = None
-    heads: tuple[str, ...] | None = None
-    vocabulary: Vocabulary | None = None
-
-
-def _describe_teacher(directory: Path | None, store: Path | None, reads: Callable[[str, _Teacher], bool]) -> _Teacher:
-    """The teacher as its directory has it, or else as a store does; `reads` says whether a stage is this run's."""
-    if directory is not None:
-        found = read_directory(directory)
-        return _Teacher(
-            config=found.config,
-            task=found.tasks[0] if found.tasks else None,
-            heads=tuple(task.kind for task in found.tasks),
-            vocabulary=vocabulary_of(directory),
-        )
-    if store is None:
-        return _Teacher()
-    described = {
-        name: _Teacher(
-            config=manifest.teacher_config,
-            task=manifest.teacher_task,
-            vocabulary=Vocabulary(path=store / name / manifest.vocabulary.name, lowercase=manifest.lowercase),
-        )
-        for name, manifest in stored_manifests(store).items()
-    }
-    if not described:
-        raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert teacher-dump; there is none")
-    # Other runs' stages may lie beside this one's, of other teachers: general distillation's is a bare encoder.
-    ours = [teacher for name, teacher in described.items() if reads(name, teacher)]
-    return [*ours, *described.values()][0]
-
-
-def _setting(teacher: _Teacher, planned: StudentPlan, task_data: TaskData | None) -> Setting:
+def _setting(teacher: TeacherDescription, planned: StudentPlan, task_data: TaskData | None) -> Setting:
     task = None if task_data is None else task_data.task
     return Setting(
         teacher=teacher.config or planned.config,
         student=planned.config,
         task=task,
         pairs=task_data is not None and are_pairs(task_data.train),
-        teacher_task=_same_labels(teacher.task, task),
+        teacher_task=same_labels(teacher.task, task),
         teacher_heads=teacher.heads,
         teacher_vocabulary=teacher.vocabulary,
         student_vocabulary=planned.vocabulary,
@@ -311,18 +271,6 @@ def _heads(stages: Sequence[Stage], task: TaskConfig | None) -> tuple[TaskConfig
         # Their logits come straight from the encoder's outputs: without dropout, as in BERT.
         return tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
     return (task,) if task else ()
-
-
-def _same_labels(theirs: TaskConfig | None, ours: TaskConfig | None) -> TaskConfig | None:
-    """The teacher's task with our labels, where its own say nothing or are the same in other letters."""
-    if theirs is None or ours is None or len(theirs.labels) != len(ours.labels):
-        return theirs
-    same = [label.casefold() for label in theirs.labels] == [label.casefold() for label in ours.labels]
-    return dataclasses.replace(theirs, labels=ours.labels) if same or _are_nameless(theirs) else theirs
-
-
-def _are_nameless(task: TaskConfig) -> bool:
-    return bool(task.labels) and all(map(_NAMELESS.fullmatch, task.labels))
 
 
 def _data_problems(stages: Sequence[Stage], task_data: TaskData | None, text: Path | None) -> list[str]:
@@ -353,7 +301,7 @@ def _data_problems(stages: Sequence[Stage], task_data: TaskData | None, text: Pa
     return problems
 
 
-def _stage_problems(stage: Stage, teacher: _Teacher, store: Path | None) -> list[str]:
+def _stage_problems(stage: Stage, teacher: TeacherDescription, store: Path | None) -> list[str]:
     problems = []
     where = f"stage {stage.name}"
     if stage.teacher_features and teacher.config is None:

@@ -385,11 +385,7 @@ def refusals() -> list[Any]:
             {"teacher_directory": None},
             "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a store",
         ),
-        (
-            {"store": Path("no-such-store"), "teacher_directory": None},
-            "no-such-store: the store must hold a folder a stage",
-        ),
-        ({"store": Path("no-such-store")}, "stage hidden needs its targets in no-such-store/hidden; there are none"),
+        ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
         ({"method": toy_method.ToyMethod(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
         (
             {"method": toy_method.ToyMethod(only="hidden", data="text")},
