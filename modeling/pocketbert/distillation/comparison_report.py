@@ -14,6 +14,8 @@ Logs = Mapping[str, Sequence[Mapping[str, Any]]]
 # (step, value) of a run, in their order.
 _Line = list[tuple[int, float]]
 
+# Of a line with more points they would be its only shape.
+_MOST_DOTS = 40
 _COLOURS = {"teacher": "#6b7280", "distilled": "#0f766e", "fine_tuned": "#c2410c"}
 _LABELS = {"teacher": "teacher", "distilled": "distilled", "fine_tuned": "fine-tuned alone"}
 
@@ -58,7 +60,7 @@ chosen on the examples that it is scored on.</p>
 </svg></figure>
 {% endfor %}
 </div>
-<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the dot before;
+<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the point before;
 losses of different stages, and of the two students, are of different kinds and do not compare.</p>
 </body>
 </html>
@@ -75,7 +77,9 @@ def table(comparison: Comparison) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     first, *others = widths
     return [
-        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])
+        "  ".join(
+            [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))]
+        ).rstrip()
         for row in rows
     ]
 
@@ -179,7 +183,8 @@ def _chart(title: str, lines: Sequence[tuple[str, _Line]], level: float | None =
     drawn = []
     for name, line in lines:
         dots = [{"x": place(step), "y": height(value)} for step, value in line]
-        drawn.append({"name": name, "dots": dots, "points": " ".join(f"{dot['x']},{dot['y']}" for dot in dots)})
+        shown = dots if len(dots) <= _MOST_DOTS else []
+        drawn.append({"name": name, "dots": shown, "points": " ".join(f"{dot['x']},{dot['y']}" for dot in dots)})
     places = [{"x": place(first), "text": first, "anchor": "start"}, {"x": place(last), "text": last, "anchor": "end"}]
     return {
         "title": title,

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,12 +257,12 @@ def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, caps
     rows = tiny_finetuning.examples(40, seed=4)
     train = tiny_finetuning.write_table(tmp_path / "train.csv", rows)
 
-    def read(name: str, first_line: int, **more: int) -> Any:
+    def read(name: str, first_line: int, copies: Sequence[int] = (0, 1), **more: str) -> Any:
         lines = [
             {"text": f"{text} again" * copy or text, "label": tiny_finetuning.TASK.labels[label], "copy": copy,
              "example": first_line + index} | more
             for index, (text, label) in enumerate(zip(rows.texts, rows.labels, strict=True))
-            for copy in (0, 1)
+            for copy in copies
         ]  # fmt: skip
         path = tmp_path / name
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -277,5 +278,8 @@ def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, caps
         assert len(data.dev) and not aside & {*data.augmented.texts}
         assert {*data.augmented.texts} == {*data.train.texts, *(f"{text} again" for text in data.train.texts)}
         assert f"{name}: left out {2 * len(data.dev)} rows" in capsys.readouterr().err
+    # Without the originals their numbers alone say it.
+    data = read("copies.jsonl", 2, copies=(1,))
+    assert {*data.augmented.texts} == {f"{text} again" for text in data.train.texts}
     with pytest.raises(UserError, match="plain.jsonl: where development examples are set aside .* give --dev-file"):
-        read("plain.jsonl", 2, example="")  # type: ignore[arg-type]
+        read("plain.jsonl", 2, example="")
