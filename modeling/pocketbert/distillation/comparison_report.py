@@ -60,8 +60,8 @@ chosen on the examples that it is scored on.</p>
 </svg></figure>
 {% endfor %}
 </div>
-<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the point before;
-losses of different stages, and of the two students, are of different kinds and do not compare.</p>
+<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the point
+before; losses of different stages, and of the two students, are of different kinds and do not compare.</p>
 </body>
 </html>
 """
