@@ -111,7 +111,27 @@ def distill(
         pretraining=None if pretraining is None else Path(pretraining),
         dev_pretraining=None if dev_pretraining is None else Path(dev_pretraining),
     )
-    recorded = preparation.recorded(_recorded_before(Path(output)))
+    return distill_prepared(preparation, output, overwrite=overwrite)
+
+
+def distill_prepared(
+    preparation: Preparation, output: str | os.PathLike[str], *, overwrite: bool = False
+) -> DistillResult:
+    """`distill` from where everything is checked and nothing is written.
+
+    Args:
+      preparation: the distillation.
+      output: as there.
+      overwrite: as there.
+
+    Returns:
+      As there.
+
+    Raises:
+      UserError: examples or stores that do not fit, or `output` holds a run with other options.
+      TrainingFailed: as there.
+    """
+    run, recorded = preparation.run, preparation.recorded(_recorded_before(Path(output)))
     distribution = open_distribution(run.distribution, run.tpu)
 
     def train_in(folder: Path) -> dict[str, Any]:
@@ -173,6 +193,7 @@ class _Run:
             tasks=preparation.tasks,
             tokenizer=self.tokenizer,
             teacher_directory=preparation.teacher_directory,
+            teacher_task=preparation.setting.teacher_task,
             seed=preparation.run.seed,
         )
         self.adapters = dict(preparation.method.adapters(preparation.setting, preparation.options))

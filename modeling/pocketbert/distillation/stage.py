@@ -136,6 +136,7 @@ class Stage:
       student_dropout: whether the student's dropout is active.
       keep: `best` keeps the checkpoint with the best development metric, which needs a head that is trained; the
         next stage, and the student that is saved, start from it.
+      evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
@@ -155,11 +156,12 @@ class Stage:
     learning_rate_multiplier: Callable[[str, tf.Tensor], tf.Tensor | float] = one
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
+    evaluations: int | None = None
     masked_text: bool = False
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        problems = _positive(self, "batch_size", "micro_batches")
+        problems = _positive(self, "batch_size", "micro_batches", "evaluations")
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
             problems.append(f"name must be of a-z, 0-9, _ and -, to name a folder; received {self.name!r}")
         if not self.weights:
