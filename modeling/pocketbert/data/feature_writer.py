@@ -243,7 +243,9 @@ def open_writers(plans: Sequence[StorePlan], *, overwrite: bool = False) -> Iter
         for plan, writer in zip(plans, writers, strict=True):
             for file in _left_over(writer):
                 file.unlink()
-            writer.manifest.write(writer.path)
+            # A finished store's stays as it is, whatever a later version adds to it: runs have recorded its digest.
+            if writer.pending:
+                writer.manifest.write(writer.path)
             for name, content in plan.small_files().items():
                 write_bytes(writer.path / name, content)
         yield writers
