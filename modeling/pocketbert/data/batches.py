@@ -30,7 +30,7 @@ class EncodedExamples:
 
     Attributes:
       word_ids: int32 `[tokens]`, special tokens included, padding not.
-      type_ids: int32 `[tokens]`, the segments.
+      type_ids: int32 `[tokens]`, the segments; of packed text int8.
       offsets: int64 `[N + 1]`: example i has the tokens from `offsets[i]` to `offsets[i + 1]`.
       labels: int32 or float32 `[N]`, of questions on paragraphs int32 `[N, 2]`, or None.
       max_length: the most tokens that an example may have; padding never goes beyond it.
@@ -186,7 +186,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         inputs = {
             "input_word_ids": tf.gather(word_ids, indices).to_tensor(encoded.pad_token_id, shape=shape),
             "input_mask": tf.sequence_mask(row_lengths, width, tf.int32),
-            "input_type_ids": tf.gather(type_ids, indices).to_tensor(0, shape=shape),
+            "input_type_ids": tf.cast(tf.gather(type_ids, indices).to_tensor(0, shape=shape), tf.int32),
         }
         inputs = {name: tf.ensure_shape(value, [None, None]) for name, value in inputs.items()}
         return inputs if labels is None else (inputs, tf.gather(labels, indices))

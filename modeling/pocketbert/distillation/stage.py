@@ -137,6 +137,7 @@ class Stage:
       keep: `best` keeps the checkpoint with the best development metric, which needs a head that is trained; the
         next stage, and the student that is saved, start from it.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
+      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
 
@@ -156,6 +157,7 @@ class Stage:
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
     masked_text: bool = False
+    text_segments: Literal[1, 2] = 1
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -177,11 +179,16 @@ class Stage:
             ("data", get_args(Data)),
             ("optimizer_state", ("fresh", "carry")),
             ("keep", ("last", "best")),
+            ("text_segments", (1, 2)),
         ):
             if getattr(self, name) not in accepted:
-                problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
+                problems.append(
+                    f"{name} must be one of {', '.join(map(str, accepted))}; received {getattr(self, name)!r}"
+                )
         if self.masked_text and self.data != "text":
             problems.append(f"masked_text is for data='text'; received data={self.data!r}")
+        if self.text_segments != 1 and self.data != "text":
+            problems.append(f"text_segments is for data='text'; received data={self.data!r}")
         for term, name in LABEL_TERMS.items():
             if term in self.weights and (name == "labels") == (self.data in ("text", "pretraining")):
                 problems.append(f"the term {term} reads {name}, which data={self.data!r} does not have")

@@ -73,7 +73,7 @@ def dump_stages(
             preparation.teacher_directory,
             preparation.method,
             stage,
-            examples.encoded(stage.data, stage.max_length),
+            examples.of_stage(stage),
             output,
             dtype=dtype,
             overwrite=overwrite,

@@ -81,6 +81,8 @@ class TinyBERTOptions:
         `labels` (authors' code).
       masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
         no.
+      text_segments: segments of a piece of text in general distillation; by default 2, as in BERT's pretraining, where
+        teacher and student have two token types, else 1.
       max_length: tokens; by default 128 for text and pairs, 64 for single sentences, 384 for questions on paragraphs.
       general_epochs: passes over the text.
       general_steps: updates instead of passes over the text.
@@ -107,6 +109,7 @@ class TinyBERTOptions:
     mean_over_classes: bool | None = None
     regression_target: Literal["teacher", "labels"] | None = None
     masked_text: bool | None = None
+    text_segments: int | None = None
     max_length: int | None = None
     general_epochs: int = 3
     general_steps: int | None = None
@@ -129,6 +132,8 @@ class TinyBERTOptions:
         unknown = [name for name in self.without if name not in ABLATIONS]
         if unknown:
             problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+        if self.text_segments is not None and self.text_segments > 2:
+            problems.append(f"text_segments is 1 or 2; received {self.text_segments}")
         raise_if_any(problems, "tinybert options")
 
     def resolved(self) -> TinyBERTOptions:
@@ -166,6 +171,8 @@ class TinyBERT:
     - Schedules, warm-up and weight decay of task distillation: as in the authors' code a constant rate for the
       intermediate stage, then 10 % warm-up and a straight line down, with BERT's decay of 0.01.
     - BERT's warm-up of 10,000 steps is cut to a tenth of a shorter general distillation.
+    - General distillation has BERT's two segments, which pairs of texts will need; the second is always the text that
+      follows the first, since nothing here predicts the next sentence.
     - Without task distillation (table 2): the student is fine-tuned on the labels of the augmented data, with the
       prediction stage's hyper-parameters. The paper does not say on which data; table 7 has lower figures for a student
       with neither task distillation nor augmentation, so in table 2 the augmented data must have stayed.
@@ -227,6 +234,12 @@ class TinyBERT:
                 problems.append(str(error))
         if setting.task is not None and setting.task.kind not in ("classification", "regression", "span"):
             problems.append(f"TinyBERT knows classification, regression and span; received {setting.task.kind}")
+        if setting.task is None and options.text_segments == 2 and _text_segments(setting) == 1:
+            problems.append(
+                "text of two segments needs two token types on both sides; received a teacher with "
+                f"{setting.teacher.type_vocab_size} and a student with {setting.student.type_vocab_size}; give "
+                "text_segments=1"
+            )
         if "general_distillation" in options.without and setting.task is None:
             problems.append("general distillation cannot be left out of a run that is nothing else; give a task")
         if "general_distillation" in options.without and setting.start == "directory":
@@ -290,6 +303,7 @@ def _general_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
         **_layer_features(setting, options),
         data="text",
         masked_text=options.masked_text,
+        text_segments=1 if options.text_segments == 1 else _text_segments(setting),
         max_length=options.max_length or 128,
         duration=Steps(options.general_steps) if options.general_steps else Epochs(options.general_epochs),
         batch_size=options.general_batch_size,
@@ -297,6 +311,11 @@ def _general_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
         optimizer=_optimizer(options, learning_rate=options.general_learning_rate, **warmup),
         options=options,
     )
+
+
+def _text_segments(setting: Setting) -> Literal[1, 2]:
+    """The most that both sides tell apart."""
+    return 1 if min(setting.teacher.type_vocab_size, setting.student.type_vocab_size) < 2 else 2
 
 
 def _intermediate_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
