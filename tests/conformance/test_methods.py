@@ -410,7 +410,7 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
             tmp_path / "pretraining", documents=10, max_length=23, vocabulary=directory / "vocab.txt"
         )
     elif kind == "general":
-        # 27 pieces: the stage is interrupted inside of an epoch.
+        # More pieces than two steps take: the stage is interrupted inside of an epoch.
         arguments["text"] = tiny_distillation.write_text(tmp_path / "text.txt", sentences=40)
     else:
         arguments["task_data"] = task_data()
