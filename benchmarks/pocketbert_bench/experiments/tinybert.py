@@ -209,7 +209,10 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
         teacher_directory=minilm(),
         text=shared_data("text/enwiki2015-train.txt.xz"),
         options=TinyBERTOptions(
-            general_steps=GENERAL_STEPS, general_batch_size=GENERAL_BATCH_SIZE, general_learning_rate=GENERAL_RATE
+            general_steps=GENERAL_STEPS,
+            general_batch_size=GENERAL_BATCH_SIZE,
+            general_learning_rate=GENERAL_RATE,
+            text_segments=1,
         ),
         run=RunOptions(checkpoint_seconds=300),
     )

@@ -125,6 +125,8 @@ class Preparation:
             recorded["store_sha256"] = stores_digest(self.store, names, before.get("store_sha256"))
         if self.text is not None:
             recorded["text_sha256"] = _text_digest(self.text)
+            # Runs without it, older ones, had one segment and at most 20 masked words: they cannot go on with others.
+            recorded["text_segments"] = [stage.text_segments for stage in self.stages if stage.data == "text"]
         for name in ("pretraining", "dev_pretraining"):
             if getattr(self, name) is not None:
                 recorded[f"{name}_sha256"] = getattr(self, name).identity

@@ -289,7 +289,7 @@ class _Run:
         if stage.data == "pretraining":
             assert preparation.pretraining is not None
             return PretrainingSource(preparation.pretraining, seed, index)
-        encoded = self.examples.encoded(stage.data, stage.max_length)
+        encoded = self.examples.of_stage(stage)
         store = None
         if preparation.store is not None and stage.teacher_features:
             identity = store_identity(

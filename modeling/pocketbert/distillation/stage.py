@@ -138,6 +138,7 @@ class Stage:
         next stage, and the student that is saved, start from it.
       evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
+      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
 
@@ -158,6 +159,7 @@ class Stage:
     keep: Literal["last", "best"] = "last"
     evaluations: int | None = None
     masked_text: bool = False
+    text_segments: Literal[1, 2] = 1
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -179,11 +181,16 @@ class Stage:
             ("data", get_args(Data)),
             ("optimizer_state", ("fresh", "carry")),
             ("keep", ("last", "best")),
+            ("text_segments", (1, 2)),
         ):
             if getattr(self, name) not in accepted:
-                problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
+                problems.append(
+                    f"{name} must be one of {', '.join(map(str, accepted))}; received {getattr(self, name)!r}"
+                )
         if self.masked_text and self.data != "text":
             problems.append(f"masked_text is for data='text'; received data={self.data!r}")
+        if self.text_segments != 1 and self.data != "text":
+            problems.append(f"text_segments is for data='text'; received data={self.data!r}")
         for term, name in LABEL_TERMS.items():
             if term in self.weights and (name == "labels") == (self.data in ("text", "pretraining")):
                 problems.append(f"the term {term} reads {name}, which data={self.data!r} does not have")

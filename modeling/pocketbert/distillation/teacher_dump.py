@@ -72,7 +72,7 @@ def dump_stages(
     teacher = load(preparation.teacher_directory)
     vocabulary = preparation.vocabulary
     examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase))
-    encoded = [examples.encoded(stage.data, stage.max_length) for stage in stages]
+    encoded = [examples.of_stage(stage) for stage in stages]
     plans = [
         plan_store(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
         for stage, each in zip(stages, encoded, strict=True)
