@@ -278,7 +278,7 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
         change = reference.right - answers.right
         most = max(1.0, bounds.metric_drop_deviations * float(np.sqrt(np.sum(np.square(change)))))
         bound, passed = bounds.metric_drop_points, bool(change.sum() <= most + 1e-9)
-        lost, won = change[change > 0].sum(), -change[change < 0].sum()
+        lost, won = np.maximum(change, 0).sum(), np.maximum(-change, 0).sum()
         reason += f"; right answers: {lost:.4g} lost and {won:.4g} won, and {most:.2g} more lost than won may be chance"
     return Check(name="metric", passed=passed or bool(drop <= bound + 1e-9), measured=drop, bound=bound, reason=reason)
 
