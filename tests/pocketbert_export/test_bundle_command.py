@@ -54,13 +54,13 @@ def test_questions_to_a_bundle_that_answers_them(
     bare: Path, windows: list[WindowOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 240, 0, impossible=0.3)
-    call = arguments(bare, tmp_path / "out", f"--train-file={questions}", "--stride=5", "--max-question-tokens=1")
+    call = arguments(bare, tmp_path / "out", f"--train-file={questions}", "--stride=6", "--max-question-tokens=2")
     assert cli.main(call) == 0
     said = capsys.readouterr()
     result = json.loads(said.out)
     assert json.loads((tmp_path / "out" / "scores.json").read_text()) == result
     # As in training.
-    assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=5, max_question_tokens=1)]
+    assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=6, max_question_tokens=2)]
     # About a tenth of 240, by paragraph.
     assert 20 <= result["examples"] <= 28
     assert f"{result['examples']} of 240 examples are set aside" in said.err
