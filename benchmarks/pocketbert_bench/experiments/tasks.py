@@ -1,4 +1,4 @@
-"""The 6x384 network on every task for which there is data: float, and the bundle with int8 weights.
+"""The 6x384 network on tasks of GLUE, XNLI and questions: float, and the bundle with int8 weights.
 
     python -m pocketbert_bench.experiments.tasks --minutes=60
     python tools/result_tables.py
@@ -6,8 +6,8 @@
 One run a task, with settings that were not searched: what is asked is what the export costs, not how good the network
 can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
 `pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
-learned from, and the rest is scored; XNLI in English alone. TyDi QA's development answers are kept back: a fifth of its
-training questions takes their place.
+learned from, and the rest is scored; XNLI in English alone. TyDi QA's files here have no development answers: a fifth of
+its training questions takes their place.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
 read back from the committed result file, if it was made with the same settings.
