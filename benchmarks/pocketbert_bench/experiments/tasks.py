@@ -6,8 +6,8 @@
 One run a task, with settings that were not searched: what is asked is what the export costs, not how good the network
 can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
 `pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
-learned from, and the rest is scored; XNLI in English alone. TyDi QA's files here have no development answers: a fifth of
-its training questions takes their place.
+learned from, and the rest is scored; XNLI in English alone. Of TyDi QA there are no development answers: a fifth of its
+training questions takes their place.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
 read back from the committed result file, if it was made with the same settings.

@@ -130,7 +130,7 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
     from pocketbert.configs import TaskConfig
     from pocketbert.data.question_tasks import read_questions
     from pocketbert.data.questions import QuestionFile
-    from pocketbert.training.task_examples import task_metrics
+    from pocketbert.tasks.metrics import default_metrics
 
     # BERT's head for spans has no dropout (run_squad.py).
     span = TaskConfig(kind="span", name=flag_values.task or "", dropout=0.0)
@@ -142,7 +142,7 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
     else:
         given = [QuestionFile(flag_values[name].value) if flag_values[name].value else None for name in _OWN]
     train, held_out = _with_held_out(*given)
-    return TaskExamples(span, train, held_out, *task_metrics(span))
+    return TaskExamples(span, train, held_out, *default_metrics(span))
 
 
 def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:
