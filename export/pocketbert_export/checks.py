@@ -258,7 +258,8 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
     """The task's metric loses no more points than the bound, or no more right answers than chance would take.
 
     Right answers are those that accuracy counts, whatever the metric: one may be worth 0.1 points of F1 or 0.4 of
-    Matthews correlation. Of a correlation of scores, a mean over the examples, one counts as an answer's worth.
+    Matthews correlation. Where none is lost and F1 drops, answers have moved between classes: `check_labels` bounds how
+    many. A correlation of scores is a mean over the examples: one example's share of it is an answer's worth.
 
     Args:
       name: the metric's.
