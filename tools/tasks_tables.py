@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from marked_block import Block
@@ -16,31 +17,42 @@ BLOCK = Block(
     name="TABLE",
     origin="tools/result_tables.py from benchmarks/results/tasks.json",
 )
+# Metrics that are a part of the examples.
+_COUNTED = ("accuracy", "exact_match")
 
 
 def table(content: results.ResultFile) -> str:
     """The text between the page's marks."""
     found = {(each.task, each.metric, each.recipe): each for each in content.accuracies}
     lines = [
-        f"| task | learned from | scored | metric | float | `{QUANTIZED}` | lost | allowed | |",
+        f"| task | learned from | scored | metric | float | `{QUANTIZED}` | points lost | right answers lost | |",
         "|---|---:|---:|---|---:|---:|---:|---:|---|",
     ]
     for task, setting in SETTINGS.items():
-        both = [found.get((task, setting.metric, recipe)) for recipe in (TRAINED, QUANTIZED)]
-        if both[0] is None or both[1] is None:
+        first, second = (found.get((task, setting.metric, recipe)) for recipe in (TRAINED, QUANTIZED))
+        if first is None or second is None:
             lines.append(f"| {setting.title} | {NOTHING} | {NOTHING} | {setting.metric} |" + f" {NOTHING} |" * 4 + " |")
             continue
-        values = [100 * each.value for each in both if each is not None]
-        lost, allowed = values[0] - values[1], most_lost(both[0].examples)
-        verdict = "within" if lost <= allowed + 1e-9 else f"**{lost - allowed:.2f} too much**"
+        points, answers = 100 * (first.value - second.value), answers_lost(found, task)
+        within = points <= MOST_POINTS + 1e-9 or (answers is not None and answers <= MOST_ANSWERS)
         lines.append(
-            f"| {setting.title} | {int(both[0].label.split()[0]):,} | {both[0].examples:,} | {setting.metric} "
-            f"| {values[0]:.2f} | {values[1]:.2f} | {lost:+.2f} | {allowed:.2f} | {verdict} |"
+            f"| {setting.title} | {int(first.label.split()[0]):,} | {first.examples:,} | {setting.metric} "
+            f"| {100 * first.value:.2f} | {100 * second.value:.2f} | {points:+.2f} "
+            f"| {NOTHING if answers is None else f'{answers:+d}'} | {'within' if within else '**beyond**'} |"
         )
     lines += ["", f"`{content.notes[0]}`"]
     return "\n".join(lines) + "\n"
 
 
-def most_lost(examples: int) -> float:
-    """What int8 may lose of a score, in points: `MOST_POINTS`, or `MOST_ANSWERS` answers if that is more."""
-    return max(MOST_POINTS, 100 * MOST_ANSWERS / examples)
+def answers_lost(found: Mapping[tuple[str, str, str], results.Accuracy], task: str) -> int | None:
+    """How many right answers fewer the bundle has than the model; None where no score says it.
+
+    Args:
+      found: by task, metric and recipe.
+      task: a key of `SETTINGS`.
+    """
+    for metric in _COUNTED:
+        both = [found.get((task, metric, recipe)) for recipe in (TRAINED, QUANTIZED)]
+        if both[0] is not None and both[1] is not None:
+            return round((both[0].value - both[1].value) * both[0].examples)
+    return None

@@ -24,7 +24,8 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
-from pocketbert_export.gate_examples import GivenExamples, as_pairs
+from pocketbert_export.gate_examples import GivenExamples, as_pairs, gate_metric
+from pocketbert_export.label_order import named
 from pocketbert_export.lowering import Lowerings, decide, lower
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
@@ -77,6 +78,8 @@ def export_bundle(
     overwrite: bool = False,
     bounds: Bounds | None = None,
     metric: str | None = None,
+    data_task: str | None = None,
+    windows: Mapping[str, Any] = {},
 ) -> Bundle:
     """Lowers, converts, verifies and writes a bundle, complete or not at all.
 
@@ -90,8 +93,9 @@ def export_bundle(
       runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
       bounds: what the gate allows; None takes the recipe's own.
-      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None: accuracy, for a regression spearman,
-        for questions f1.
+      metric: what the gate asks, as `pocketbert_export.verify.verify_bundle` has it, and the two that follow.
+      data_task: see there.
+      windows: see there.
     Returns:
       The opened bundle.
     Raises:
@@ -105,6 +109,8 @@ def export_bundle(
     model = load(model_directory)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, model_directory)
+    # Before the conversion, and not minutes later.
+    gate_metric(model.task and named(model.task, data_task), metric, examples)
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
     decided = decide(model, lowerings)
     say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
@@ -124,7 +130,15 @@ def export_bundle(
         }
         files.write_json(folder / layout.BUNDLE_FILE, _with_exported_answers(folder, description))
         say(f"export {recipe}: verifying")
-        verification = verify_bundle(folder, reference=model, examples=examples, bounds=bounds, metric=metric)
+        verification = verify_bundle(
+            folder,
+            reference=model,
+            examples=examples,
+            bounds=bounds,
+            metric=metric,
+            data_task=data_task,
+            windows=windows,
+        )
         verification.require()
         for warning in verification.warnings:
             say(f"export {recipe}: warning: {warning}")

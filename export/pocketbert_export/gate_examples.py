@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import abc
 import itertools
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions, make_windows, stream_windows
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
 from pocketbert.tasks import metrics
-from pocketbert.tasks.answer_scores import squad_scorer
+from pocketbert.tasks.answer_scores import mean_scores, squad_scorer
 from pocketbert.tasks.answers import answer_questions
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert.training.question_answering import QuestionScores, as_examples
-from pocketbert_export.checks import Outputs
+from pocketbert.training.question_answering import as_examples
+from pocketbert.training.task_examples import are_labelled, task_metrics
+from pocketbert_export.checks import Outputs, Scored
+from pocketbert_export.label_order import as_glue_numbers
 from pocketbert_export.placement import Inputs
 from pocketbert_export.predictors import predictions_of
 
-# int8 changes about one answer in a hundred, one way or the other. On 3,000 examples the 30 changes leave a standard
-# error of 30 ** 0.5 / 3000 = 0.2 points, which half a point stands out of; on 850 it is as large as the bound.
+# Of 2 % that int8 changes, one way or the other, on 3,000 examples 60 ** 0.5 / 3000 = 0.26 points are the standard
+# deviation of chance: half a point stands out of it.
 MOST_EXAMPLES = 3000
 
 GivenExamples: TypeAlias = Examples | QuestionFile
@@ -45,8 +49,8 @@ class GateExamples(abc.ABC):
     labelled: bool
 
     @abc.abstractmethod
-    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> float:
-        """The metric of some answers, as a part of 1.
+    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
+        """The metric of some answers, and which of them are right.
 
         Args:
           task: what the outputs mean.
@@ -60,50 +64,54 @@ class TextExamples(GateExamples):
     """Sentences or pairs.
 
     Args:
-      examples: the first `MOST_EXAMPLES` are taken.
+      examples: `MOST_EXAMPLES` of them are taken, evenly: a file may have one language or kind after the other.
       tokenizer: the bundle's.
       length: the bundle's longest.
     """
 
     def __init__(self, examples: Examples, tokenizer: WordPieceTokenizer, length: int) -> None:
-        taken = examples.select(range(min(len(examples), MOST_EXAMPLES)))
+        taken = examples.select(_evenly(len(examples), MOST_EXAMPLES))
         encoded = tokenizer(taken.texts, taken.pairs, max_length=length)
         self.encoded = {name: np.asarray(encoded[name]) for name in INPUT_NAMES}
         self.count, self.source, self.labelled = len(taken), taken.source, taken.labels is not None
         self._labels = taken.labels
 
-    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> float:
+    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
         """As `GateExamples`."""
         assert self._labels is not None
-        return metrics.compute([name], self._labels[order], predictions_of(task, outputs["logits"]))[name]
+        labels, predictions = (
+            as_glue_numbers(task, each) for each in (self._labels[order], predictions_of(task, outputs["logits"]))
+        )
+        right = (labels == predictions).astype(np.float64) if task.kind == "classification" else None
+        return Scored(metrics.compute([name], labels, predictions)[name], right)
 
 
 class QuestionExamples(GateExamples):
     """Questions, a row for each window of their paragraphs.
 
     Args:
-      questions: so many of the first are taken that they have about `MOST_EXAMPLES` windows.
+      questions: so many are taken, evenly, that they have about `MOST_EXAMPLES` windows.
       tokenizer: the bundle's.
       length: the bundle's longest.
+      windows: further fields of `WindowOptions`.
     """
 
-    def __init__(self, questions: QuestionFile, tokenizer: WordPieceTokenizer, length: int) -> None:
-        options = WindowOptions(max_length=length)
-        self._questions: list[Question] = []
-        rows = 0
-        for chunk, windows in stream_windows(questions, tokenizer, options, questions_a_chunk=64):
-            self._questions += chunk
-            rows += len(windows)
-            if rows >= MOST_EXAMPLES:
-                break
+    def __init__(
+        self, questions: QuestionFile, tokenizer: WordPieceTokenizer, length: int, windows: Mapping[str, Any]
+    ) -> None:
+        options = WindowOptions(max_length=length, **windows)
+        taken = questions.select(_evenly(len(questions), MOST_EXAMPLES))
+        rows = sum(len(part) for _, part in stream_windows(taken, tokenizer, options))
+        self._questions = [*taken.select(_evenly(len(taken), max(1, len(taken) * MOST_EXAMPLES // rows)))]
         self._windows = make_windows(self._questions, tokenizer, options)
         rows_of_all = as_examples(self._windows, length, tokenizer.pad_token_id)
         self.encoded, _ = rows_of_all.batch(np.arange(len(self._windows)))
         self.count, self.source = len(self._questions), questions.source
         self.labelled = questions.labelled
+        self._scorer = squad_scorer(questions.num_impossible > 0)
 
-    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> float:
-        """As `GateExamples`; a threshold for questions without an answer is the task's."""
+    def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
+        """As `GateExamples`; the threshold for no answer is the task's, and by F1 an answer may be right in part."""
         lengths = np.diff(self._windows.offsets)[order]
         # Where in the order of the windows each token that was answered stands.
         behind = np.cumsum(lengths)
@@ -116,16 +124,56 @@ class QuestionExamples(GateExamples):
             *logits,
             with_null=task.null_threshold is not None,
         )
-        scores = QuestionScores(squad_scorer(any(question.impossible for question in self._questions)))
-        for question, found in zip(self._questions, answered, strict=True):
-            scores.add(question, found)
-        return scores.scores(task.null_threshold)[name]
+        exact, f1 = np.transpose(
+            [
+                self._scorer(found.text(task.null_threshold), question.answers)
+                for question, found in zip(self._questions, answered, strict=True)
+            ]
+        )
+        impossible = [question.impossible for question in self._questions]
+        return Scored(mean_scores(exact, f1, impossible)[name], f1 if name == "f1" else exact)
 
 
-def gate_examples(examples: GivenExamples, tokenizer: WordPieceTokenizer, length: int) -> GateExamples:
+def gate_examples(
+    examples: GivenExamples, tokenizer: WordPieceTokenizer, length: int, windows: Mapping[str, Any]
+) -> GateExamples:
     """What the gate asks of texts or questions; see the two classes."""
-    kind = QuestionExamples if isinstance(examples, QuestionFile) else TextExamples
-    return kind(examples, tokenizer, length)  # type: ignore[arg-type]
+    if isinstance(examples, QuestionFile):
+        return QuestionExamples(examples, tokenizer, length, windows)
+    return TextExamples(examples, tokenizer, length)
+
+
+def gate_metric(task: TaskConfig | None, metric: str | None, examples: GivenExamples | None) -> str | None:
+    """The metric that the gate asks: the one given, else the task's own; None where the task has none.
+
+    Args:
+      task: the model's, under the data's name.
+      metric: its name, or None.
+      examples: what it would be taken of.
+
+    Raises:
+      UserError: the task has no such metric, or the examples have no labels.
+    """
+    known: tuple[str, ...] = ()
+    if task is not None and task.kind == "classification":
+        known = ("accuracy", "f1", "matthews") if len(task.labels) == 2 else ("accuracy", "matthews")
+    elif task is not None and task.kind in ("regression", "span"):
+        known = metrics.default_metrics(task)[0]
+    if metric is None:
+        return task_metrics(task)[1] if task is not None and known else None
+    if metric not in known:
+        kind = "a model without a task" if task is None else f"{task.kind} with {len(task.labels)} labels"
+        raise UserError(f"the metric must be one of {', '.join(known) or 'none'} for {kind}; received {metric!r}")
+    if examples is None or not are_labelled(examples):
+        where = "no examples" if examples is None else f"{examples.source}, which has none"
+        raise UserError(f"a metric needs labelled examples; received {metric} with {where}; give some, or leave it out")
+    return metric
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    """At most `most` of the indices below `count`, ascending, as far apart as they can be."""
+    taken = min(count, most)
+    return np.arange(taken) * count // taken
 
 
 def as_pairs(examples: GivenExamples, most: int) -> Examples:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.data.glue import GLUE
 from pocketbert.errors import UserError
 
 
@@ -43,3 +44,24 @@ def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Exam
     if examples.labels is None or not len(positions):
         return examples
     return dataclasses.replace(examples, labels=positions[examples.labels])
+
+
+def named(model: TaskConfig, name: str | None) -> TaskConfig:
+    """A model's task under the name of the data's, if that is given: a model need not say what it was trained on."""
+    return dataclasses.replace(model, name=name) if name else model
+
+
+def as_glue_numbers(model: TaskConfig, classes: np.ndarray) -> np.ndarray:
+    """Classes by the numbers that GLUE gives them: F1 is that of class 1, whichever of a model's logits that is.
+
+    Args:
+      model: the model's task, under the data's name.
+      classes: `[n]`, positions among the model's logits, or scores.
+
+    Returns:
+      `[n]`, anew where the name and the labels are those of one of GLUE's tasks; else as given.
+    """
+    glue = GLUE.get(model.name)
+    if glue is None or not glue.task.labels or set(glue.task.labels) != set(model.labels):
+        return classes
+    return np.argsort(logit_positions(model, glue.task))[classes]

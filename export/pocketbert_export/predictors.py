@@ -130,7 +130,7 @@ def open_predictor(path: str | os.PathLike[str]) -> Predictor:
     return _predictor(_open(path), path)
 
 
-def open_any_predictor(path: str | os.PathLike[str], **windows: int) -> Predictor | SpanPredictor:
+def open_any_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predictor | SpanPredictor:
     """Opens a model directory or a bundle, for whichever task it has.
 
     Args:
@@ -147,6 +147,26 @@ def open_any_predictor(path: str | os.PathLike[str], **windows: int) -> Predicto
         return bundle_span_predictor(opened, **windows)
     _check_tokenizer(opened, str(path))
     return model_span_predictor(opened, **windows)
+
+
+def open_both(
+    model: str | os.PathLike[str], bundle: str | os.PathLike[str], **windows: int | None
+) -> tuple[Predictor | SpanPredictor, Predictor | SpanPredictor]:
+    """Opens a model directory and its bundle to be compared: both read paragraphs in the same windows.
+
+    Args:
+      model: the model directory.
+      bundle: made from it; a window is as long as its longest length.
+      **windows: as for `open_any_predictor`, but for the length.
+
+    Raises:
+      UserError: as there.
+    """
+    longest = Bundle.open(bundle).lengths[-1]
+    return (
+        open_any_predictor(model, max_length=longest, **windows),
+        open_any_predictor(bundle, max_length=longest, **windows),
+    )
 
 
 def _predictor(opened: Model | Bundle, path: str | os.PathLike[str]) -> Predictor:

@@ -12,6 +12,7 @@ from pocketbert.tasks import metrics
 from pocketbert.tasks.answer_scores import AnswerScorer, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS
 from pocketbert.training.question_answering import QuestionScores
+from pocketbert_export.label_order import as_glue_numbers, named
 from pocketbert_export.predictors import Predictor, predictions_of
 from pocketbert_export.span_predictors import SpanPredictor
 
@@ -36,13 +37,16 @@ def score(
     raise UserError(f"the examples must be the task's; received {examples.source} for {predictor.task.kind}")
 
 
-def score_texts(predictor: Predictor, examples: Examples, names: Sequence[str]) -> dict[str, float]:
+def score_texts(
+    predictor: Predictor, examples: Examples, names: Sequence[str], data_task: str | None = None
+) -> dict[str, float]:
     """The metrics of answers to texts.
 
     Args:
       predictor: answers them.
-      examples: labelled ones.
-      names: of `pocketbert.tasks.metrics`.
+      examples: labelled ones, their labels in the order of the predictor's.
+      names: of `pocketbert.tasks.metrics`; of one of GLUE's tasks F1 is that of its own class 1.
+      data_task: the name of the examples' task where the predictor's has none, or another's.
 
     Raises:
       UserError: there are no labels.
@@ -50,7 +54,11 @@ def score_texts(predictor: Predictor, examples: Examples, names: Sequence[str]) 
     if examples.labels is None:
         raise UserError(f"evaluate needs labels; {examples.source} has none; pocketbert predict answers without")
     logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
-    return metrics.compute(names, examples.labels, predictions_of(predictor.task, logits), examples.groups)
+    task = named(predictor.task, data_task)
+    labels, predictions = (
+        as_glue_numbers(task, each) for each in (examples.labels, predictions_of(predictor.task, logits))
+    )
+    return metrics.compute(names, labels, predictions, examples.groups)
 
 
 def score_questions(
@@ -68,21 +76,19 @@ def score_questions(
       questions: labelled ones.
       scorer: how an answer is scored; None takes SQuAD 2.0's way where a question has no answer, else 1.1's.
       max_answer_tokens: the longest answer.
-      keep_answers: whether they are wanted by their questions' ids, which must then differ.
+      keep_answers: whether they are wanted by their questions' ids, which differ (`QuestionFile.check_ids`).
 
     Returns:
       The scores as `mean_scores` names them; and id → answer, or nothing.
 
     Raises:
-      UserError: a question without an answer, or ids that repeat.
+      UserError: a question without an answer.
     """
     if not questions.labelled:
         raise UserError(
             f"evaluate needs answers; of the questions in {questions.source} {questions.num_unlabelled} have none; "
             "pocketbert predict answers without"
         )
-    if keep_answers:
-        questions.check_ids()
     threshold = predictor.task.null_threshold
     scores = QuestionScores(scorer or squad_scorer(questions.num_impossible > 0))
     answers = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
@@ -14,10 +14,25 @@ from pocketbert.model import Model
 # What stock tools look for in a SavedModel.
 DEFAULT_SIGNATURE = "serving_default"
 
+_TEXT_LENGTHS, _QUESTION_LENGTHS = (32, 64, 128), (128, 384)
+
 
 def signature_name(length: int) -> str:
     """The name of the signature for texts of up to `length` tokens."""
     return f"length_{length}"
+
+
+def default_lengths(task: TaskConfig | None, max_positions: int, longest: int | None = None) -> list[int]:
+    """The lengths where none are given: 32, 64 and 128, of questions on paragraphs 128 and 384.
+
+    Args:
+      task: the model's.
+      max_positions: the model's; no length is beyond them.
+      longest: the length that the model was trained with: one of them, and none is longer.
+    """
+    usual = _QUESTION_LENGTHS if task is not None and task.kind == "span" else _TEXT_LENGTHS
+    longest = longest or min(usual[-1], max_positions)
+    return [*(length for length in usual if length < longest), longest]
 
 
 def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ class SpanPredictor:
         )
 
 
-def model_span_predictor(model: Model, **windows: int) -> SpanPredictor:
+def model_span_predictor(model: Model, **windows: Any) -> SpanPredictor:
     """Answers with a float model.
 
     Args:
@@ -75,7 +75,7 @@ def model_span_predictor(model: Model, **windows: int) -> SpanPredictor:
     return SpanPredictor(model.task, model.tokenizer, options, model_logits(model, _WINDOWS_A_CALL))
 
 
-def bundle_span_predictor(bundle: Bundle, **windows: int) -> SpanPredictor:
+def bundle_span_predictor(bundle: Bundle, **windows: Any) -> SpanPredictor:
     """Answers with a bundle on LiteRT; each window goes to the shortest signature that holds it.
 
     Args:

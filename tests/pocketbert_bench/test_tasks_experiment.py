@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.experiments import tasks
@@ -46,6 +47,33 @@ def test_nothing_is_learned_from_and_scored(task: str) -> None:
         # XNLI has three hypotheses a premise, and a paragraph several questions, which stay together.
         texts = [{each.context for each in part} if task == "tydiqa" else {*part.texts} for part in (train, dev)]
         assert not texts[0] & texts[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [
+        ("cola", ["matthews", "accuracy"]),
+        ("mrpc", ["accuracy", "f1"]),
+        ("stsb", ["pearson", "spearman"]),
+        ("squad", ["exact_match", "f1"]),
+    ],
+)
+def test_right_answers_are_always_counted(
+    task: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = GLUE[task].task if task in GLUE else TaskConfig(kind="span", name=task)
+    monkeypatch.setattr(tasks, "task_examples", lambda _: (config, "abc", "de"))
+    monkeypatch.setattr(tasks, "export_quantized", lambda *_: None)
+    monkeypatch.setattr("pocketbert_export.predictors.open_both", lambda model, bundle: (model, bundle))
+    monkeypatch.setattr("pocketbert_export.scoring.score", lambda *given: given)
+    assert tasks.score_both(task, tmp_path) == {
+        "metrics": {
+            TRAINED: (tmp_path / "model" / task / "model", "de", names),
+            QUANTIZED: (tmp_path / QUANTIZED / task, "de", names),
+        },
+        "examples": 2,
+        "training examples": 3,
+    }
 
 
 def done() -> dict[str, Any]:

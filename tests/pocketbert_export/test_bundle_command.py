@@ -15,7 +15,10 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.data.held_out import hold_out
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions, Windows
+from pocketbert_export import gate_examples
 from pocketbert_export.bundle import Bundle
+from pocketbert_export.span_predictors import SpanPredictor
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +31,36 @@ def arguments(bare: Path, output: Path, *more: str) -> list[str]:
     return ["bundle", f"--model={bare}", *trained, "--recipe=float32", f"--output={output}", *more]
 
 
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
+    """How paragraphs were cut: by the gate, and then by what scores the model and the bundle."""
+    seen: list[WindowOptions] = []
+    make, own = gate_examples.make_windows, SpanPredictor.__init__
+
+    def make_windows(questions: Any, tokenizer: Any, options: WindowOptions) -> Windows:
+        seen.append(options)
+        return make(questions, tokenizer, options)
+
+    def initialize(predictor: SpanPredictor, task: Any, tokenizer: Any, options: WindowOptions, logits: Any) -> None:
+        seen.append(options)
+        own(predictor, task, tokenizer, options, logits)
+
+    monkeypatch.setattr(gate_examples, "make_windows", make_windows)
+    monkeypatch.setattr(SpanPredictor, "__init__", initialize)
+    return seen
+
+
 def test_questions_to_a_bundle_that_answers_them(
-    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bare: Path, windows: list[WindowOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 240, 0, impossible=0.3)
-    call = arguments(bare, tmp_path / "out", f"--train-file={questions}")
+    call = arguments(bare, tmp_path / "out", f"--train-file={questions}", "--stride=6", "--max-question-tokens=2")
     assert cli.main(call) == 0
     said = capsys.readouterr()
     result = json.loads(said.out)
     assert json.loads((tmp_path / "out" / "scores.json").read_text()) == result
+    # As in training.
+    assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=6, max_question_tokens=2)]
     # About a tenth of 240, by paragraph.
     assert 20 <= result["examples"] <= 28
     assert f"{result['examples']} of 240 examples are set aside" in said.err

@@ -78,6 +78,16 @@ def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys
         (["--model={directory}", "--file={table}", "--data=x"], "not both"),
         (["--model={directory}", "--file={table}"], "column 'text'"),
         (["--model={directory}", "--data=x", "--task=sst3"], "no GLUE task 'sst3'"),
+        (["--model={directory}", "--file={table}", "--languages=en"], "--languages belongs to xnli; received it with"),
+        (
+            ["--model={bundle}", "--file={table}", "--max-length=9"],
+            "--max-length is for a model that answers questions",
+        ),
+        (
+            ["--model={bundle}", "--file={table}", "--stride=9", "--max-answer-tokens=30"],
+            "--stride is for a model that answers questions; received one for classification; --max-answer-tokens is",
+        ),
+        (["--model={bundle}", "--file={table}", "--predictions=x"], "--predictions is for a model that answers"),
     ],
 )
 def test_bad_input_is_refused(

@@ -77,6 +77,20 @@ def test_json_lines_from_standard_input_mix_pairs_and_texts(
         )
 
 
+def test_no_locale_and_no_half_of_a_pair_ends_the_answers(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # JSON may name half of a surrogate pair, which no encoding of Unicode has bytes for.
+    texts = ["ok \ud83d", "größe", "the film is good"]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert cli.main(["predict", f"--model={paths['directory']}", f"--input={tmp_path / 'texts.jsonl'}"]) == 0
+    lines = written.getvalue().decode("utf-8").splitlines()
+    assert [json.loads(line)["text"] for line in lines] == texts
+    assert "größe" in lines[1]
+
+
 def test_regression_gives_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     model = networks.network(networks.bert_config(), [TaskConfig(kind="regression")], tokenizer)
@@ -136,6 +150,10 @@ def test_a_brace_may_begin_a_text() -> None:
         (["--model={directory}", "--input={directory}/none.txt"], "No such file"),
         (["--model={directory}/none", "--input={directory}/vocab.txt"], "config.json (a model directory)"),
         (["--model={directory}", "--input={directory}/model.safetensors"], "UTF-8"),
+        (
+            ["--model={bundle}", "--input={directory}/vocab.txt", "--n-best=2", "--max-length=9"],
+            "--max-length is for a model that answers questions; received one for classification; --n-best is",
+        ),
     ],
 )
 def test_bad_input_is_refused(

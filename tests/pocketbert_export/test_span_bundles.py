@@ -15,12 +15,18 @@ from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions
+from pocketbert.errors import UserError
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export_bundle
+from pocketbert_export.predictors import open_both
+from pocketbert_export.signatures import default_lengths
+from pocketbert_export.span_predictors import SpanPredictor
 from pocketbert_export.verify import GateFailed, verify_bundle
 
 LENGTHS = (11, tiny_questions.MAX_LENGTH)
@@ -152,14 +158,76 @@ def test_several_languages_are_scored_apart_and_together(
 ) -> None:
     for name, seed in (("dev-context-en-question-en", 5), ("dev-context-de-question-en", 6)):
         tiny_questions.write_questions(tmp_path / f"{name}.json", 11, seed)
-    window = f"--max-length={tiny_questions.MAX_LENGTH}"
-    out = run(["evaluate", f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", window], capsys)
-    result = json.loads(out)
+    window, answers = f"--max-length={tiny_questions.MAX_LENGTH}", tmp_path / "answers.json"
+    given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", window, f"--predictions={answers}"]
+    result = json.loads(run(["evaluate", *given], capsys))
     assert set(result["parts"]) == {"de-en", "en-en"}
     assert result["examples"] == 22
     for name in ("exact_match", "f1"):
         values = [part["metrics"][name] for part in result["parts"].values()]
         assert result["metrics"][name] == pytest.approx(sum(values) / 2)
+    # MLQA's languages ask the same questions under the same ids, and these files do.
+    found = json.loads(answers.read_text())
+    assert set(found) == {"de-en", "en-en"}
+    assert found["de-en"] != found["en-en"]
+    for part, own in found.items():
+        file = tmp_path / f"dev-context-{part[:2]}-question-en.json"
+        official = squad_evaluate_v1_1.evaluate(json.loads(file.read_text())["data"], own)
+        assert result["parts"][part]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
+
+
+def test_ids_are_checked_in_all_files_before_anything_is_answered(
+    made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_questions.write_questions(tmp_path / "dev-context-de-question-en.json", 11, 5)
+    second = tiny_questions.write_questions(tmp_path / "dev-context-en-question-en.json", 11, 6)
+    second.write_text(second.read_text().replace('"q7"', '"q3"'))
+    monkeypatch.setattr("pocketbert_export.scoring.score_questions", lambda *_, **__: pytest.fail("it answered"))
+    given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", f"--predictions={tmp_path / 'answers'}"]
+    assert cli.main(["evaluate", *given]) == 2
+    assert "ids of questions must differ" in capsys.readouterr().err
+
+
+def test_model_and_bundle_are_compared_in_the_same_windows(made: dict[str, Path]) -> None:
+    both = open_both(made["model"], made["bundle"], stride=3)
+    for predictor in both:
+        assert isinstance(predictor, SpanPredictor)
+        assert predictor.windows == WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=3)
+
+
+def test_export_takes_the_lengths_of_questions(
+    made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(model: Any, recipe: str, lengths: list[int], *_: Any, **__: Any) -> None:
+        raise UserError(f"lengths {lengths}")
+
+    monkeypatch.setattr("pocketbert_export.exporter.export_bundle", refuse)
+    positions = pb.load(made["model"]).config.max_positions
+    assert 19 < positions < 128
+    call = ["export", f"--model={made['model']}", f"--output={tmp_path / 'bundle'}"]
+    assert cli.main(call) == 2
+    assert f"lengths [{positions}]" in capsys.readouterr().err
+    assert cli.main([*call, "--lengths=9,11"]) == 2
+    assert "lengths [9, 11]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "longest", "lengths"),
+    [
+        ("span", 512, None, [128, 384]),
+        ("span", 384, None, [128, 384]),
+        ("span", 300, None, [128, 300]),
+        ("regression", 512, None, [32, 64, 128]),
+        ("regression", 100, None, [32, 64, 100]),
+        ("regression", 512, 200, [32, 64, 128, 200]),
+        ("regression", 512, 64, [32, 64]),
+        ("span", 512, 100, [100]),
+    ],
+)
+def test_lengths_where_none_are_given(kind: Any, positions: int, longest: int | None, lengths: list[int]) -> None:
+    assert default_lengths(TaskConfig(kind=kind), positions, longest) == lengths
+    if kind != "span":
+        assert default_lengths(None, positions, longest) == lengths
 
 
 def test_squad_1_is_scored_by_its_own_rules(
@@ -185,11 +253,26 @@ def test_squad_1_is_scored_by_its_own_rules(
         (["--data={folder}", "--task=squad"], "squad needs dev-v1.1.json there"),
         (["--file={questions}", "--max-length=99"], "windows must fit into the bundle's longest length, 19"),
         (["--file={questions}", "--answer-language=xx"], "xx"),
+        (["--file={questions}", "--languages=en"], "--languages belongs to xnli; received it with {questions}"),
+        (["--data={folder}", "--task=mlqa", "--languages=en"], "--languages belongs to xnli; received it with mlqa"),
+        (
+            ["--data={mlqa}", "--task=mlqa", "--answer-language=de"],
+            "--answer-language is for a file of your own; received it with --data",
+        ),
     ],
 )
 def test_bad_input(
     arguments: list[str], message: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [argument.format(folder=tmp_path, questions=made["questions"]) for argument in arguments]
-    assert cli.main(["evaluate", f"--model={made['bundle']}", *filled]) == 2
-    assert message in capsys.readouterr().err
+    (tmp_path / "mlqa").mkdir()
+    tiny_questions.write_questions(tmp_path / "mlqa" / "dev-context-en-question-en.json", 3, 5)
+    names = {"folder": tmp_path, "questions": made["questions"], "mlqa": tmp_path / "mlqa"}
+    given = [argument.format(**names) for argument in arguments]
+    assert cli.main(["evaluate", f"--model={made['bundle']}", *given]) == 2
+    assert message.format(**names) in capsys.readouterr().err
+
+
+def test_predict_reads_no_plain_lines_as_questions(made: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    given = [f"--model={made['bundle']}", f"--input={made['questions']}", "--format=lines"]
+    assert cli.main(["predict", *given]) == 2
+    assert "reads JSON objects; received --format=lines" in capsys.readouterr().err

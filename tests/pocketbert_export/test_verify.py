@@ -96,6 +96,13 @@ def test_a_wrong_bundle_fails_for_its_reason(bag: handmade.Bag, names: set[str],
         assert name in str(caught.value)
 
 
+def test_no_recipe_helps_a_file_that_cannot_be_called(tmp_path: Path) -> None:
+    folder = handmade.write_bundle(tmp_path / "flex", handmade.Bag(foreign="flex"), recipe="dynamic_wi8")
+    with pytest.raises(GateFailed) as caught:
+        verify_bundle(folder).require()
+    assert "--recipe" not in str(caught.value)
+
+
 def test_wrong_golden_answers_fail(tmp_path: Path) -> None:
     folder = handmade.write_bundle(tmp_path / "bundle", handmade.Bag())
     description = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))

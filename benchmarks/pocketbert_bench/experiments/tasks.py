@@ -1,4 +1,4 @@
-"""The 6x384 network on every task for which there is data: float, and the bundle with int8 weights.
+"""The 6x384 network on tasks of GLUE, XNLI and questions: float, and the bundle with int8 weights.
 
     python -m pocketbert_bench.experiments.tasks --minutes=60
     python tools/result_tables.py
@@ -6,7 +6,7 @@
 One run a task, with settings that were not searched: what is asked is what the export costs, not how good the network
 can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
 `pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
-learned from, and the rest is scored; XNLI in English alone. TyDi QA's development answers are kept back: a fifth of its
+learned from, and the rest is scored; XNLI in English alone. Of TyDi QA there are no development answers: a fifth of its
 training questions takes their place.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
@@ -43,7 +43,7 @@ SEED = 0
 DEVELOPMENT, HELD_OUT = "development set", "held-out fifth of the development set"
 HELD_OUT_TRAINING = "held-out fifth of the training set"
 HELD_OUT_PART = 0.2
-# What int8 may lose: so many points, or so many answers if that is more.
+# What int8 may lose: so many points, or so many right answers if that is more.
 MOST_POINTS, MOST_ANSWERS = 0.5, 3
 
 
@@ -103,36 +103,34 @@ def train(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; the metrics of its best pass."""
     from pocketbert.training.loop import finetune
     from pocketbert.training.options import FinetuneOptions
+    from pocketbert.training.task_examples import task_metrics
 
     setting = SETTINGS[task]
     config, own, dev = task_examples(task)
     options = FinetuneOptions(
         learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
     )
-    found = finetune(minilm(), config, own, dev, output / "model" / task, options, *_metrics(task, config))
+    found = finetune(minilm(), config, own, dev, output / "model" / task, options, *task_metrics(config))
     return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
 
 
 def score_both(task: str, output: Path) -> dict[str, Any]:
-    """Exports the model and scores it and its bundle on the same examples; metrics by recipe."""
-    from pocketbert_export.predictors import open_any_predictor
+    """Exports the model and scores it and its bundle on the same examples; metrics by recipe.
+
+    Of classes accuracy is always one of them: it says how many right answers are lost.
+    """
+    from pocketbert.training.task_examples import task_metrics
+    from pocketbert_export.predictors import open_both
     from pocketbert_export.scoring import score
 
     setting, model, folder = SETTINGS[task], output / "model" / task / "model", output / QUANTIZED / task
     config, own, dev = task_examples(task)
     export_quantized(model, folder, setting.lengths)
-    windows = {"max_length": max(setting.lengths)} if config.kind == "span" else {}
-    predictors = {TRAINED: open_any_predictor(model, **windows), QUANTIZED: open_any_predictor(folder)}
-    names, _ = _metrics(task, config)
-    found = {recipe: score(predictor, dev, names) for recipe, predictor in predictors.items()}
+    predictors = zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
+    right = ["accuracy"] if config.kind == "classification" else []
+    names = [*dict.fromkeys([*task_metrics(config)[0], *right])]
+    found = {recipe: score(predictor, dev, names) for recipe, predictor in predictors}
     return {"metrics": found, "examples": len(dev), "training examples": len(own)}
-
-
-def _metrics(task: str, config: TaskConfig) -> tuple[tuple[str, ...], str]:
-    """The task's metrics, and the one that chooses the best pass."""
-    from pocketbert.tasks.metrics import default_metrics
-
-    return (GLUE[task].metrics, GLUE[task].main_metric) if task in GLUE else default_metrics(config)
 
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,6 @@ from pocketbert_export.commands.export import whole_number
 if TYPE_CHECKING:
     from pocketbert_export.bundle import Bundle
 
-_TEXT_LENGTHS, _QUESTION_LENGTHS = (32, 64, 128), (128, 384)
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
 
@@ -58,10 +58,10 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json
     from pocketbert.training.loop import finetune as train
-    from pocketbert_export.predictors import open_any_predictor
+    from pocketbert_export.predictors import open_both
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.scoring import score
-    from pocketbert_export.signatures import check_lengths
+    from pocketbert_export.signatures import check_lengths, default_lengths
     from pocketbert_export.verify import GateFailed
 
     get_recipe(flag_values.recipe)
@@ -70,45 +70,40 @@ def run(flag_values: flags.FlagValues) -> int:
     options = finetune.options(flag_values, task.task, flag_values.seed)
     model = Path(flag_values.model) if flag_values.model else minilm()
     # Before training, and not an hour later.
+    config = read_directory(model, headless=True).config
     lengths = list(
-        check_lengths(
-            lengths or _lengths(task.task.kind, options.max_length), read_directory(model, headless=True).config
-        )
+        check_lengths(lengths or default_lengths(task.task, config.max_positions, options.max_length), config)
     )
+    # As in training, where checkpoint and threshold were chosen.
+    windows = {"stride": options.stride, "max_question_tokens": options.max_question_tokens}
+    windows = windows if task.task.kind == "span" else {}
     try:
         trained = train(model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite)
-        bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev)
+        bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
     except (TrainingFailed, GateFailed) as error:
         print(f"pocketbert bundle: {error}", file=sys.stderr)
         return 1
-    predictors = {
-        "model": open_any_predictor(trained.model, **_windows(task.task.kind, lengths)),
-        "bundle": open_any_predictor(bundle.directory),
-    }
+    predictors = zip(("model", "bundle"), open_both(trained.model, bundle.directory, **windows), strict=True)
     result: dict[str, Any] = {
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": len(task.dev),
         "source": task.dev.source,
-        "metrics": {name: score(predictor, task.dev, task.metrics) for name, predictor in predictors.items()},
+        "metrics": {name: score(predictor, task.dev, task.metrics) for name, predictor in predictors},
     }
     write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2))
     return 0
 
 
-def _lengths(kind: str, longest: int) -> list[int]:
-    """The lengths where none are given: none beyond what the model was trained with, and that one always."""
-    usual = _QUESTION_LENGTHS if kind == "span" else _TEXT_LENGTHS
-    return [*(length for length in usual if length < longest), longest]
-
-
-def _windows(kind: str, lengths: list[int]) -> dict[str, int]:
-    """What makes the model read paragraphs as the bundle does, so that only the export differs between the two."""
-    return {"max_length": max(lengths)} if kind == "span" else {}
-
-
-def _bundle(flag_values: flags.FlagValues, model: Path, lengths: list[int], output: Path, examples: Any) -> Bundle:
+def _bundle(
+    flag_values: flags.FlagValues,
+    model: Path,
+    lengths: list[int],
+    output: Path,
+    examples: Any,
+    windows: Mapping[str, int | None],
+) -> Bundle:
     """The bundle of these weights: the one that is there, or a new one in its place."""
     from pocketbert.files import sha256
     from pocketbert.progress import say
@@ -125,4 +120,6 @@ def _bundle(flag_values: flags.FlagValues, model: Path, lengths: list[int], outp
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
             "or pass --overwrite"
         )
-    return export_bundle(model, flag_values.recipe, lengths, output, examples, overwrite=flag_values.overwrite)
+    return export_bundle(
+        model, flag_values.recipe, lengths, output, examples, overwrite=flag_values.overwrite, windows=windows
+    )

@@ -10,7 +10,7 @@ Questions on paragraphs (a .json file as SQuAD's, or --task=squad, squad2, tydiq
 F1. Paragraphs are read in windows. A question has no answer where the model's threshold, found when it was fine-tuned,
 says so. Of a data set in several languages "parts" has the scores of each, and the metrics are their mean; MLQA's
 answers are compared by its own rules, which --answer-language chooses for a file of your own. --predictions writes the
-answers by id, as SQuAD's own scripts read them.
+answers by id, as SQuAD's own scripts read them; of several languages such an object for each.
 
 Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError
 from pocketbert_export.commands import example_flags, window_flags
 
 if TYPE_CHECKING:
@@ -70,20 +70,17 @@ def run(flag_values: flags.FlagValues) -> None:
 
 
 def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
-    from pocketbert.data.glue import GLUE
     from pocketbert.tasks.metrics import default_metrics
+    from pocketbert.training.task_examples import task_metrics
+    from pocketbert_export.label_order import named
     from pocketbert_export.scoring import score_texts
 
     task = predictor.task
-    questions_alone = [name for name in ("answer-language", "predictions") if flag_values[name].value]
-    raise_if_any(
-        [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in questions_alone],
-        "evaluate",
-    )
+    window_flags.check_no_questions(flag_values, task, "evaluate", "answer-language", "predictions")
     examples = example_flags.read_texts(flag_values, task)
     assert examples is not None
-    glue = GLUE.get(flag_values.task or task.name) if flag_values.data else None
-    scores = score_texts(predictor, examples, glue.metrics if glue else default_metrics(task)[0])
+    names, _ = task_metrics(named(task, flag_values.task)) if flag_values.data else default_metrics(task)
+    scores = score_texts(predictor, examples, names, flag_values.task)
     return {"metrics": scores, "examples": len(examples), "source": examples.source}
 
 
@@ -98,11 +95,19 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
     files = example_flags.question_files(flag_values, predictor.task)
     task = QUESTION_TASKS.get(flag_values.task or predictor.task.name)
     by_language = bool(flag_values.data and task and task.languages)
+    if by_language and flag_values["answer-language"].value:
+        raise UserError(
+            "--answer-language is for a file of your own; received it with --data, whose files say their language; "
+            "leave it out"
+        )
+    if flag_values.predictions:
+        for questions in files.values():
+            questions.check_ids()
     parts: dict[str, dict[str, Any]] = {}
-    predictions: dict[str, str] = {}
+    predictions: dict[str, dict[str, str]] = {}
     for part, questions in files.items():
         language = part.split("-")[0] if by_language else flag_values["answer-language"].value
-        scores, answers = score_questions(
+        scores, predictions[part] = score_questions(
             predictor,
             questions,
             mlqa_scorer(language) if language else None,
@@ -110,9 +115,9 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
             keep_answers=bool(flag_values.predictions),
         )
         parts[part] = {"metrics": scores, "examples": len(questions)}
-        predictions |= answers
     if flag_values.predictions:
-        write_json(flag_values.predictions, predictions)
+        # The ids of one part may be those of another, as MLQA's are, where they name the same question.
+        write_json(flag_values.predictions, predictions if len(parts) > 1 else next(iter(predictions.values())))
     first = next(iter(parts.values()))["metrics"]
     shared = [name for name in first if all(name in part["metrics"] for part in parts.values())]
     result = {

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from pocketbert.data.questions import QuestionFile
 
 
+# Of `export` and `verify`.
+METRIC_HELP = (
+    "what the gate scores labels with: accuracy, f1 or matthews, of scores pearson or spearman, of questions "
+    "exact_match or f1 (default: a GLUE task's main metric; else accuracy, of scores spearman, of questions f1)"
+)
+
+
 def define(flag_values: flags.FlagValues) -> None:
     """Defines `--task`, `--data`, `--split`, `--file` and the names of a file's columns."""
     flags.DEFINE_string(
@@ -67,12 +74,12 @@ def question_files(flag_values: flags.FlagValues, task: TaskConfig) -> dict[str,
     from pocketbert.data.question_tasks import QUESTION_TASKS, question_paths
     from pocketbert.data.questions import QuestionFile
 
-    _check_one_source(flag_values)
+    name = flag_values.task or task.name
+    _check_source(flag_values, name)
     if flag_values.file:
         return {"": QuestionFile(flag_values.file)}
     if not flag_values.data:
         return {}
-    name = flag_values.task or task.name
     if name not in QUESTION_TASKS:
         raise UserError(
             f"--data needs --task, for a model that answers questions one of {', '.join(QUESTION_TASKS)}; received "
@@ -89,7 +96,8 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     from pocketbert.data.xnli import XNLI, read_xnli
     from pocketbert_export.label_order import in_order_of
 
-    _check_one_source(flag_values)
+    name = flag_values.task or (task.name if task is not None else "")
+    _check_source(flag_values, name)
     if flag_values.file:
         labelled = task is not None and task.kind in ("classification", "regression")
         examples, _ = read_table(
@@ -103,11 +111,8 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
         return examples
     if not flag_values.data:
         return None
-    name = flag_values.task or (task.name if task is not None else "")
     if not name:
         raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
-    if flag_values.languages and name != XNLI.name:
-        raise UserError(f"--languages belongs to {XNLI.name}; received it with {name}")
     if name == XNLI.name:
         given = XNLI
         examples = read_xnli(flag_values.data, flag_values.split, flag_values.languages)
@@ -117,6 +122,11 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     return examples if task is None else in_order_of(task, given, examples)
 
 
-def _check_one_source(flag_values: flags.FlagValues) -> None:
+def _check_source(flag_values: flags.FlagValues, name: str) -> None:
+    """That one is named, and languages only where they choose."""
+    from pocketbert.data.xnli import XNLI
+
     if flag_values.data and flag_values.file:
         raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
+    if flag_values.languages and (name != XNLI.name or not flag_values.data):
+        raise UserError(f"--languages belongs to {XNLI.name}; received it with {flag_values.file or name or 'no task'}")

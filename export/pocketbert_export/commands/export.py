@@ -30,7 +30,12 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string("model", None, "model directory with a vocab.txt", flag_values=flag_values)
     flags.DEFINE_string("output", None, "folder to make", flag_values=flag_values)
     flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
-    flags.DEFINE_list("lengths", ["32", "64", "128"], "numbers of tokens, one signature each", flag_values=flag_values)
+    flags.DEFINE_list(
+        "lengths",
+        None,
+        "numbers of tokens, one signature each (default: 32,64,128; for questions 128,384)",
+        flag_values=flag_values,
+    )
     flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
     flags.DEFINE_bool("fold-no-norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
     flags.DEFINE_bool(
@@ -45,7 +50,7 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "metric",
         None,
-        "what the gate scores labels with (default: accuracy; of scores spearman, of questions f1)",
+        example_flags.METRIC_HELP,
         flag_values=flag_values,
     )
     flags.DEFINE_string(
@@ -60,31 +65,35 @@ def run(flag_values: flags.FlagValues) -> int:
     for name in ("model", "output"):
         if not getattr(flag_values, name):
             raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
-    lengths = [whole_number(text) for text in flag_values.lengths]
+    lengths = [whole_number(text) for text in flag_values.lengths or ()]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.files import check_absent
     from pocketbert.model import load
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import export_bundle
     from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
+    from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
     lowerings = Lowerings(**{name: flag_values[name.replace("_", "-")].value for name in LOWERINGS})
     saved_model = flag_values["saved-model"].value
     if saved_model:
         check_absent(saved_model, overwrite=flag_values.overwrite)
-    tasks = read_directory(flag_values.model).tasks
+    found = read_directory(flag_values.model)
+    task = found.tasks[0] if found.tasks else None
+    lengths = lengths or default_lengths(task, found.config.max_positions)
     try:
         bundle = export_bundle(
             flag_values.model,
             flag_values.recipe,
             lengths,
             flag_values.output,
-            example_flags.read(flag_values, tasks[0] if tasks else None),
+            example_flags.read(flag_values, task),
             lowerings=lowerings,
             runtime=flag_values.runtime,
             overwrite=flag_values.overwrite,
             metric=flag_values.metric,
+            data_task=flag_values.task,
         )
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)

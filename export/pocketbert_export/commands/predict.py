@@ -69,6 +69,9 @@ def run(flag_values: flags.FlagValues) -> None:
             if isinstance(predictor, SpanPredictor)
             else _answer_texts(predictor, stream, flag_values)
         )
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Whatever the locale says. Half a surrogate pair, which UTF-8 has no bytes for, stays \uXXXX, as in JSON.
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         for lines in answered:
             print("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), end="", flush=True)
 
@@ -79,6 +82,7 @@ def _answer_texts(
     from pocketbert_export.predictors import probabilities_of
 
     task = predictor.task
+    window_flags.check_no_questions(flag_values, task, "predict", "n-best")
     rows = read_rows(stream, flag_values.format, flag_values.input or "standard input")
     for chunk in _text_chunks(rows, 1 if stream.isatty() else LINES_A_CHUNK):
         pairs = [row["pair"] for row in chunk] if "pair" in chunk[0] else None
@@ -105,6 +109,8 @@ def _answer_questions(
     from pocketbert.data.questions import Question, QuestionFile
     from pocketbert.tasks.answers import N_BEST
 
+    if flag_values.format == "lines":
+        raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
     source, n_best = flag_values.input or "standard input", flag_values["n-best"].value
     asked: Iterator[tuple[dict[str, str], Question]]
     if is_question_file(source):

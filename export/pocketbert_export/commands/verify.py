@@ -29,6 +29,7 @@ def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("model", None, "the float model directory to compare with", flag_values=flag_values)
     flags.DEFINE_list("runtime", None, "litert, tflite-2.16 or both, with a comma", flag_values=flag_values)
+    flags.DEFINE_string("metric", None, example_flags.METRIC_HELP, flag_values=flag_values)
     example_flags.define(flag_values)
 
 
@@ -50,6 +51,8 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
         reference=load(flag_values.model) if flag_values.model else None,
         examples=examples,
         runtimes=flag_values.runtime,
+        metric=flag_values.metric,
+        data_task=flag_values.task,
     )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
     for warning in verification.warnings:

@@ -103,12 +103,12 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     from pocketbert.data.glue import GLUE, read_glue
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
-    from pocketbert.tasks.metrics import default_metrics
+    from pocketbert.training.task_examples import task_metrics
 
     if flag_values.task == _XNLI:
         train = read_xnli_training(flag_values.data, flag_values["train-file"].value)
         dev = read_xnli(flag_values.data, "dev", flag_values.languages)
-        return TaskExamples(XNLI, train, dev, *default_metrics(XNLI))
+        return TaskExamples(XNLI, train, dev, *task_metrics(XNLI))
     files = [flag_values[name].value for name in _OWN]
     if flag_values.task in QUESTION_TASKS or any(map(is_question_file, files)):
         return _read_questions(flag_values)
@@ -118,12 +118,12 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
             raise UserError(f"no task {flag_values.task!r} to train on; the tasks are {', '.join(known)}")
         glue = GLUE[flag_values.task]
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
-        return TaskExamples(glue.task, train, dev, glue.metrics, glue.main_metric)
+        return TaskExamples(glue.task, train, dev, *task_metrics(glue.task))
     given, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
     dev_file = flag_values["dev-file"].value
     train, dev = _with_held_out(given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None)
     task = TaskConfig(kind=flag_values.kind, labels=labels)
-    return TaskExamples(task, train, dev, *default_metrics(task))
+    return TaskExamples(task, train, dev, *task_metrics(task))
 
 
 def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:

@@ -8,9 +8,11 @@ from typing import Any, Protocol, TypeAlias
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples
+from pocketbert.data.glue import GLUE
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.model import Model
+from pocketbert.tasks.metrics import default_metrics
 from pocketbert.training.evaluation import Evaluator
 from pocketbert.training.question_answering import QuestionEvaluator, encode_questions
 
@@ -59,6 +61,19 @@ def make_evaluator(
         return QuestionEvaluator(model, examples, windows, batch_size)
     assert model.tokenizer is not None
     return Evaluator(model, encode(examples, model.tokenizer, windows.max_length), metrics, batch_size)
+
+
+def task_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:
+    """The metrics of a task, and the one that chooses the best checkpoint: GLUE's where it has the name of one of its.
+
+    Args:
+      task: classification, regression or spans. A GLUE task's name with labels in another number, or with another
+        kind of head, is that of something else.
+    """
+    glue = GLUE.get(task.name)
+    if glue is None or (glue.task.kind, len(glue.task.labels)) != (task.kind, len(task.labels)):
+        return default_metrics(task)
+    return glue.metrics, glue.main_metric
 
 
 def are_labelled(examples: TaskExamples) -> bool:
