@@ -5,7 +5,6 @@ from __future__ import annotations
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
-from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.progress import say
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -47,4 +46,4 @@ class StageExamples:
         examples = {"task": task_data.train, "augmented": task_data.augmented, "dev": task_data.dev}[data]
         assert examples is not None
         say(f"tokenizing {len(examples)} examples ({data})")
-        return encode_examples(examples, self._tokenizer, WindowOptions(max_length=max_length))
+        return encode_examples(examples, self._tokenizer, max_length)
