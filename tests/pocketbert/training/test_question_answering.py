@@ -238,7 +238,7 @@ def test_scores_take_little_memory() -> None:
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    # Six float64, and what an array keeps free to grow, an eighth.
+    # Six float64, and what an array keeps free to grow, a sixteenth.
     assert held < 60 * count
     assert scores.scores(None)["f1"] == 0.5
 
