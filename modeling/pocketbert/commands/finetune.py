@@ -9,8 +9,10 @@ same command goes on where it was and ends with the same weights. With several -
 the answer is the mean and spread over them.
 
 With --grid options vary over the values behind them, or over those that a paper searched, named bert, mobilebert,
-tinybert, minilmv2 or hsk: every combination is trained with every seed, in runs/ in --output, and the answer, a table
-and report.html there say which is best on the development examples. Finished runs are not made again.
+tinybert, minilmv2 (GLUE), minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk: every combination is trained with every
+seed, in runs/ in --output, and the answer, a table and report.html there say which is best on the development examples.
+Finished runs are not made again. --seeds are the seeds themselves: --seeds=0,1,2 makes three runs of each combination,
+--seeds=3 makes one, of seed 3.
 
 Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
@@ -94,7 +96,7 @@ def run(flag_values: flags.FlagValues) -> int | None:
         "overwrite": flag_values.overwrite,
     }
     if grid is not None:
-        search = grid_flags.search(flag_values)
+        search = grid_flags.search(flag_values, task.task.kind)
         return grid_flags.answer("finetune", lambda: finetune_grid(grid, seeds, **search, **arguments))
     return run_flags.answer(
         "finetune", seeds, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments)

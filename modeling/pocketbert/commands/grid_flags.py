@@ -11,7 +11,7 @@ from pocketbert.commands import run_flags
 from pocketbert.errors import raise_if_any
 from pocketbert.progress import say
 from pocketbert.training.grid import STATISTICS, Grid, parse_grid
-from pocketbert.training.published_grids import PUBLISHED
+from pocketbert.training.published_grids import PUBLISHED, check_kind
 
 _ONLY_WITH_A_GRID = ("choose", "parallel", "ray")
 
@@ -40,7 +40,7 @@ def define(flag_values: flags.FlagValues) -> None:
         "ray",
         None,
         "with --grid: the address of a Ray cluster to work on, for example auto; its machines share the storage of "
-        "--output and --model",
+        "--output, --model and files of questions",
         flag_values=flag_values,
     )
 
@@ -68,19 +68,34 @@ def read(flag_values: flags.FlagValues, options: type, *, fixed: Collection[str]
     if flag_values.parallel < 1:
         problems.append(f"--parallel must be positive; received {flag_values.parallel}")
     raise_if_any(problems, "grid")
-    for name in flag_values.grid:
-        if name in PUBLISHED:
-            say("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
+    for name in _papers(flag_values):
+        say("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
+    numbers = run_flags.seeds(flag_values)
+    if len(numbers) == 1 and numbers[0]:
+        say(f"one run a point, with seed {numbers[0]}; --seeds=0,1,2 would make three")
     return grid
 
 
-def search(flag_values: flags.FlagValues) -> dict[str, Any]:
-    """`choose` and `workers` for `pocketbert.training.grid_run.run_grid`."""
+def search(flag_values: flags.FlagValues, kind: str) -> dict[str, Any]:
+    """`choose` and `workers` for `pocketbert.training.grid_run.run_grid`.
+
+    Args:
+      flag_values: parsed.
+      kind: the task's.
+
+    Raises:
+      UserError: a paper's grid is not for such tasks, or Ray is not installed.
+    """
     from pocketbert.training.grid_workers import InTurn, Processes, Ray, Workers
 
+    check_kind(_papers(flag_values), kind)
     parallel, address = flag_values.parallel, flag_values.ray
     workers: Workers = InTurn() if parallel == 1 else Processes(parallel)
     return {"choose": flag_values.choose, "workers": Ray(parallel, address) if address else workers}
+
+
+def _papers(flag_values: flags.FlagValues) -> list[str]:
+    return [name for name in flag_values.grid if name in PUBLISHED]
 
 
 def answer(command: str, make: Callable[[], dict[str, Any]]) -> int | None:

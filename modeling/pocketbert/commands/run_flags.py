@@ -20,7 +20,10 @@ def define(flag_values: flags.FlagValues) -> None:
         "overwrite", False, "throw away a finished run in --output, or one with other options", flag_values=flag_values
     )
     flags.DEFINE_list(
-        "seeds", ["0"], "of fresh weights, dropout and order; several make several runs", flag_values=flag_values
+        "seeds",
+        ["0"],
+        "the seeds themselves, of fresh weights, dropout and order: 0,1,2 makes three runs, 3 makes one",
+        flag_values=flag_values,
     )
 
 
@@ -34,7 +37,10 @@ def seeds(flag_values: flags.FlagValues) -> list[int]:
     try:
         numbers = [int(text) for text in texts]
     except ValueError:
-        raise UserError(f"--seeds must be whole numbers with commas between them; received {','.join(texts)}") from None
+        raise UserError(
+            "--seeds must be the seeds themselves, whole numbers with commas between them; received "
+            f"{','.join(texts)}; for three runs pass --seeds=0,1,2"
+        ) from None
     if not numbers or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds must be at least one number, all different; received {','.join(texts)}")
     return numbers

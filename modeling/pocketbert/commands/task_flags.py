@@ -121,7 +121,9 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
         return TaskExamples(glue.task, train, dev, *task_metrics(glue.task))
     given, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
     dev_file = flag_values["dev-file"].value
-    train, dev = _with_held_out(given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None)
+    train, dev = _with_held_out(
+        flag_values, given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None
+    )
     task = TaskConfig(kind=flag_values.kind, labels=labels)
     return TaskExamples(task, train, dev, *task_metrics(task))
 
@@ -137,11 +139,11 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
     given: list[QuestionFile | None]
     if flag_values.task:
         own, dev = (read_questions(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
-        # TyDi QA is published with the development answers kept back.
+        # Files of TyDi QA may keep the development answers back.
         given = [own, dev if dev.labelled else None]
     else:
         given = [QuestionFile(flag_values[name].value) if flag_values[name].value else None for name in _OWN]
-    train, held_out = _with_held_out(*given)
+    train, held_out = _with_held_out(flag_values, *given)
     return TaskExamples(span, train, held_out, *default_metrics(span))
 
 
@@ -195,7 +197,7 @@ def _without(augmented: Examples, aside: Examples) -> Examples:
     return augmented.select(kept)
 
 
-def _with_held_out(train: Any, dev: Any) -> tuple[Any, Any]:
+def _with_held_out(flag_values: flags.FlagValues, train: Any, dev: Any) -> tuple[Any, Any]:
     """The two, where there is no second one a part of the first."""
     from pocketbert.data.held_out import hold_out
     from pocketbert.progress import say
@@ -203,7 +205,8 @@ def _with_held_out(train: Any, dev: Any) -> tuple[Any, Any]:
     if dev is not None:
         return train, dev
     train, dev = hold_out(train)
-    say(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; --dev-file gives others")
+    remedy = "--data's development file has no answers" if flag_values.task else "--dev-file gives others"
+    say(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; {remedy}")
     return train, dev
 
 

@@ -19,9 +19,12 @@ Given = TypeVar("Given", Examples, QuestionFile)
 def hold_out(examples: Given, part: float = PART, seed: int = 0) -> tuple[Given, Given]:
     """Draws examples to set aside; those with the same first text, or the same paragraph, stay together.
 
+    Texts that have more examples than the part come last, the smaller first, so that one of them is not all of it.
+
     Args:
       examples: sentences, pairs or questions.
-      part: of all examples, about so many.
+      part: of all examples, about so many: whole texts until there are enough, without the last if with it there would
+        be more than twice as many.
       seed: of the draw.
 
     Returns:
@@ -40,8 +43,11 @@ def hold_out(examples: Given, part: float = PART, seed: int = 0) -> tuple[Given,
             "give a development file"
         )
     order = np.random.default_rng(seed).permutation(len(groups))
-    sizes = np.bincount(group_of)[order]
+    sizes, wanted = np.bincount(group_of), part * len(group_of)
+    order = order[np.argsort(np.maximum(sizes[order], wanted), kind="stable")]
+    totals = np.cumsum(sizes[order])
+    enough, bearable = np.searchsorted(totals, wanted) + 1, np.searchsorted(totals, 2 * wanted, side="right")
     # At least one, and never all.
-    count = int(np.clip(np.searchsorted(np.cumsum(sizes), part * len(group_of)) + 1, 1, len(groups) - 1))
+    count = int(np.clip(min(enough, bearable), 1, len(groups) - 1))
     aside = np.isin(group_of, order[:count])
     return examples.select(np.flatnonzero(~aside)), examples.select(np.flatnonzero(aside))

@@ -55,8 +55,9 @@ class Question:
 class QuestionFile:
     """A file of questions, checked as a whole once and then read anew, a paragraph at a time, by every iteration.
 
-    An answer without text counts as not given (TyDi QA writes the development answers that it keeps back so). Ids may
-    repeat (TyDi QA's training ids do): where they are keys, call `check_ids`.
+    An answer without text counts as not given (files of TyDi QA write development answers that are kept back so). Ids
+    may repeat (TyDi QA's training ids do): where they are keys, call `check_ids`. The file must stay as it is,
+    since only its labels are kept; it is found again from another working directory too.
 
     Args:
       path: the file, UTF-8, with or without a byte-order mark.
@@ -67,11 +68,13 @@ class QuestionFile:
 
     Raises:
       UserError: no such file, not JSON, not of SQuAD's format, an empty text, an answer that does not stand where its
-        offset says: the first few with paragraph, question and remedy, and how many more there are.
+        offset says: the first few with paragraph, question and remedy, and how many more there are. An iteration
+        raises it if the file has gone.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._absolute_path = self.path.absolute()
         self.sha256 = files.sha256(self.path)
         self._chosen: np.ndarray | None = None
         problems = _Problems()
@@ -129,8 +132,18 @@ class QuestionFile:
         return self.count
 
     def __iter__(self) -> Iterator[Question]:
-        questions = (question for paragraph in _paragraphs(self.path) for question in _questions(paragraph))
+        questions = self._read()
         return questions if self._chosen is None else _at(questions, self._chosen)
+
+    def _read(self) -> Iterator[Question]:
+        try:
+            for paragraph in _paragraphs(self._absolute_path):
+                yield from _questions(paragraph)
+        except OSError as error:
+            raise UserError(
+                f"{self.source}: the file must stay where it is, since it is read anew whenever its questions are "
+                f"needed; received: {error.strerror}; put it back and repeat the command"
+            ) from error
 
     def select(self, indices: Iterable[int] | np.ndarray) -> QuestionFile:
         """The same file with only the questions at `indices`, in the file's order, each once.

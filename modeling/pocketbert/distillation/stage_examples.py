@@ -7,7 +7,6 @@ from typing import Literal
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
-from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
 from pocketbert.progress import say
@@ -57,4 +56,4 @@ class StageExamples:
         examples = {"task": task_data.train, "augmented": task_data.augmented, "dev": task_data.dev}[data]
         assert examples is not None
         say(f"tokenizing {len(examples)} examples ({data})")
-        return encode_examples(examples, self._tokenizer, WindowOptions(max_length=max_length))
+        return encode_examples(examples, self._tokenizer, max_length)

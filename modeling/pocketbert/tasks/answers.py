@@ -4,13 +4,14 @@ Source: google-research/bert `run_squad.py`, `write_predictions`; for questions 
 section 4.3. Departures: every pair of tokens is weighed, where BERT pairs the 20 best starts with the 20 best ends (and
 then finds fewer answers, or none), so a best answer here scores at least as high; an answer's text is cut out of the
 paragraph at its tokens' offsets, where BERT aligns white-space words; the empty answer stands beside the n best, not
-among them.
+among them; marks that an uncased tokenizer drops stay with the letter before them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +20,14 @@ import numpy as np
 # BERT's (run_squad.py).
 N_BEST = 20
 MAX_ANSWER_TOKENS = 30
+# Spans weighed at once: 16 MB, however long a paragraph is.
+_SPANS_AT_ONCE = 1 << 21
+# How far a threshold keeps from the differences that it lets pass, where there is room: far more than a batch's shape
+# changes in a logit.
+_MOST_MARGIN = 1.0
+
+# First character, the place behind the last, and the score.
+_Span = tuple[int, int, float]
 
 
 class WindowsLike(Protocol):
@@ -125,24 +134,28 @@ def answer_questions(
     answered = []
     first_window = 0
     for context, end_window in zip(contexts, question_ends, strict=True):
-        window_ends = windows.offsets[first_window + 1 : end_window + 1]
-        begin, end = windows.offsets[first_window], windows.offsets[end_window]
-        tokens = slice(begin, end)
-        scores = _span_scores(
-            start_logits[tokens].astype(np.float64),
-            end_logits[tokens].astype(np.float64),
-            windows.most_context[tokens],
-            windows.char_starts[tokens] >= 0,
-            np.repeat(window_ends - begin, np.diff(window_ends, prepend=begin)),
-            max_answer_tokens,
-        )
-        cls = windows.offsets[first_window:end_window]
+        bounds = windows.offsets[first_window : end_window + 1]
+        cls = bounds[:-1]
         null_score = float((start_logits[cls].astype(np.float64) + end_logits[cls]).min())
-        spans = _distinct(context, scores, windows.char_starts[tokens], windows.char_ends[tokens], n_best)
-        weights = _softmax([score for *_, score in spans] + [null_score] * with_null)
+        char_starts = windows.char_starts[bounds[0] : bounds[-1]]
+        best: list[_Span] = []
+        for part in _parts(bounds, _SPANS_AT_ONCE // max_answer_tokens):
+            scores = _span_scores(windows, part, start_logits, end_logits, max_answer_tokens)
+            spans = (
+                (
+                    int(windows.char_starts[part[0] + first]),
+                    _behind_marks(context, int(windows.char_ends[part[0] + last]), char_starts),
+                    score,
+                )
+                for first, last, score in _best_first(scores, n_best)
+            )
+            best += _distinct(context, spans, n_best)
+        # A stable sort: of equal scores the first in the text stays first.
+        best = _distinct(context, sorted(best, key=lambda span: -span[2]), n_best)
+        weights = _softmax([score for *_, score in best] + [null_score] * with_null)
         answers = tuple(
             Answer(text=context[start:stop], start=start, end=stop, score=score, probability=probability)
-            for (start, stop, score), probability in zip(spans, weights, strict=False)
+            for (start, stop, score), probability in zip(best, weights, strict=False)
         )
         answered.append(Answered(answers=answers, null_score=null_score))
         first_window = end_window
@@ -152,67 +165,79 @@ def answer_questions(
 def best_null_threshold(
     null_differences: Sequence[float] | np.ndarray,
     scores_if_answered: Sequence[float] | np.ndarray,
-    is_impossible: Sequence[bool] | np.ndarray,
+    scores_if_not: Sequence[float] | np.ndarray,
 ) -> tuple[float, float]:
     """The threshold that scores best on development questions.
 
     Source: `find_best_thresh` of SQuAD 2.0's evaluation script. Departures: questions with equal differences go to the
-    same side, as every threshold sends them; where never to answer is best, the threshold lies just below all
-    differences, where the script says 0.
+    same side, as every threshold sends them; what an answer gains is what it scores above none, where the script takes
+    one off for any answer to an impossible question and knows no score without an answer to others (which "A" as the
+    only right answer has); the threshold lies between two questions, and not on one, so that rounding moves none over
+    it; where never to answer is best, it lies below all differences, where the script says 0.
 
     Args:
       null_differences: [N], `Answered.null_difference`; at least one.
-      scores_if_answered: [N], exact match or F1 of the best answer; of impossible questions not read.
-      is_impossible: [N].
+      scores_if_answered: [N], exact match or F1 of the best answer.
+      scores_if_not: [N], the same of no answer.
 
     Returns:
-      The greatest null difference that still answers (of equally good ones the least), and the mean score with it.
+      The middle between the greatest null difference that still answers (of equally good ones the least) and the next,
+      at most 1 above the former, and 1 below all where none does; and the mean score with it.
     """
-    differences, scores = np.asarray(null_differences, np.float64), np.asarray(scores_if_answered, np.float64)
-    impossible = np.asarray(is_impossible, bool)
+    differences = np.asarray(null_differences, np.float64)
+    answered, unanswered = np.asarray(scores_if_answered, np.float64), np.asarray(scores_if_not, np.float64)
     order = np.argsort(differences, kind="stable")
-    gains = np.where(impossible, -1.0, scores)[order]
-    totals = impossible.sum() + np.concatenate([[0.0], np.cumsum(gains)])
+    totals = unanswered.sum() + np.concatenate([[0.0], np.cumsum((answered - unanswered)[order])])
     ordered = differences[order]
     # Behind the last of equal differences, and before all.
     possible = np.flatnonzero(np.concatenate([[True], np.diff(ordered) > 0, [True]]))
     best = possible[np.argmax(totals[possible])]
-    threshold = ordered[best - 1] if best else np.nextafter(ordered[0], -np.inf)
-    return float(threshold), float(totals[best] / len(ordered))
+    below = ordered[best - 1] if best else -np.inf
+    above = ordered[best] if best < len(ordered) else np.inf
+    return _between(below, above), float(totals[best] / len(ordered))
+
+
+def _between(below: float, above: float) -> float:
+    """A threshold that the one difference reaches and the other does not; one of the two may be infinite."""
+    if below == -np.inf:
+        return float(above - _MOST_MARGIN)
+    # Two neighbours among numbers have no middle.
+    return float(min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf)))
+
+
+def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
+    """Cuts windows, `bounds[w]:bounds[w + 1]`, into runs of windows with about so many tokens, at least one a run."""
+    first = 0
+    while first < len(bounds) - 1:
+        behind = max(first + 1, int(np.searchsorted(bounds, bounds[first] + most_tokens, side="right")) - 1)
+        yield bounds[first : behind + 1]
+        first = behind
 
 
 def _span_scores(
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    may_start: np.ndarray,
-    in_paragraph: np.ndarray,
-    window_end: np.ndarray,
-    max_answer_tokens: int,
+    windows: WindowsLike, bounds: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, max_answer_tokens: int
 ) -> np.ndarray:
-    """Scores [S, L] of the spans from token s to token s + l, −∞ where that is none; everything is [S] else."""
-    ends = np.where(in_paragraph, end_logits, -np.inf)
+    """Scores [S, L] of the spans from token s to token s + l of the windows between `bounds`, −∞ where that is none."""
+    tokens = slice(bounds[0], bounds[-1])
+    ends = np.where(windows.char_starts[tokens] >= 0, end_logits[tokens].astype(np.float64), -np.inf)
     band = np.lib.stride_tricks.sliding_window_view(
         np.concatenate([ends, np.full(max_answer_tokens - 1, -np.inf)]), max_answer_tokens
     )
-    scores = np.where(may_start, start_logits, -np.inf)[:, np.newaxis] + band
-    scores[np.arange(max_answer_tokens) >= (window_end - np.arange(len(ends)))[:, np.newaxis]] = -np.inf
+    starts = np.where(windows.most_context[tokens], start_logits[tokens].astype(np.float64), -np.inf)
+    scores = starts[:, np.newaxis] + band
+    left_in_window = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(bounds[0], bounds[-1])
+    scores[np.arange(max_answer_tokens) >= left_in_window[:, np.newaxis]] = -np.inf
     return scores
 
 
-def _distinct(
-    context: str, scores: np.ndarray, char_starts: np.ndarray, char_ends: np.ndarray, n_best: int
-) -> list[tuple[int, int, float]]:
-    """Starts, ends and scores of the best spans whose texts differ."""
-    spans: list[tuple[int, int, float]] = []
-    texts: set[str] = set()
-    for first, last, score in _best_first(scores, n_best):
-        start, end = int(char_starts[first]), int(char_ends[last])
-        if context[start:end] not in texts:
-            texts.add(context[start:end])
-            spans.append((start, end, score))
-            if len(spans) == n_best:
-                break
-    return spans
+def _distinct(context: str, spans: Iterable[_Span], n_best: int) -> list[_Span]:
+    """The first `n_best` whose texts differ."""
+    first_of: dict[str, _Span] = {}
+    for span in spans:
+        if len(first_of) == n_best:
+            break
+        first_of.setdefault(context[span[0] : span[1]], span)
+    return [*first_of.values()]
 
 
 def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, float]]:
@@ -230,6 +255,13 @@ def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, floa
             first, more = divmod(int(spans[index]), scores.shape[1])
             yield first, first + more, float(values[index])
         given = count = len(portion)
+
+
+def _behind_marks(context: str, end: int, char_starts: np.ndarray) -> int:
+    """Where an answer ends, with the marks on its last letter that are no token's."""
+    while end < len(context) and unicodedata.category(context[end]) == "Mn" and end not in char_starts:
+        end += 1
+    return end
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:

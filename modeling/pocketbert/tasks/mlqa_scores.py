@@ -34,7 +34,7 @@ _IDEOGRAPH = re.compile("([\u4e00-\u9fa5])")
 
 
 def mlqa_scorer(language: str) -> AnswerScorer:
-    """How MLQA scores a question.
+    """How MLQA scores a question; of one that has no answer, which MLQA has none of, "" is right.
 
     Args:
       language: of the paragraph, one of `MLQA_LANGUAGES`.
@@ -46,6 +46,8 @@ def mlqa_scorer(language: str) -> AnswerScorer:
 
     def score(prediction: str, right_answers: Sequence[str]) -> tuple[float, float]:
         predicted = normalize(prediction)
+        if not right_answers:
+            return float(not predicted), float(not predicted)
         right = [normalize(answer) for answer in right_answers]
         return float(predicted in right), max(_f1(predicted.split(), answer.split()) for answer in right)
 

@@ -13,6 +13,23 @@ from pocketbert.model import Model
 from pocketbert.tasks.metrics import compute
 
 
+def check_finite(when: str, *outputs: np.ndarray | float) -> None:
+    """Stops a run whose model gives numbers that are none.
+
+    Args:
+      when: for the error's message, for example `after step 7`.
+      *outputs: the model's, or sums of what was made from them.
+
+    Raises:
+      TrainingFailed: one of them is not finite.
+    """
+    if not all(np.isfinite(each).all() for each in outputs):
+        raise TrainingFailed(
+            f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "
+            "clipping, or float32"
+        )
+
+
 class Evaluator:
     """Scores a model with a head for classification or regression, as often as it is asked to.
 
@@ -48,11 +65,7 @@ class Evaluator:
     def _predictions(self, when: str) -> np.ndarray:
         """Class indices [N], or scores [N], in the order of the examples."""
         logits = np.concatenate([self._forward(batch).numpy() for batch in self._batches])
-        if not np.isfinite(logits).all():
-            raise TrainingFailed(
-                f"the outputs must stay finite; {when} some are not; try a lower learning "
-                "rate, a longer warm-up, clipping, or float32"
-            )
+        check_finite(when, logits)
         ordered = np.empty_like(logits)
         ordered[np.concatenate(self._plan)] = logits
         return ordered if ordered.ndim == 1 else ordered.argmax(axis=-1)

@@ -94,8 +94,8 @@ def parse_grid(texts: Sequence[str], options: type, *, fixed: Collection[str] = 
     for text in texts:
         name, found, listed = text.partition("=")
         option = name.strip().replace("-", "_")
-        if not found and option in PUBLISHED:
-            values |= {key: each for key, each in PUBLISHED[option].values.items() if key not in own}
+        if not found and text in PUBLISHED:
+            values |= {key: each for key, each in PUBLISHED[text].values.items() if key not in own}
         elif not found:
             problems.append(f"a grid is option=value,value or one of {', '.join(PUBLISHED)}; received {text!r}")
         elif option not in kinds:

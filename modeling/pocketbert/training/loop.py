@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import tensorflow as tf
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, plan_batches
+from pocketbert.data.questions import QuestionFile
+from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json
 from pocketbert.model import Model, load
@@ -36,6 +38,7 @@ from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.optimizers import AdamW
 from pocketbert.training.options import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneOptions, FinetuneResult
+from pocketbert.training.question_answering import say_if_always_answered
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.schedules import make_schedule
 from pocketbert.training.task_examples import TaskExamples, are_labelled, encode_examples, make_evaluator
@@ -139,12 +142,12 @@ def finetune_grid(
     Returns:
       What `run_grid` does.
     """
-    points = options_at(options, grid, fixed=FIXED_IN_A_GRID)
+    unused = () if isinstance(arguments["train"], QuestionFile) else WINDOW_OPTIONS
+    points = options_at(options, grid, fixed=(*FIXED_IN_A_GRID, *unused))
     recorded = _recorded(options=options, **arguments)
     # Before the first run, and not hours later by the first that it would concern.
     config = read_directory(arguments["model_directory"], headless=True).config
-    for point in points:
-        _check_length(point, config)
+    _check_lengths(points, arguments["train"], config)
     # Another machine has another working directory.
     arguments["model_directory"] = Path(arguments["model_directory"]).absolute()
     return run_grid(
@@ -211,11 +214,12 @@ class _Run:
         self.evaluation_steps, self.patience = options.evaluation_steps, options.patience
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
-        _check_length(options, model.config)
+        _check_lengths([options], train, model.config)
         say(f"tokenizing {len(train)} + {len(dev)} examples")
-        windows = options.windows()
-        self.train = encode_examples(train, model.tokenizer, windows)
-        self.evaluator = make_evaluator(model, dev, metrics, windows, options.batch_size)
+        length, windows = options.max_length, options.windows()
+        self.train = encode_examples(train, model.tokenizer, length, windows)
+        self.evaluator = make_evaluator(model, dev, metrics, options.batch_size, length, windows)
+        say_if_always_answered(train, dev)
         self.total_steps = sum(len(self.plan(epoch)) for epoch in range(options.epochs))
         self.optimizer = AdamW(
             make_schedule(options.schedule, options.learning_rate, options.warmup_ratio, self.total_steps),
@@ -279,11 +283,21 @@ class _Run:
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
 
 
-def _check_length(options: FinetuneOptions, config: EncoderConfig) -> None:
-    if options.max_length > config.max_positions:
-        raise UserError(
-            f"max_length must be at most the model's {config.max_positions} positions; received {options.max_length}"
-        )
+def _check_lengths(points: Iterable[FinetuneOptions], train: TaskExamples, config: EncoderConfig) -> None:
+    problems = []
+    for options in points:
+        length = options.max_length
+        if length > config.max_positions:
+            problems.append(
+                f"max_length must be at most the model's {config.max_positions} positions; received {length}"
+            )
+        if isinstance(train, QuestionFile):
+            try:
+                WindowOptions(max_length=length, **options.windows())
+            except UserError as error:
+                problems.append(str(error))
+    # Each once, however many points have it.
+    raise_if_any(dict.fromkeys(problems), "fine-tuning")
 
 
 def _check(task: TaskConfig, train: TaskExamples, dev: TaskExamples, metrics: Sequence[str], main_metric: str) -> None:

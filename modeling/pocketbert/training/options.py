@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pocketbert.errors import raise_if_any
-
-if TYPE_CHECKING:
-    from pocketbert.data.windows import WindowOptions
 
 # What a grid cannot vary: the seed has its own place there, and the checkpoints do not change a result.
 FIXED_IN_A_GRID = ("seed", "checkpoint_seconds")
@@ -74,17 +71,9 @@ class FinetuneOptions:
                 problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
         raise_if_any(problems, "fine-tuning options")
 
-    def windows(self) -> WindowOptions:
-        """How long an example may be, and how paragraphs are cut.
-
-        Raises:
-          UserError: a question would leave no room for its paragraph.
-        """
-        from pocketbert.data.windows import WindowOptions
-
-        return WindowOptions(
-            max_length=self.max_length, stride=self.stride, max_question_tokens=self.max_question_tokens
-        )
+    def windows(self) -> dict[str, Any]:
+        """How paragraphs are cut: fields of `WindowOptions`."""
+        return {name: getattr(self, name) for name in WINDOW_OPTIONS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

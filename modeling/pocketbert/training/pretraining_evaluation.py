@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from pocketbert.model import Model
 from pocketbert.tasks.masked_lm import IGNORED_LABEL
-from pocketbert.training.callbacks import TrainingFailed
+from pocketbert.training.evaluation import check_finite
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
@@ -50,11 +49,7 @@ class PretrainingEvaluator:
         # Summed in float64: the last batches count as much as the first.
         rows = [self._count(batch).numpy().astype("float64") for batch in self._batches]
         words, word_loss, words_right, examples, example_loss, examples_right = sum(rows)
-        if not math.isfinite(word_loss + example_loss):
-            raise TrainingFailed(
-                f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "
-                "clipping, or float32"
-            )
+        check_finite(when, word_loss, example_loss)
         return {
             "masked_lm_loss": float(word_loss / words),
             "masked_lm_accuracy": float(words_right / words),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -12,13 +13,15 @@ import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.data.examples import Examples
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, Windows, stream_windows
-from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert.progress import bar
+from pocketbert.progress import bar, say
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
+from pocketbert.training.evaluation import check_finite
 
 # Start and end logits of all tokens of some windows, float32 `[T]` each.
 WindowLogits = Callable[[Windows], tuple[np.ndarray, np.ndarray]]
@@ -49,6 +52,18 @@ def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOpt
         max_length=options.max_length,
         pad_token_id=int(tokenizer.pad_token_id),
     )
+
+
+def say_if_always_answered(train: Examples | QuestionFile, dev: Examples | QuestionFile) -> None:
+    """Says so where a model learns that a question may have no answer, and nothing tells when to give none."""
+    if not (isinstance(train, QuestionFile) and isinstance(dev, QuestionFile)):
+        return
+    if train.num_impossible and not dev.num_impossible:
+        say(
+            f"{train.num_impossible} of {len(train)} training questions have no answer, but none of the {len(dev)} "
+            "development questions: they give no threshold, and the model will always answer; to leave questions "
+            "unanswered, choose by development questions of both kinds"
+        )
 
 
 def read_answers(
@@ -135,7 +150,7 @@ def fill(logits: np.ndarray, windows: Windows, indices: np.ndarray, start: np.nd
 
 
 class QuestionScores:
-    """Scores of answers, question by question; of each only four numbers are kept.
+    """Scores of answers, question by question; of each only six numbers are kept, 48 bytes.
 
     Args:
       scorer: how an answer is scored.
@@ -143,19 +158,21 @@ class QuestionScores:
 
     def __init__(self, scorer: AnswerScorer) -> None:
         self._scorer = scorer
-        # Exact match and F1 of the best answer, how far no answer is ahead of it, and whether there is none.
-        self._rows: list[tuple[float, float, float, bool]] = []
+        # Six a question.
+        self._numbers = array.array("d")
 
     def add(self, question: Question, answered: Answered) -> None:
         """Takes in one labelled question."""
-        exact, f1 = self._scorer(answered.text(None), question.answers)
-        self._rows.append((exact, f1, answered.null_difference, question.impossible))
+        scores = self._scorer(answered.text(None), question.answers)
+        # Not always 0 where there is an answer: "A" is one of which SQuAD's scripts leave nothing.
+        scores_of_none = self._scorer("", question.answers)
+        self._numbers.extend((*scores, *scores_of_none, answered.null_difference, question.impossible))
 
     def best_threshold(self) -> float:
         """The threshold with the highest mean F1 (SQuAD 2.0's script: `best_f1_thresh`)."""
-        _, f1, leads, impossible = map(np.asarray, zip(*self._rows, strict=True))
+        _, f1, _, f1_of_none, leads, _ = self._columns()
         # A paragraph without words leaves no answer, and a lead that no file can hold.
-        return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, impossible)[0]
+        return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, f1_of_none)[0]
 
     def scores(self, null_threshold: float | None) -> dict[str, float]:
         """As `pocketbert.tasks.answer_scores.mean_scores`.
@@ -163,10 +180,15 @@ class QuestionScores:
         Args:
           null_threshold: as `TaskConfig.null_threshold`.
         """
-        exact, f1, leads, impossible = map(np.asarray, zip(*self._rows, strict=True))
+        exact, f1, exact_of_none, f1_of_none, leads, impossible = self._columns()
         if null_threshold is not None:
-            exact, f1 = (np.where(leads > null_threshold, impossible, values) for values in (exact, f1))
+            unanswered = leads > null_threshold
+            exact, f1 = np.where(unanswered, exact_of_none, exact), np.where(unanswered, f1_of_none, f1)
         return mean_scores(exact, f1, impossible)
+
+    def _columns(self) -> np.ndarray:
+        """Exact match and F1 of the best answer and of none, how far none is ahead, whether there is none; [6, N]."""
+        return np.frombuffer(self._numbers).reshape(-1, 6).T
 
 
 class QuestionEvaluator:
@@ -217,11 +239,7 @@ class QuestionEvaluator:
     def _checked(self, when: str) -> WindowLogits:
         def answer(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
             start, end = self._logits(windows)
-            if not (np.isfinite(start).all() and np.isfinite(end).all()):
-                raise TrainingFailed(
-                    f"the outputs must stay finite; {when} some are not; try a lower learning "
-                    "rate, a longer warm-up, clipping, or float32"
-                )
+            check_finite(when, start, end)
             return start, end
 
         return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from pocketbert.configs import TaskConfig
@@ -32,21 +32,32 @@ class TaskEvaluator(Protocol):
         """The metrics of the weights as they are; `when` is for an error's message."""
 
 
-def encode_examples(examples: TaskExamples, tokenizer: Callable[..., Any], windows: WindowOptions) -> EncodedExamples:
+def encode_examples(
+    examples: TaskExamples, tokenizer: Callable[..., Any], max_length: int, windows: Mapping[str, Any] = {}
+) -> EncodedExamples:
     """Tokenizes examples once.
 
     Args:
       examples: sentences, pairs or questions.
       tokenizer: the model's.
-      windows: how long an example may be, and how a question's paragraph is cut.
+      max_length: tokens an example.
+      windows: other fields of `WindowOptions`; questions alone have a use for them.
+
+    Raises:
+      UserError: windows cannot be cut so.
     """
     if isinstance(examples, QuestionFile):
-        return encode_questions(examples, tokenizer, windows)
-    return encode(examples, tokenizer, windows.max_length)
+        return encode_questions(examples, tokenizer, WindowOptions(max_length=max_length, **windows))
+    return encode(examples, tokenizer, max_length)
 
 
 def make_evaluator(
-    model: Model, examples: TaskExamples, metrics: Sequence[str], windows: WindowOptions, batch_size: int
+    model: Model,
+    examples: TaskExamples,
+    metrics: Sequence[str],
+    batch_size: int,
+    max_length: int,
+    windows: Mapping[str, Any] = {},
 ) -> TaskEvaluator:
     """What scores a model.
 
@@ -54,13 +65,14 @@ def make_evaluator(
       model: with the examples' task; its weights may change between evaluations.
       examples: labelled ones.
       metrics: names for `pocketbert.tasks.metrics.compute`; questions have their own.
-      windows: as for `encode_examples`.
       batch_size: examples, or windows, a call of the model.
+      max_length: as for `encode_examples`.
+      windows: as there.
     """
     if isinstance(examples, QuestionFile):
-        return QuestionEvaluator(model, examples, windows, batch_size)
+        return QuestionEvaluator(model, examples, WindowOptions(max_length=max_length, **windows), batch_size)
     assert model.tokenizer is not None
-    return Evaluator(model, encode(examples, model.tokenizer, windows.max_length), metrics, batch_size)
+    return Evaluator(model, encode(examples, model.tokenizer, max_length), metrics, batch_size)
 
 
 def task_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,26 @@ def test_a_selection_keeps_the_order_of_the_file_and_counts_its_own(tmp_path: Pa
     for wrong in ([7], [-1]):
         with pytest.raises(ValueError, match=r"indices must be in \[0, 7\)"):
             file.select(wrong)
+
+
+def test_a_relative_path_holds_in_every_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _file(tmp_path, _entry(), _entry(id="b"))
+    monkeypatch.chdir(tmp_path)
+    file = QuestionFile("questions.json")
+    # What a worker of a cluster gets, and where it stands.
+    travelled = pickle.loads(pickle.dumps(file.select([1])))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [question.id for question in travelled] == ["b"]
+    assert file.source == travelled.source == "questions.json"
+
+
+def test_a_file_that_goes_is_missed_in_one_line(tmp_path: Path) -> None:
+    path = _file(tmp_path, _entry())
+    file = QuestionFile(path)
+    path.unlink()
+    with pytest.raises(UserError, match=r"questions.json: the file must stay where it is, .*No such file.*put it back"):
+        list(file)
 
 
 def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from pocketbert.tasks import answers
 from pocketbert.tasks.answers import Answer, Answered, answer_questions, best_null_threshold
 
 
@@ -125,6 +127,28 @@ def test_a_paragraph_without_tokens_has_no_answer() -> None:
     assert answer_questions([], _windows([]), start[:0], end[:0], with_null=True) == []
 
 
+@pytest.mark.parametrize(
+    ("context", "tokens", "found"),
+    [
+        # An uncased tokenizer drops marks, here one, two, at the end, and an emoji's.
+        ("Beyonce\u0301 sang", [(0, 7), (9, 13)], "Beyonce\u0301"),
+        ("Vie\u0323\u0302t", [(0, 3), (5, 6)], "Vie\u0323\u0302"),
+        ("cafe\u0301", [(0, 4)], "cafe\u0301"),
+        ("\u2764\ufe0f!", [(0, 1), (2, 3)], "\u2764\ufe0f"),
+        # A cased one has them in a token of their own, which the answer leaves out.
+        ("cafe\u0301s", [(0, 4), (4, 6)], "cafe"),
+        # No mark, though no token has it either.
+        ("cafe\u00ad", [(0, 4)], "cafe"),
+    ],
+)
+def test_an_answer_keeps_the_marks_that_no_token_has(context: str, tokens: list[tuple[int, int]], found: str) -> None:
+    windows = _windows([(0, 2, tokens, [1] * len(tokens))])
+    logits = _logits(0, 0, 9, *[0] * len(tokens))
+    (answered,) = answer_questions([context], windows, logits, logits, with_null=False)
+    assert answered.best is not None
+    assert (answered.best.text, answered.best.end) == (found, len(found))
+
+
 def test_the_threshold_decides_between_text_and_nothing() -> None:
     answer = Answer(text="red", start=0, end=3, score=4.0, probability=1.0)
     answered = Answered(answers=(answer,), null_score=6.5)
@@ -149,7 +173,10 @@ def _every_answer(
     return sorted(passed)
 
 
-def test_the_search_finds_what_trying_every_pair_finds() -> None:
+@pytest.mark.parametrize("spans_at_once", [1 << 21, 120, 1])
+def test_the_search_finds_what_trying_every_pair_finds(spans_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With 5 tokens a span: all windows at once, some two of them, one after the other.
+    monkeypatch.setattr(answers, "_SPANS_AT_ONCE", spans_at_once)
     random = np.random.default_rng(5)
     contexts, rows = [], []
     for question in range(11):
@@ -161,7 +188,8 @@ def test_the_search_finds_what_trying_every_pair_finds() -> None:
             rows.append((question, int(random.integers(2, 6)), part, random.integers(0, 2, len(part)) | (begin == 0)))
     windows = _windows(rows)
     count = int(windows.offsets[-1])
-    start, end = (random.normal(size=count).astype(np.float32) for _ in range(2))
+    # Whole numbers: many scores are equal.
+    start, end = (random.integers(-3, 4, count).astype(np.float32) for _ in range(2))
     found = answer_questions(contexts, windows, start, end, n_best=6, max_answer_tokens=5, with_null=True)
     for question, (context, answered) in enumerate(zip(contexts, found, strict=True)):
         expected: dict[str, tuple[float, int, int]] = {}
@@ -180,8 +208,34 @@ def test_the_search_finds_what_trying_every_pair_finds() -> None:
         )
 
 
-def _score_at(threshold: float, differences: np.ndarray, scores: np.ndarray, impossible: np.ndarray) -> float:
-    return float(np.mean(np.where(differences > threshold, impossible, np.where(impossible, 0.0, scores))))
+def test_a_very_long_paragraph_is_weighed_in_parts() -> None:
+    length, room = 600_000, 300
+    context = "x" * length
+    bounds = np.arange(0, length + 1, room)
+    place = np.arange(length) % room
+    inside = (place > 1) & (place < room - 1)
+    windows = _Windows(
+        bounds,
+        np.zeros(len(bounds) - 1, np.int64),
+        np.where(inside, np.arange(length), -1).astype(np.int32),
+        np.where(inside, np.arange(length) + 1, -1).astype(np.int32),
+        inside,
+    )
+    start, end = np.random.default_rng(3).normal(size=(2, length)).astype(np.float32)
+    start[length // 2 + 7] = end[length // 2 + 9] = 9.0
+    tracemalloc.start()
+    try:
+        (answered,) = answer_questions([context], windows, start, end, n_best=1, with_null=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answered.best is not None and (answered.best.start, answered.best.end) == (length // 2 + 7, length // 2 + 10)
+    # All spans at once are 600,000 · 30 float64, 144 MB, several times over; a part's are 16 MB.
+    assert peak < 120e6
+
+
+def _score_at(threshold: float, differences: np.ndarray, scores: np.ndarray, scores_if_not: np.ndarray) -> float:
+    return float(np.mean(np.where(differences > threshold, scores_if_not, scores)))
 
 
 def test_the_threshold_is_the_best_of_all_that_are_possible() -> None:
@@ -190,14 +244,18 @@ def test_the_threshold_is_the_best_of_all_that_are_possible() -> None:
         count = int(random.integers(1, 23))
         # Whole numbers: many are equal, and go to one side together.
         differences = random.integers(-4, 5, count).astype(float)
-        scores, impossible = random.choice([0.0, 0.3, 1.0], count), random.random(count) < 0.4
-        threshold, mean = best_null_threshold(differences, scores, impossible)
-        possible = {at: _score_at(at, differences, scores, impossible) for at in [-99.0, *differences]}
+        # Both kinds may score: a right answer of which nothing is left, an answer where none is right.
+        scores, unanswered = random.choice([0.0, 0.3, 1.0], count), random.choice([0.0, 0.0, 1.0], count)
+        threshold, mean = best_null_threshold(differences, scores, unanswered)
+        possible = {at: _score_at(at, differences, scores, unanswered) for at in [-99.0, *differences]}
         # Double precision, sums of two dozen.
-        assert mean == pytest.approx(_score_at(threshold, differences, scores, impossible), abs=1e-14)
+        assert mean == pytest.approx(_score_at(threshold, differences, scores, unanswered), abs=1e-14)
         assert mean == pytest.approx(max(possible.values()), abs=1e-14)
         # Of equally good ones the least.
-        assert all(score < mean - 1e-14 for at, score in possible.items() if -99 < at < threshold)
+        reached = differences[differences <= threshold].max(initial=-99.0)
+        assert all(score < mean - 1e-14 for at, score in possible.items() if at < reached)
+        # In the middle between two whole numbers that stand next to one another, else at most 1 away.
+        assert np.abs(differences - threshold).min() in (0.5, 1.0)
 
 
 def test_the_threshold_is_that_of_squads_script_where_differences_differ() -> None:
@@ -207,8 +265,8 @@ def test_the_threshold_is_that_of_squads_script_where_differences_differ() -> No
     compared = 0
     for _ in range(20):
         count = int(random.integers(2, 41))
-        differences, scores = random.normal(size=count), random.random(count)
-        impossible = random.random(count) < 0.5
+        differences, impossible = random.normal(size=count), random.random(count) < 0.5
+        scores = np.where(impossible, 0.0, random.random(count))
         names = [str(n) for n in range(count)]
         best, threshold = squad_evaluate_v2_0._find_best_thresh(
             dict.fromkeys(names, "text"),
@@ -219,12 +277,27 @@ def test_the_threshold_is_that_of_squads_script_where_differences_differ() -> No
         ours, mean = best_null_threshold(differences, scores, impossible)
         assert 100 * mean == pytest.approx(best, rel=1e-12)
         if ours >= differences.min():
-            assert ours == threshold
+            # The script's threshold is a question's own difference, and ours behind it, before the next.
+            assert differences[differences <= ours].max() == threshold
+            following = differences[differences > threshold].min(initial=threshold + 9)
+            assert ours == pytest.approx(min((threshold + following) / 2, threshold + 1), rel=1e-12)
             compared += 1
     assert compared > 10
 
 
 def test_never_to_answer_may_be_best() -> None:
-    threshold, mean = best_null_threshold([0.5, -2.0, math.inf], [0.0, 0.0, 0.0], [True, True, False])
-    assert threshold < -2.0 and threshold == pytest.approx(-2.0)
+    threshold, mean = best_null_threshold([0.5, -2.0, math.inf], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0])
+    assert threshold == -3.0
     assert mean == pytest.approx(2 / 3)
+
+
+def test_a_threshold_has_room_wherever_there_is_some() -> None:
+    wide = best_null_threshold([4.0, -2.0], [0.0, 1.0], [1.0, 0.0])
+    last = best_null_threshold([4.0, -2.0], [1.0, 1.0], [0.0, 0.0])
+    without_words = best_null_threshold([math.inf, 4.0], [0.0, 1.0], [0.0, 0.0])
+    assert (wide, last, without_words) == ((-1.0, 1.0), (5.0, 1.0), (5.0, 0.5))
+    # Two neighbours among float64.
+    below, above = 1.0, np.nextafter(1.0, 2.0)
+    assert best_null_threshold([below, above], [1.0, 0.0], [0.0, 1.0]) == (below, 1.0)
+    below, above = above, np.nextafter(above, 2.0)
+    assert best_null_threshold([below, above], [1.0, 0.0], [0.0, 1.0]) == (below, 1.0)

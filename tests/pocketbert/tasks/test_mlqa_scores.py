@@ -48,6 +48,9 @@ def test_normal_forms_by_hand(language: str, answer: str, expected: str) -> None
         ("en", "", ["red"], 0.0, 0.0),
         # As in SQuAD 1.1.
         ("en", "the", ["a"], 1.0, 0.0),
+        # As in SQuAD 2.0, where MLQA has no such questions.
+        ("de", "der", [], 1.0, 1.0),
+        ("de", "Dom", [], 0.0, 0.0),
     ],
 )
 def test_scores_counted_by_hand(language: str, prediction: str, right: list[str], exact: float, f1: float) -> None:

@@ -237,7 +237,8 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
         save(self, path, overwrite)
 
     monkeypatch.setattr(pb.Model, "save_pretrained", counted_save)
-    options = dataclasses.replace(OPTIONS, evaluation_steps=4, patience=2)
+    # The shortest texts that there are; windows on paragraphs, which texts do not have, would need 5 tokens.
+    options = dataclasses.replace(OPTIONS, evaluation_steps=4, patience=2, max_length=3)
     result = loop.finetune(
         output=tmp_path / "run", **arguments(model_directory, options=options, metrics=("accuracy",))
     )
@@ -336,6 +337,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
         ),
         (["--seeds=1,1"], "--seeds must be at least one number, all different; received 1,1"),
+        (
+            ["--seeds=three"],
+            "--seeds must be the seeds themselves, .*; received three; for three runs pass --seeds=0,1,2",
+        ),
         (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
         (["--label-column=stars"], "must have a column 'stars'"),
         (["--max-length=30"], "max_length must be at most the model's 29 positions; received 30"),

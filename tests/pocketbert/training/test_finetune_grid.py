@@ -62,6 +62,7 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
     answer = run(arguments, killed_at="step:6")
     assert "2 runs, 1 of them finished" in answer.stderr
     assert answer.stderr.count("going on after step 1 of 4") == 1
+    assert "one run a point, with seed 5; --seeds=0,1,2 would make three" in answer.stderr
     grid = tmp_path / "grid" / "runs"
     assert {path.name for path in grid.iterdir()} == {"learning_rate=0.001", "learning_rate=0.01"}
 
@@ -101,7 +102,10 @@ def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> Non
         (["--grid=epochs=1", "--parallel=0"], "--parallel must be positive; received 0"),
         (["--parallel=2", "--choose=mean"], "--choose, --parallel go with --grid; received no grid"),
         (["--grid=epochs=1", "--ray=auto"], r"several machines need Ray;.*pip install 'pocketbert\[ray\]'"),
-        (["--grid=max_length=23,30"], "max_length must be at most the model's 29 positions; received 30"),
+        (["--grid=max_length=23,30,31"], "the model's 29 positions; received 30; .* 29 positions; received 31"),
+        (["--grid=minilmv2-squad2"], "minilmv2-squad2 is a grid for span; received a task of the kind classification;"),
+        # Texts have no windows.
+        (["--grid=stride=3,4"], "a grid may vary learning_rate, .*patience; received stride"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

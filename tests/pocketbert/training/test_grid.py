@@ -11,7 +11,7 @@ import pytest
 from pocketbert.errors import UserError
 from pocketbert.training.grid import Grid, options_at, parse_grid, point_name
 from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
-from pocketbert.training.published_grids import PUBLISHED
+from pocketbert.training.published_grids import PUBLISHED, check_kind
 
 
 def parse(*texts: str) -> Grid:
@@ -52,7 +52,8 @@ def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
     [
         (
             ["large"],
-            "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, hsk; received 'large'",
+            "a grid is option=value,value or one of bert, mobilebert, tinybert, minilmv2, minilmv2-xnli, "
+            "minilmv2-squad2, minilmv2-mlqa, hsk; received 'large'",
         ),
         (["rate=1"], "a grid may vary learning_rate, schedule,.*, patience; received rate"),
         (["seed=1,2"], "received seed"),
@@ -84,7 +85,7 @@ def test_values_that_the_options_refuse_are_refused_once_before_anything_runs() 
         options_at(FinetuneOptions(), Grid({"seed": (1,), "rate": (2,)}), fixed=FIXED_IN_A_GRID)
 
 
-# From the papers: BERT A.3; MobileBERT 4.2; TinyBERT 4.2; MiniLMv2 C (GLUE); Marginal Utility Diminishes B.
+# From the papers: BERT A.3; MobileBERT 4.2; TinyBERT 4.2; MiniLMv2 C; Marginal Utility Diminishes B.
 PAPERS: dict[str, dict[str, Any]] = {
     "bert": {"batch_size": {16, 32}, "learning_rate": {5e-5, 3e-5, 2e-5}, "epochs": {2, 3, 4}},
     "mobilebert": {
@@ -101,6 +102,16 @@ PAPERS: dict[str, dict[str, Any]] = {
         "warmup_ratio": {0.1},
         "weight_decay": {0.01},
     },
+    "minilmv2-xnli": {"batch_size": {128}, "learning_rate": {5e-5, 6e-5}, "epochs": {5}, "max_length": {128}},
+    "minilmv2-squad2": {
+        "batch_size": {32},
+        "learning_rate": {3e-5, 6e-5, 8e-5, 9e-5},
+        "epochs": {3},
+        "max_length": {384},
+        "warmup_ratio": {0.1},
+        "weight_decay": {0.01},
+    },
+    "minilmv2-mlqa": {"batch_size": {32}, "learning_rate": {5e-5, 6e-5}, "epochs": {3}, "max_length": {512}},
     "hsk": {"learning_rate": {2e-5, 5e-5}, "epochs": {5, 10}, "schedule": {"linear"}},
 }
 
@@ -110,6 +121,21 @@ def test_published_grids_are_the_papers(name: str) -> None:
     grid = parse(name)
     assert {option: {*values} for option, values in grid.values.items()} == PAPERS[name]
     assert len(options_at(FinetuneOptions(), grid)) == math.prod(map(len, PAPERS[name].values()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        ("classification", ["minilmv2-squad2", "minilmv2-mlqa"]),
+        ("regression", ["minilmv2-xnli", "minilmv2-squad2", "minilmv2-mlqa"]),
+        ("span", ["tinybert", "minilmv2", "minilmv2-xnli", "hsk"]),
+    ],
+)
+def test_a_task_is_not_searched_by_another_kinds_grid(kind: str, refused: list[str]) -> None:
+    check_kind([name for name in PUBLISHED if name not in refused], kind)
+    for name in refused:
+        with pytest.raises(UserError, match=f"{name} is a grid for .*; received a task of the kind {kind}; choose one"):
+            check_kind(["bert", name], kind)
 
 
 def test_an_options_own_values_take_the_place_of_a_papers_wherever_they_stand() -> None:

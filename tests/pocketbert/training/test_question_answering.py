@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,17 @@ import pytest
 import tensorflow as tf
 import tiny_finetuning
 import tiny_questions
+from absl import flags
 from official.nlp.tools import squad_evaluate_v2_0
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.commands import task_flags
 from pocketbert.data.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions
+from pocketbert.data.windows import WindowOptions, Windows
 from pocketbert.errors import TrainingFailed
 from pocketbert.tasks.answer_scores import squad_2_score
+from pocketbert.tasks.answers import Answer, Answered
 from pocketbert.training import run as driving
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
@@ -29,6 +34,7 @@ from pocketbert.training.question_answering import (
     encode_questions,
     model_logits,
     read_answers,
+    say_if_always_answered,
 )
 
 OPTIONS = FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
@@ -180,8 +186,9 @@ def test_scores_at_a_threshold_are_counted_by_hand() -> None:
         scores.add(
             Question(str(index), "q", f"{text} x", answers, tuple(0 for _ in answers), impossible=not answers), answered
         )
-    # At 1.5 three are right, the first two and the last, and at -3 all but the second: of equals it is the least.
-    assert scores.best_threshold() == -3.0
+    # Behind 1.5 three are right, the first two and the last, and behind -3 all but the second: of equals it is the
+    # least, and the middle between -3 and -1.
+    assert scores.best_threshold() == -2.0
     assert scores.scores(1.5)["f1"] == 0.75
     assert scores.scores(None)["exact_match"] == 0.5
     assert scores.scores(-2.0) == {
@@ -192,6 +199,61 @@ def test_scores_at_a_threshold_are_counted_by_hand() -> None:
         "no_answer_exact_match": 1.0,
         "no_answer_f1": 1.0,
     }
+
+
+def fixed(text: str, lead: float) -> Answered:
+    return Answered(answers=(Answer(text=text, start=0, end=len(text), score=0.0, probability=1.0),), null_score=lead)
+
+
+def test_scores_at_a_threshold_are_the_scripts_for_its_answers() -> None:
+    # Answers of which the script leaves nothing are right where none is given, and where another such one is.
+    rows = [(("A", "!"), "b", 2.0), (("A",), "the", -1.0), (("a b",), "b", -2.0), ((), "an", -3.0), ((), "c", 1.0)]
+    scores, data, answered = QuestionScores(squad_2_score), [], {}
+    for index, (right, text, lead) in enumerate(rows):
+        starts = tuple(0 for _ in right)
+        scores.add(Question(str(index), "q", "a b", right, starts, impossible=not right), fixed(text, lead))
+        data.append({"paragraphs": [{"qas": [{"id": str(index), "answers": [{"text": each} for each in right]}]}]})
+        answered[str(index)] = fixed(text, lead)
+    for threshold in (None, -9.0, -2.5, -1.5, 0.0, 1.5, 9.0):
+        official = squad_evaluate_v2_0.evaluate(data, {name: each.text(threshold) for name, each in answered.items()})
+        assert scores.scores(threshold) == pytest.approx(
+            {
+                f"{ours}{name}": official[f"{theirs}{kind}"] / 100
+                for ours, theirs in (("", ""), ("has_answer_", "HasAns_"), ("no_answer_", "NoAns_"))
+                for name, kind in (("exact_match", "exact"), ("f1", "f1"))
+            }
+        )
+    # Nothing but the third question, which an answer wins, prefers one: 1, 1, 1/2 and 1 twice.
+    assert -2.0 < scores.best_threshold() < -1.0
+
+
+def test_scores_take_little_memory() -> None:
+    scores = QuestionScores(lambda prediction, right: (1.0, 0.5))
+    question, count = Question("1", "q", "a", ("a",), (0,), impossible=False), 20_000
+    leads = np.random.default_rng(1).normal(size=count).tolist()
+    tracemalloc.start()
+    try:
+        for lead in leads:
+            scores.add(question, fixed("a", lead))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    # Six float64, and what an array keeps free to grow, a sixteenth.
+    assert held < 60 * count
+    assert scores.scores(None)["f1"] == 0.5
+
+
+def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path) -> None:
+    model = pb.load(bare, task=tiny_questions.TASK)
+    context = "the GO\u0308OD\u0301 film"
+    question = Question("1", "the film", context, (), (), impossible=False)
+
+    def second_word(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+        logits = np.where(windows.char_starts == 4, 9.0, 0.0).astype(np.float32)
+        return logits, logits
+
+    ((_, answered),) = read_answers([question], model.tokenizer, WINDOWS, second_word, with_null=False)
+    assert answered.text(None) == "GO\u0308OD\u0301"
 
 
 def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> None:
@@ -207,9 +269,18 @@ def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> 
     ("change", "message"),
     [
         ({"train": "missing.json"}, "there is no such file"),
-        ({"max_length": 4}, "max_length must be at least 5"),
+        ({"max_length": 4}, "max_length must be at least 5; received 4"),
         ({"stride": 0}, "stride must be at least 1"),
         ({"unlabelled": True}, "need labels"),
+        # All that is wrong with a grid's points, each once, before the first run.
+        ({"max_length": None, "grid": "max_length=19,4,2000"}, "positions; received 2000"),
+        ({"max_length": None, "grid": "max_length=19,4,2000"}, "max_length must be at least 5; received 4"),
+        ({"stride": None, "grid": "stride=7,0,none"}, "stride must be at least 1; received 0"),
+        (
+            {"max_length": None, "grid": "minilmv2"},
+            "minilmv2 is a grid for classification and regression; received a "
+            "task of the kind span; choose one of bert, mobilebert, minilmv2-squad2, minilmv2-mlqa, or name options",
+        ),
     ],
 )
 def test_bad_input_is_one_line(
@@ -226,11 +297,45 @@ def test_bad_input_is_one_line(
         f"--model={bare}",
         f"--train-file={given['train']}",
         f"--dev-file={tiny_questions.write_questions(tmp_path / 'dev.json', 5, 1)}",
-        f"--max-length={given['max_length']}",
-        f"--stride={given['stride']}",
         f"--output={tmp_path / 'run'}",
+        *(f"--{name.replace('_', '-')}={given[name]}" for name in ("max_length", "stride") if given[name] is not None),
+        *([f"--grid={given['grid']}", "--seeds=3"] if "grid" in given else []),
     ]
     assert cli.main(["finetune", *arguments]) == 2
     error = capsys.readouterr().err.strip()
-    assert message in error.splitlines()[-1]
+    assert error.splitlines()[-1].count(message) == 1
+    assert "tokenizing" not in error or "grid" not in given
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_will_always_answer_though_it_learns_not_to_is_told_of(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 10, 3, impossible=0.3))
+    answered = QuestionFile(tiny_questions.write_questions(tmp_path / "dev.json", 7, 4))
+    for train, dev in ((both, both), (answered, answered), (answered, both)):
+        say_if_always_answered(train, dev)
+    assert not capsys.readouterr().err
+    tune(bare, {"train": both, "dev": answered}, tmp_path / "run", epochs=1)
+    said = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
+    assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1
+
+
+def test_questions_set_aside_of_a_data_set_name_no_flag_that_it_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.train.json", 30, 0)
+    dev = tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.dev.json", 5, 1)
+    dev.write_text(re.sub(r'"text": "\w+"', '"text": ""', dev.read_text("utf-8")), encoding="utf-8")
+    values = flags.FlagValues()
+    task_flags.define(values)
+    values(["finetune", "--task=tydiqa", f"--data={tmp_path}"])
+    assert len(task_flags.read(values).dev) == 3
+    said = capsys.readouterr().err
+    assert "3 of 30 examples are set aside" in said and "--dev-file" not in said
+
+    values = flags.FlagValues()
+    task_flags.define(values)
+    values(["finetune", f"--train-file={tmp_path / 'tydiqa.goldp.en.train.json'}"])
+    task_flags.read(values)
+    assert "--dev-file gives others" in capsys.readouterr().err
