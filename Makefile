@@ -48,12 +48,12 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
 
 # Robolectric runs the app's screens; the core's tests have run by then.
-android: android-test ## the Android app: its tests on a JVM, then an APK that is checked; BUNDLES="DIR…" go inside
+android: android-test ## the Android app: its tests on a JVM, then an APK that is checked; BUNDLES="DIR…" go inside, RUNTIME=aar has the GPU
 	$(BIN)/python tools/apk_artifacts.py --require
 	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
-	$(BIN)/python tools/build_apk.py $(addprefix --bundle ,$(BUNDLES))
+	$(BIN)/python tools/build_apk.py $(addprefix --runtime ,$(RUNTIME)) $(addprefix --bundle ,$(BUNDLES))
 
 bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
 	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \

@@ -137,7 +137,8 @@ def test_jars_are_mavens() -> None:
 def test_the_apk_is_manual_and_depends_on_all_sources_of_the_app() -> None:
     rules = evaluate("android_app")
     assert rules["apk"]["tags"] == ["manual"]
-    sources = {path for path in (ROOT / "android_app/app/src/main").rglob("*") if path.is_file()}
+    folders = [ROOT / "android_app/app/src" / each for each in ("main", "javacpp")]
+    sources = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
     assert sources <= {ROOT / "android_app" / each for each in rules["apk"]["srcs"]} and len(sources) >= 8
     assert "//android_app/core:sources" in rules["apk"]["srcs"] and "tools/build_apk.py" in rules["apk"]["cmd"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import tiny
 import tiny_finetuning
 
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.preparation import TaskData
 
@@ -19,12 +20,14 @@ TASK = tiny_finetuning.TASK
 MAX_LENGTH = 23
 
 
-def write_teacher(folder: Path) -> Path:
+def write_teacher(folder: Path, config: EncoderConfig = TEACHER) -> Path:
     """A model directory with a head, random weights and a vocabulary; each class is about as frequent as the other."""
     import pocketbert as pb
 
-    bare = tiny_finetuning.write_model(folder.parent / "bare")
-    model = pb.build(TEACHER, tasks=(TASK,), tokenizer=pb.load(bare).tokenizer, seed=12)
+    bare = tiny_finetuning.write_model(
+        folder.parent / "bare", tiny_finetuning.CONFIG.replace(pad_token_id=config.pad_token_id)
+    )
+    model = pb.build(config, tasks=(TASK,), tokenizer=pb.load(bare).tokenizer, seed=12)
     low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
     model.heads["classification"].output_map.bias.assign([np.median(high - low), 0.0])
     model.save_pretrained(folder)
@@ -38,6 +41,15 @@ def labelled_by(teacher: Path, count: int, seed: int) -> Examples:
     plain = tiny_finetuning.examples(count, seed)
     labels = _logits(pb.load(teacher), plain.texts).argmax(-1)
     return Examples(plain.texts, None, labels.astype(np.int32), plain.ids, plain.source)
+
+
+def write_text(path: Path, sentences: int = 80, seed: int = 7) -> Path:
+    """Plain text of documents of 1 to 5 sentences."""
+    texts = [f"{text.capitalize()}." for text in tiny_finetuning.examples(sentences, seed).texts]
+    ends = np.cumsum(np.random.default_rng(seed).integers(1, 6, sentences))
+    documents = np.split(np.array(texts), ends[ends < sentences])
+    path.write_text("\n\n".join(" ".join(document) for document in documents) + "\n", encoding="utf-8")
+    return path
 
 
 def task_data(teacher: Path, **changes: Any) -> TaskData:

@@ -21,10 +21,12 @@ CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 
 
 def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:
-    """A model directory with random weights and a vocabulary of config.vocab_size pieces."""
+    """A model directory with random weights and a vocabulary of config.vocab_size pieces, [PAD] at its id."""
     import pocketbert as pb
 
-    pieces = [*SPECIAL, *GOOD, *BAD, *NEUTRAL]
+    special = SPECIAL[1:]
+    special.insert(config.pad_token_id, SPECIAL[0])
+    pieces = [*special, *GOOD, *BAD, *NEUTRAL]
     pieces += [f"filler{number}" for number in range(config.vocab_size - len(pieces))]
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
     vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,10 @@ APP = Path(__file__).resolve().parents[1] / "android_app"
 SUMS = APP / "apk" / "artifacts.sha256"
 FETCHED = APP / "apk" / "target" / "artifacts"
 FRAMEWORK_RESOURCES = Path("/usr/share/android-framework-res/framework-res.apk")
+
+# What runs networks in the app: the JavaCPP presets, on the processor, or TensorFlow Lite's last archive for Android,
+# which has the GPU too.
+RUNTIMES = ("javacpp", "aar")
 
 # Command or file → the Debian package that has it.
 PACKAGES = {
@@ -41,15 +46,17 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Fetched jars.
+    """Fetched files.
 
     Attributes:
+      name: of the runtime, one of `RUNTIMES`.
       android: Android's classes, to compile against.
       runtime: classes that go into the app.
       natives: archives with native libraries that go into the app.
       tools: R8 or ProGuard and dx, with what they need.
     """
 
+    name: str
     android: Path
     runtime: tuple[Path, ...]
     natives: tuple[Path, ...]
@@ -67,17 +74,18 @@ def require_packages() -> None:
         )
 
 
-def fetch(dexer: str) -> Artifacts:
+def fetch(dexer: str, runtime: str = "javacpp") -> Artifacts:
     """Lets Maven fetch the pinned artifacts, of which each has to have its recorded SHA-256.
 
     Args:
       dexer: `r8` fetches R8 too.
+      runtime: one of `RUNTIMES`; `aar` fetches the archive too.
 
     Raises:
       BuildError: Maven fails, or a file has another content.
     """
     shutil.rmtree(FETCHED, ignore_errors=True)
-    profiles = "apk,r8" if dexer == "r8" else "apk"
+    profiles = ",".join(["apk", *["r8"] * (dexer == "r8"), *["aar"] * (runtime == "aar")])
     command = ["mvn", "--quiet", "--batch-mode", *os.environ.get("MAVEN_FLAGS", "").split()]
     command += ["--file", str(APP / "pom.xml"), "-P", profiles, "-pl", "apk", "package"]
     if subprocess.run(command, check=False).returncode:
@@ -85,18 +93,35 @@ def fetch(dexer: str) -> Artifacts:
         raise BuildError(f"Maven must fetch what android_app/apk/pom.xml names; it failed{hint * (dexer == 'r8')}")
     expected = recorded()
     problems = []
-    for path in sorted(FETCHED.glob("*.jar")):
+    for path in fetched():
         found = sha256(path)
         if expected.get(path.name) != found:
             problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
     if problems:
         raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
-    jars = sorted(FETCHED.glob("*.jar"))
+    archives = [path for path in fetched() if path.suffix == ".aar"]
+    jars = [path for path in fetched() if path.suffix == ".jar"]
     natives = [path for path in jars if path.name.endswith("-android-arm64.jar")]
-    runtime = [path for path in jars if path.name.startswith(("javacpp-", "tensorflow-lite-")) and path not in natives]
+    classes = [path for path in jars if path.name.startswith(("javacpp-", "tensorflow-lite-")) and path not in natives]
     (android,) = FETCHED.glob("android-all-*.jar")
-    tools = [path for path in jars if path not in (*natives, *runtime, android)]
-    return Artifacts(android=android, runtime=tuple(runtime), natives=tuple(natives), tools=tuple(tools))
+    tools = [path for path in jars if path not in (*natives, *classes, android)]
+    if runtime == "aar":
+        natives, classes = archives, [_classes(path) for path in archives]
+    return Artifacts(name=runtime, android=android, runtime=tuple(classes), natives=tuple(natives), tools=tuple(tools))
+
+
+def fetched() -> list[Path]:
+    """What Maven brought, without what was made of it."""
+    return sorted(path for path in FETCHED.glob("*.*") if path.suffix in (".jar", ".aar"))
+
+
+def _classes(archive: Path) -> Path:
+    """The classes inside an Android archive, as a file of their own."""
+    jar = archive.parent / "classes" / f"{archive.stem}.jar"
+    jar.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(archive) as content:
+        jar.write_bytes(content.read("classes.jar"))
+    return jar
 
 
 def recorded() -> dict[str, str]:
@@ -128,7 +153,7 @@ def main() -> None:
             print(error, file=sys.stderr)
             sys.exit(2)
     else:
-        lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(FETCHED.glob("*.jar"))]
+        lines = [f"{sha256(path)}  {path.name}\n" for path in fetched()]
         SUMS.write_text("".join(lines), encoding="ascii")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
@@ -11,16 +12,27 @@ from pathlib import Path
 
 from apk_artifacts import APP, BuildError, sha256
 
+# The runtime of the archive's release in Python, as bundles name it.
+TFLITE_2_16 = "tflite-2.16"
 HOST = APP / "host" / "target" / "pocketbert-host.jar"
-# Files that classes read by name: an APK without them starts, and fails at the first word or at the first native call.
-RESOURCES = (
-    "org/pocketbert/tokenizer/bert_unicode.txt",
-    "org/bytedeco/javacpp/properties/android-arm64.properties",
-    "org/bytedeco/javacpp/properties/generic.properties",
-)
-LIBRARIES = ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affinity.so")
+# Runtime → files that classes read by name: an APK without them starts, and fails at the first word or native call.
+RESOURCES = {
+    "javacpp": (
+        "org/pocketbert/tokenizer/bert_unicode.txt",
+        "org/bytedeco/javacpp/properties/android-arm64.properties",
+        "org/bytedeco/javacpp/properties/generic.properties",
+    ),
+    "aar": ("org/pocketbert/tokenizer/bert_unicode.txt",),
+}
+# Runtime → native libraries.
+LIBRARIES = {
+    "javacpp": ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affinity.so"),
+    "aar": ("libpocketbert_affinity.so", "libtensorflowlite_gpu_jni.so", "libtensorflowlite_jni.so"),
+}
+# Published for pages of 4 KB and never again: phones with larger ones cannot load them, which the app says.
+SMALL_PAGES = {"libtensorflowlite_gpu_jni.so": 4096, "libtensorflowlite_jni.so": 4096}
 # Libraries that every Android lets apps load (its stable native interfaces).
-PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so")
+PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so", "libEGL.so", "libGLESv3.so")
 # What the built manifest says, element by element; of those that are not here there must be none.
 MANIFEST: dict[str, list[dict[str, str]]] = {
     "manifest": [{"package": "org.pocketbert.benchmark"}],
@@ -42,33 +54,44 @@ MANIFEST: dict[str, list[dict[str, str]]] = {
     "action": [{"name": "android.intent.action.MAIN"}],
     "category": [{"name": "android.intent.category.LAUNCHER"}],
 }
+# Runtime → elements beside those.
+MORE_MANIFEST: dict[str, dict[str, list[dict[str, str]]]] = {
+    "javacpp": {},
+    "aar": {
+        "uses-native-library": [
+            {"name": name, "required": "false"} for name in ("libOpenCL.so", "libOpenCL-car.so", "libOpenCL-pixel.so")
+        ]
+    },
+}
 
 
-def check(apk: Path, page_bytes: int, bundles: Sequence[Path]) -> None:
+def check(apk: Path, page_bytes: int, bundles: Sequence[Path], runtime: str) -> None:
     """Checks a signed APK.
 
     Args:
       apk: the file.
       page_bytes: what native code is aligned to.
       bundles: those inside it.
+      runtime: what runs networks in it.
 
     Raises:
       BuildError: lists everything that does not hold.
     """
-    problems = [*signature_problems(apk), *manifest_problems(built_manifest(apk)), *permission_problems(apk)]
+    problems = [*signature_problems(apk), *manifest_problems(built_manifest(apk), runtime), *permission_problems(apk)]
     if _run("zipalign", "-c", str(page_bytes), str(apk)).returncode:
         problems.append(f"every uncompressed entry must begin at a multiple of {page_bytes} bytes")
     with zipfile.ZipFile(apk) as content, tempfile.TemporaryDirectory() as folder:
         names = content.namelist()
-        problems += [f"{name} must be in the APK" for name in RESOURCES if name not in names]
+        problems += [f"{name} must be in the APK" for name in RESOURCES[runtime] if name not in names]
         libraries = sorted(name for name in names if name.endswith(".so"))
-        if libraries != [f"lib/arm64-v8a/{name}" for name in LIBRARIES]:
-            problems.append(f"the native libraries must be {', '.join(LIBRARIES)}; received {', '.join(libraries)}")
+        if libraries != [f"lib/arm64-v8a/{name}" for name in LIBRARIES[runtime]]:
+            wanted = ", ".join(LIBRARIES[runtime])
+            problems.append(f"the native libraries must be {wanted}; received {', '.join(libraries)}")
         for name in names:
             if name.endswith((".so", ".dex")):
                 path = Path(content.extract(name, folder))
                 problems += dex_problems(path) if name.endswith(".dex") else library_problems(path, page_bytes)
-    problems += [problem for bundle in bundles for problem in bundle_problems(bundle)]
+    problems += [problem for bundle in bundles for problem in bundle_problems(bundle, runtime)]
     if problems:
         raise BuildError("; ".join(problems))
 
@@ -113,11 +136,12 @@ def built_manifest(apk: Path) -> dict[str, list[dict[str, str]]]:
     return elements
 
 
-def manifest_problems(found: dict[str, list[dict[str, str]]]) -> list[str]:
+def manifest_problems(found: dict[str, list[dict[str, str]]], runtime: str) -> list[str]:
     """Compares a manifest with the intended one; attributes that say nothing of safety are free."""
     problems = []
-    for element in sorted({*found, *MANIFEST}):
-        here, wanted = found.get(element, []), MANIFEST.get(element, [])
+    manifest = {**MANIFEST, **MORE_MANIFEST[runtime]}
+    for element in sorted({*found, *manifest}):
+        here, wanted = found.get(element, []), manifest.get(element, [])
         if len(here) != len(wanted):
             problems.append(f"the manifest must have {len(wanted)} of {element}; it has {len(here)}")
         for attributes, intended in zip(here, wanted, strict=False):
@@ -138,17 +162,29 @@ def library_problems(path: Path, page_bytes: int) -> list[str]:
     problems = []
     lines = [line.split() for line in _run("readelf", "-lW", str(path)).stdout.splitlines()]
     loads = [int(words[-1], 16) for words in lines if words[:1] == ["LOAD"]]
-    if not loads or min(loads) < page_bytes:
-        problems.append(f"{path.name}'s segments must be aligned to {page_bytes}; received {loads}")
+    wanted = SMALL_PAGES.get(path.name, page_bytes)
+    if not loads or min(loads) < wanted:
+        problems.append(f"{path.name}'s segments must be aligned to {wanted}; received {loads}")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _run("readelf", "-d", str(path)).stdout)
-    missing = [name for name in needed if name not in (*PUBLIC_LIBRARIES, *LIBRARIES)]
+    known = {*PUBLIC_LIBRARIES, *(name for names in LIBRARIES.values() for name in names)}
+    missing = [name for name in needed if name not in known]
     if missing:
         problems.append(f"{path.name} must need no library that apps cannot load; it needs {', '.join(missing)}")
     return problems
 
 
-def bundle_problems(bundle: Path) -> list[str]:
-    """The bundle answers its golden examples at every length, by the code and the release of the runtime that ship."""
+def bundle_problems(bundle: Path, runtime: str) -> list[str]:
+    """The bundle answers its golden examples at every length, by the code and the release of the runtime that ship.
+
+    The archive's code runs on Android alone: for it, the export has to have asked its release (`TFLITE_2_16`).
+    """
+    if runtime == "aar":
+        claimed = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["runtimes"]
+        if TFLITE_2_16 not in claimed:
+            return [
+                f"bundle {bundle.name} must be exported with --runtime={TFLITE_2_16}, the archive's release; "
+                f"it was tried on {', '.join(claimed)}"
+            ]
     if not HOST.is_file():
         return [f"{HOST.name}, which asks bundles their golden examples, must be built first: make android-test"]
     done = _run("java", "-jar", str(HOST), str(bundle))

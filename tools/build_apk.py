@@ -1,8 +1,9 @@
 """Builds, aligns, signs and checks the Android app without Gradle and without Google's SDK.
 
-`python3 tools/build_apk.py [--bundle DIR]…`; Debian's packages that it needs are listed in `apk_artifacts.py`. It
-builds twice, in two folders, and keeps the APK only if both have the same bytes and every check of `apk_checks.py`
-passes. Exit codes: 0; 2 with one line if something is missing or a check fails.
+`python3 tools/build_apk.py [--runtime aar] [--bundle DIR]…`; Debian's packages that it needs are listed in
+`apk_artifacts.py`, where the runtimes are too. It builds twice, in two folders, and keeps the APK only if both have the
+same bytes and every check of `apk_checks.py` passes. Exit codes: 0; 2 with one line if something is missing or a check
+fails.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apk_checks
-from apk_artifacts import APP, FRAMEWORK_RESOURCES, Artifacts, BuildError, fetch, require_packages, sha256
+from apk_artifacts import APP, FRAMEWORK_RESOURCES, RUNTIMES, Artifacts, BuildError, fetch, require_packages, sha256
 
 BUILD = APP / "build"
 MAIN = APP / "app" / "src" / "main"
 RULES = APP / "app" / "proguard-rules.pro"
 CORE = APP / "core" / "src" / "main"
 MANIFEST = MAIN / "AndroidManifest.xml"
+MANIFEST_NAMESPACE = "http://schemas.android.com/apk/res/android"
+# Runtime → sources of the core that need another one's classes.
+LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("TfLiteEngine.java",)}
 # Java's class libraries, for the shrinkers; java.home is where javac is.
 JAVA_HOME = Path(shutil.which("javac") or "/usr/bin/javac").resolve().parents[1]
 # Android's pages have 4 or 16 KB; what is aligned to 16 loads on both.
@@ -34,6 +39,7 @@ PAGE_BYTES = 16384
 # The oldest date that a zip file can hold: equal inputs give equal bytes.
 DATE = (1980, 1, 1, 0, 0, 0)
 ABI = "arm64-v8a"
+NAMES = {"javacpp": "pocketbert-benchmark.apk", "aar": "pocketbert-benchmark-aar.apk"}
 
 
 def main() -> None:
@@ -41,22 +47,22 @@ def main() -> None:
     arguments = _arguments()
     try:
         require_packages()
-        artifacts = fetch(arguments.dexer)
+        artifacts = fetch(arguments.dexer, arguments.runtime)
         key = arguments.keystore or throw_away_key()
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
             folders = (Path(first), Path(second))
             apks = [build(folder, artifacts, key, arguments.dexer, arguments.bundle) for folder in folders]
             apk_checks.same(*apks)
-            apk_checks.check(apks[0], PAGE_BYTES, arguments.bundle)
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            aside = arguments.output.with_suffix(".part")
+            apk_checks.check(apks[0], PAGE_BYTES, arguments.bundle, arguments.runtime)
+            output = arguments.output or BUILD / NAMES[arguments.runtime]
+            output.parent.mkdir(parents=True, exist_ok=True)
+            aside = output.with_suffix(".part")
             shutil.copyfile(apks[0], aside)
-            aside.replace(arguments.output)
+            aside.replace(output)
     except BuildError as error:
         print(f"build_apk: {error}", file=sys.stderr)
         sys.exit(2)
-    size = arguments.output.stat().st_size
-    print(f"{os.path.relpath(arguments.output)}: {size} bytes, by {arguments.dexer}, sha256 {sha256(arguments.output)}")
+    print(f"{os.path.relpath(output)}: {output.stat().st_size} bytes, by {arguments.dexer}, sha256 {sha256(output)}")
 
 
 def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Sequence[Path]) -> Path:
@@ -64,18 +70,20 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
 
     Args:
       folder: an empty one, for all that is made.
-      artifacts: jars.
+      artifacts: jars, of one runtime.
       key: keystore, whose password is in the environment as KEYSTORE_PASSWORD.
       dexer: `r8` or `dx`.
       bundles: folders to ship inside.
     """
     run("aapt2", "compile", "--dir", MAIN / "res", "-o", folder / "resources.zip")
     run(
-        "aapt2", "link", "-I", FRAMEWORK_RESOURCES, "--manifest", MANIFEST, "--custom-package", "org.pocketbert.app",
+        "aapt2", "link", "-I", FRAMEWORK_RESOURCES, *_manifest(folder, artifacts.name),
+        "--custom-package", "org.pocketbert.app",
         "--java", folder / "generated", "--proguard", folder / "aapt.pro", "-o", folder / "base.apk",
         folder / "resources.zip",
     )  # fmt: skip
-    sources = [path for root in (CORE / "java", MAIN / "java", folder / "generated") for path in root.rglob("*.java")]
+    roots = (CORE / "java", MAIN / "java", MAIN.with_name(artifacts.name) / "java", folder / "generated")
+    sources = [path for root in roots for path in root.rglob("*.java") if path.name not in LEFT_OUT[artifacts.name]]
     # Java 8, the last that dx reads, so that both ways to a phone take the same classes.
     run(
         "javac", "--release", "8", "-Xlint:-options", "-encoding", "UTF-8", "-d", folder / "classes",
@@ -101,6 +109,22 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
         folder / "aligned.apk",
     )  # fmt: skip
     return folder / "signed.apk"
+
+
+def _manifest(folder: Path, runtime: str) -> list[object]:
+    """aapt2's words for the app's manifest, to which a runtime's own adds what it says of the application."""
+    more = MAIN.with_name(runtime) / MANIFEST.name
+    if not more.exists():
+        return ["--manifest", MANIFEST]
+    ElementTree.register_namespace("android", MANIFEST_NAMESPACE)
+    manifest = ElementTree.parse(MANIFEST)
+    (application,) = manifest.iter("application")
+    for addition in ElementTree.parse(more).iter("application"):
+        application.extend(addition)
+    written = folder / MANIFEST.name
+    manifest.write(written, encoding="utf-8", xml_declaration=True)
+    # Debian's aapt2 is older than uses-native-library; the checks read what it made of it.
+    return ["--manifest", written, "--warn-manifest-validation"]
 
 
 def run(*command: object) -> str:
@@ -133,7 +157,8 @@ def _run_dx(folder: Path, artifacts: Artifacts) -> None:
     lines = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {folder / 'classes'}"]
     lines += [f"-injars {path}(!META-INF/**)" for path in artifacts.runtime]
     lines += [f"-outjars {shrunk}", f"-libraryjars {artifacts.android}"]
-    lines += [f"-libraryjars {JAVA_HOME}/jmods/java.base.jmod(!**.jar;!module-info.class)"]
+    modules = [JAVA_HOME / "jmods" / f"{name}.jmod" for name in ("java.base", "java.logging")]
+    lines += [f"-libraryjars {module}(!**.jar;!module-info.class)" for module in modules]
     (folder / "dx.pro").write_text("\n".join(lines), encoding="utf-8")
     rules = (f"@{folder / 'dx.pro'}", f"@{folder / 'aapt.pro'}", f"@{RULES}")
     run("java", "-Xmx2g", "-cp", tools, "proguard.ProGuard", *rules)
@@ -166,7 +191,7 @@ def _natives(folder: Path, artifacts: Artifacts) -> dict[str, bytes]:
     """Name → native library."""
     natives: dict[str, bytes] = {}
     for jar in artifacts.natives:
-        natives |= {Path(name).name: data for name, data in _members(jar, rf"lib/{ABI}/[^/]+\.so").items()}
+        natives |= {Path(name).name: data for name, data in _members(jar, rf"(lib|jni)/{ABI}/[^/]+\.so").items()}
     library = folder / "libpocketbert_affinity.so"
     run(
         "clang", f"--target=aarch64-linux-android{_min_sdk()}", "-nostdlib", "-ffreestanding", "-shared", "-fPIC",
@@ -228,7 +253,11 @@ def _arguments() -> argparse.Namespace:
         "--dexer", choices=("r8", "dx"), default="r8", help="dx, after ProGuard, where R8 does not resolve"
     )
     parser.add_argument("--keystore", type=Path, help="sign with this key instead of a throw-away one")
-    parser.add_argument("--output", type=Path, default=BUILD / "pocketbert-benchmark.apk", help="the APK")
+    parser.add_argument(
+        "--runtime", choices=RUNTIMES, default="javacpp",
+        help="what runs networks: the presets' TensorFlow Lite, or the last archive for Android, which has the GPU",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, help="the APK; named after the runtime if absent")
     return parser.parse_args()
 
 

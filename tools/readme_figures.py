@@ -42,7 +42,15 @@ RATIOS = {
     (
         "augmentation",
         "augmentation, default, against the authors' way",
-    ): "sentences augmented a second against one network call a word",
+    ): "sentences augmented a second against one network call a word, as the authors do it",
+    (
+        "augmentation",
+        "augmentation, the same input pair, against the authors' way",
+    ): "the same with the authors' longer input on our side too: batching alone",
+    (
+        "augmentation",
+        "augmentation, the same input, one call a word with one position's logits",
+    ): "the same with our shorter input and one position's logits on theirs too",
     (
         "pretraining_data",
         "pretraining data against tf-models-official",

@@ -42,6 +42,13 @@ def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: st
 
 
 def difference(ours: Values, others: Values) -> str:
-    """Of the means over the seeds that both have, in hundredths, with its sign; empty where they have none."""
-    both = [seed for seed in ours if seed in others]
-    return f"{100 * statistics.fmean(ours[seed] - others[seed] for seed in both):+.1f}" if both else ""
+    """Of the seeds that both have, the mean and standard deviation of their differences, in hundredths.
+
+    Returns:
+      The mean with its sign; where there is more than one seed, its spread; empty where there is none.
+    """
+    differences = [100 * (ours[seed] - others[seed]) for seed in ours if seed in others]
+    if not differences:
+        return ""
+    spread = f" ± {statistics.stdev(differences):.1f}" if len(differences) > 1 else ""
+    return f"{statistics.fmean(differences):+.1f}{spread}"

@@ -37,7 +37,11 @@ android {
 
     sourceSets {
         // Gradle takes the application's name from above and refuses it in the manifest, where aapt2 alone needs it.
-        named("main") { manifest.srcFile(manifestWithoutPackage()) }
+        named("main") {
+            manifest.srcFile(manifestWithoutPackage())
+            // The runtime for the processor; the build with the GPU (src/aar) is tools/build_apk.py's alone.
+            java.srcDir("src/javacpp/java")
+        }
         named("test") { java.setSrcDirs(emptyList<String>()) }
     }
 }

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, latency_ratio
+from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +78,20 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
 def rankings(run: ResultFile) -> list[ResultFile]:
     """A run's parts whose figures may stand in one table: our exports on one runtime, with the peers timed beside.
 
-    A run on one runtime is its own only part. Peers, which have a runtime of their own by nature, go with the exports
-    on the same runtime, failing that with the first.
+    A run on one runtime is its own only part; what the GPU computed is another than what the processor did. Peers,
+    which have a runtime of their own by nature, go with the exports on the same runtime, failing that with the first.
     """
-    runtimes = list(dict.fromkeys(each.runtime for each in run.measurements if each.runtime and not each.peer))
-    if len(runtimes) < 2:
+    grounds = list(dict.fromkeys(_ground(each) for each in run.measurements if each.runtime and not each.peer))
+    if len(grounds) < 2:
         return [run]
-    parts: list[list[Measurement]] = [[] for _ in runtimes]
+    parts: list[list[Measurement]] = [[] for _ in grounds]
     for each in run.measurements:
-        parts[runtimes.index(each.runtime) if each.runtime in runtimes else 0].append(each)
+        parts[grounds.index(_ground(each)) if _ground(each) in grounds else 0].append(each)
     return [dataclasses.replace(run, measurements=tuple(part)) for part in parts]
+
+
+def _ground(measurement: Measurement) -> tuple[Runtime | None, bool]:
+    return measurement.runtime, bool(measurement.delegate and measurement.delegate.is_gpu)
 
 
 def name(row: Row, found: Sequence[Row]) -> str:

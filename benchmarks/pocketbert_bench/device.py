@@ -85,6 +85,7 @@ def bench_phones(
     """
     if not plan.turns():
         raise UserError("; ".join(dict.fromkeys(each.problem for each in plan.configurations if each.problem)))
+    phone_plan.check_delegate(plan)
     tool = adb.find()
     subjects = find_phones(tool, serials)
     phone_plan.check_folder(output)
@@ -155,7 +156,8 @@ class _Session:
         except (PhoneError, UserError) as error:
             problem = str(error)
             progress.say(f"{self._subject.name}: {problem}")
-        result = self._kept.join(f"Latency of exported bundles on a {self._subject.model}")
+        what = "the GPU of a" if self._plan.delegate == "gpu" else "a"
+        result = self._kept.join(f"Latency of exported bundles on {what} {self._subject.model}")
         if result:
             results.write(self._path, result)
         elif not problem:

@@ -116,7 +116,6 @@ def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
       Disconnected: the phone has gone.
     """
     end = time.monotonic() + RUN_SECONDS
-    end = time.monotonic() + RUN_SECONDS
     last: Progress | None = None
     heard = time.monotonic()
     while True:

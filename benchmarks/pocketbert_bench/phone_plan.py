@@ -75,6 +75,23 @@ class Plan:
         }
 
 
+def check_delegate(plan: Plan) -> None:
+    """Raises `UserError` if the plan is for a GPU and has bundles of several lengths, which the app refuses."""
+    if plan.delegate != "gpu":
+        return
+    bundles = dict.fromkeys(each.model_path.parent for each in plan.configurations if not each.problem)
+    several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
+    if several:
+        raise UserError(
+            f"with --delegate=gpu a bundle must have one length, since the GPU prepares all of them and the runtime "
+            f"tells its share of the first alone; {', '.join(several)} has more; export it with one of --lengths"
+        )
+
+
+def _lengths(bundle: Path) -> int:
+    return len(json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["signatures"])
+
+
 def check_folder(folder: Path) -> None:
     """Raises `UserError` if a folder is there that holds no plan but something else."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
@@ -163,6 +180,9 @@ class Kept:
         for name, value in wanted.items() if found else ():
             if getattr(found, name) != value:
                 problems.append(f"{name} must be {value}; it is {getattr(found, name)}")
+        if found and found.status == "ok" and self.plan.delegate == "gpu":
+            if not (found.delegate and found.delegate.is_gpu):
+                problems.append("it must be a time of the GPU; the result names none")
         raise_if_any(problems, "the phone's result file")
         assert found
         if found.status == "ok":

@@ -83,6 +83,11 @@ class Section:
         """Whether names of networks tell something."""
         return len({row.model for row in self.rows}) > 1
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the graphics processor computed; the paper's figures are of the other one."""
+        return _on_gpu(self.run)
+
     def beside_the_paper(self) -> list[tuple[str, float]]:
         """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads."""
         at = paper_figures.LENGTH, paper_figures.THREADS
@@ -202,6 +207,7 @@ def _sections(
         rows = _rows([part], pair)
         runtime = next((each.runtime for each in part.measurements if each.runtime and not each.peer), None)
         heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
+        heading += ", GPU" * _on_gpu(part)
         sections.append(
             Section(
                 run=part,
@@ -213,6 +219,10 @@ def _sections(
             )
         )
     return sections
+
+
+def _on_gpu(run: ResultFile) -> bool:
+    return any(each.delegate and each.delegate.is_gpu for each in run.measurements)
 
 
 def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:

@@ -57,7 +57,9 @@ class Thermal:
 class Runtime:
     """What executed the model."""
 
-    name: Literal["litert", "tflite", "onnxruntime"] = _note("the interpreter")
+    name: Literal["litert", "tflite", "tflite-aar", "onnxruntime"] = _note(
+        "the interpreter; tflite is the JavaCPP presets' TensorFlow Lite, tflite-aar its last archive for Android"
+    )
     version: str = _note("its release")
 
 
@@ -65,9 +67,16 @@ class Runtime:
 class Delegate:
     """The part of a graph that an accelerating library took over."""
 
-    name: str = _note("for example XNNPACK")
-    delegated_ops: int = _note("operators inside the delegate, of the file's first subgraph", minimum=0)
+    name: str = _note("for example XNNPACK, or GPU where the graphics processor computes, in half precision")
+    delegated_ops: int = _note(
+        "operators inside the delegate, of the file's first subgraph; at least so many with tflite-aar", minimum=0
+    )
     total_ops: int = _note("operators of that subgraph", minimum=1)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the graphics processor computes."""
+        return self.name == "GPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +105,8 @@ class DeviceConditions:
 
     affinity: Literal["any", "big", "little"] = _note("processors that were asked for: all, all but the slowest, those")
     processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
+    processors_khz: dict[str, int] | None = _note("processor to its frequency after the last call; null where unknown")
+    processors_highest_khz: dict[str, int] | None = _note("processor to the most it can do; null where unknown")
     battery_percent: int | None = _note("charge; null where unknown", minimum=0, maximum=100)
     charging: bool | None = _note("whether power came in; null where unknown")
     power_save: bool = _note("whether the system saved power")

@@ -20,6 +20,9 @@ _FIRST_TOKEN_TASKS = ("classification", "regression", "next_sentence")
 # A feature's folded scale is a product of gammas, and the maps around it are divided by it. Outside this range
 # (a gamma near zero) float32 would still do, but quantized weights of very different sizes would not.
 _MAX_SCALE = 1024.0
+# GPUs compute float files in half precision, which ends at 65,504: there -1e9 is minus infinity, and its product with a
+# token's 0 is no number. It is far enough below logits of thousands; the gate's check of padding sees a leak.
+_PADDING_BIAS = -6e4
 
 Tensors = dict[str, np.ndarray]
 
@@ -72,6 +75,7 @@ def lower(model: Model, lowerings: Lowerings) -> Model:
     graph = GraphForm(
         fused_projections=decided["fuse_projections"] == APPLIED,
         first_token_only=decided["first_token_only"] == APPLIED,
+        padding_bias=_PADDING_BIAS,
     )
     lowered = Model(config, model.tasks, model.tokenizer, graph)
     for path, variable in lowered.weights_by_path().items():

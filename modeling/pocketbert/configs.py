@@ -200,10 +200,13 @@ class GraphForm:
       fused_projections: linear maps of one input are one matrix product.
       first_token_only: the last layer's outputs are computed for the first token alone, so that
         `sequence_output` has length 1.
+      padding_bias: what is added to the attention logits of padding, so that no softmax sees it. NoNorm does not bound
+        the logits (thousands were seen), so -1e4 would leak.
     """
 
     fused_projections: bool = False
     first_token_only: bool = False
+    padding_bias: float = -1e9
 
 
 def _one_of(name: str, value: object, choices: object) -> list[str]:

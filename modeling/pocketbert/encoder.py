@@ -40,6 +40,7 @@ class Encoder(tf_keras.Model):
     def __init__(self, config: EncoderConfig, graph: GraphForm = GraphForm(), seed: int = 0) -> None:  # noqa: B008
         super().__init__()
         self.config = config
+        self._padding_bias = graph.padding_bias
         self.embeddings = Embeddings(config)
         self.layers_ = [
             Block(
@@ -83,7 +84,10 @@ class Encoder(tf_keras.Model):
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
-        return self.layers_[-1](below, mask_bias(inputs["input_mask"], below.dtype), positions=positions)[0]
+        return self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
+
+    def _mask_bias(self, inputs: Inputs, dtype: tf.DType) -> tf.Tensor:
+        return mask_bias(inputs["input_mask"], dtype, self._padding_bias)
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
         """The encoder's outputs from the last feature map [B, S, H]."""
@@ -115,7 +119,7 @@ class Encoder(tf_keras.Model):
         wanted = resolve_request(request, self.config.num_layers)
         inputs = complete_inputs(inputs)
         x = self.embeddings(inputs, training=training)
-        bias = mask_bias(inputs["input_mask"], x.dtype)
+        bias = self._mask_bias(inputs, x.dtype)
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, wanted.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in wanted.layers.get(name, ())]

@@ -25,4 +25,5 @@ def test_versions_are_the_poms() -> None:
     assert f"org.bytedeco:tensorflow-lite:{versions['tflite']}" in readme
     assert f"org.bytedeco:javacpp:{versions['javacpp']}" in readme
     assert f"JUnit {versions['junit']}" in readme
+    assert f'"name": "tflite-aar", "version": "{versions["aar"]}"' in readme
     assert (APP / "missing-poms/org/bytedeco/javacpp-presets" / versions["javacpp"]).is_dir()

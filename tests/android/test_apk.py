@@ -46,10 +46,24 @@ def test_results_of_the_activity_satisfy_the_schema() -> None:
 
 
 def test_dx_makes_a_good_apk_with_its_bundle(built: Path) -> None:
-    apk_checks.check(built / "signed.apk", PAGE, [BUNDLE])
+    apk_checks.check(built / "signed.apk", PAGE, [BUNDLE], "javacpp")
     with zipfile.ZipFile(built / "signed.apk") as apk:
         shipped = [name for name in apk.namelist() if name.startswith("assets/bundles/dynamic_wi8/")]
     assert {Path(name).name for name in shipped} >= {"bundle.json", "model.tflite", "vocab.txt"}
+
+
+@pytest.mark.parametrize("dexer", ["r8", "dx"])
+def test_the_build_with_the_gpu_is_good_and_a_build_of_its_own(dexer: str, tmp_path: Path) -> None:
+    archive = apk_artifacts.fetch("r8", "aar")
+    apk = build_apk.build(tmp_path, archive, build_apk.throw_away_key(), dexer, [])
+    apk_checks.check(apk, PAGE, [], "aar")
+    with pytest.raises(apk_artifacts.BuildError) as raised:
+        apk_checks.check(apk, PAGE, [], "javacpp")
+    assert "the native libraries must be libjnijavacpp.so" in str(raised.value)
+    (dex,) = [path.read_bytes() for path in (tmp_path / "dex").glob("*.dex")]
+    for name in (b"Lorg/tensorflow/lite/gpu/GpuDelegate;", b"Lorg/tensorflow/lite/ExecutionPlan;", b"createDelegate"):
+        assert name in dex
+    assert b"Lorg/bytedeco/" not in dex
 
 
 def test_what_r8_keeps_measures_a_bundle(built: Path, artifacts: apk_artifacts.Artifacts, tmp_path: Path) -> None:
@@ -106,7 +120,7 @@ def test_a_changed_apk_is_noticed(built: Path, tmp_path: Path) -> None:
             if not name.endswith("bert_unicode.txt"):
                 target.writestr(name, source.read(name))
     with pytest.raises(apk_artifacts.BuildError) as raised:
-        apk_checks.check(lacking, PAGE, [])
+        apk_checks.check(lacking, PAGE, [], "javacpp")
     for part in ("the signature must be good", "multiple of 16384", "bert_unicode.txt must be in the APK"):
         assert part in str(raised.value)
     with pytest.raises(apk_artifacts.BuildError, match="they differ in org/pocketbert/tokenizer/bert_unicode.txt"):
@@ -132,7 +146,7 @@ def test_a_bundle_that_answers_wrongly_is_not_shipped(tmp_path: Path) -> None:
     name = next(iter(answers))
     answers[name] = [[value + 1 for value in row] for row in answers[name]]
     (bundle / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
-    (problem,) = apk_checks.bundle_problems(bundle)
+    (problem,) = apk_checks.bundle_problems(bundle, "javacpp")
     assert "does not answer as it did" in problem
 
 

@@ -12,12 +12,41 @@ import pytest
 
 import apk_artifacts
 import apk_checks
+from pocketbert_export import runtimes
 
 APP = Path(__file__).parents[2] / "android_app"
 
 
 def test_the_intended_manifest_is_good() -> None:
-    assert apk_checks.manifest_problems(copy.deepcopy(apk_checks.MANIFEST)) == []
+    manifest = copy.deepcopy(apk_checks.MANIFEST)
+    assert apk_checks.manifest_problems(manifest, "javacpp") == []
+    # A library of the phone's maker is asked for where the GPU is, and nowhere else.
+    (problem,) = apk_checks.manifest_problems(manifest, "aar")
+    assert problem == "the manifest must have 3 of uses-native-library; it has 0"
+    manifest |= copy.deepcopy(apk_checks.MORE_MANIFEST["aar"])
+    assert apk_checks.manifest_problems(manifest, "aar") == []
+    (problem,) = apk_checks.manifest_problems(manifest, "javacpp")
+    assert problem == "the manifest must have 0 of uses-native-library; it has 3"
+    manifest["uses-native-library"][1]["required"] = "true"
+    (problem,) = apk_checks.manifest_problems(manifest, "aar")
+    assert "required must be false; it is true" in problem
+
+
+def test_pages_of_four_kilobytes_are_allowed_to_the_archives_libraries_alone() -> None:
+    assert set(apk_checks.SMALL_PAGES) == set(apk_checks.LIBRARIES["aar"]) - set(apk_checks.LIBRARIES["javacpp"])
+    assert set(apk_checks.SMALL_PAGES.values()) == {4096}
+
+
+def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path: Path) -> None:
+    assert apk_checks.TFLITE_2_16 == runtimes.TFLITE_2_16
+    bundle = tmp_path / "sst2"
+    bundle.mkdir()
+    (bundle / "bundle.json").write_text('{"runtimes": ["litert"]}', encoding="utf-8")
+    (problem,) = apk_checks.bundle_problems(bundle, "aar")
+    assert "exported with --runtime=tflite-2.16, the archive's release; it was tried on litert" in problem
+    (bundle / "bundle.json").write_text('{"runtimes": ["litert", "tflite-2.16"]}', encoding="utf-8")
+    # What is left to say is of the answers, which are asked for as of any bundle.
+    assert not any("must be exported" in problem for problem in apk_checks.bundle_problems(bundle, "aar"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +65,7 @@ def test_another_manifest_is_not(element: str, attribute: str, value: str | None
         del manifest[element][0][attribute]
     else:
         manifest[element][0][attribute] = value
-    (found,) = apk_checks.manifest_problems(manifest)
+    (found,) = apk_checks.manifest_problems(manifest, "javacpp")
     assert problem in found
 
 
@@ -46,7 +75,7 @@ def test_another_manifest_is_not(element: str, attribute: str, value: str | None
 def test_a_further_door_is_noticed(element: str) -> None:
     manifest = copy.deepcopy(apk_checks.MANIFEST)
     manifest.setdefault(element, []).append({"name": "x"})
-    assert any(f"of {element}; it has" in problem for problem in apk_checks.manifest_problems(manifest))
+    assert any(f"of {element}; it has" in problem for problem in apk_checks.manifest_problems(manifest, "javacpp"))
 
 
 def test_every_version_of_the_poms_has_its_sum() -> None:
@@ -58,7 +87,7 @@ def test_every_version_of_the_poms_has_its_sum() -> None:
         property_name = re.fullmatch(r"\$\{(\w+)\.version\}", version)
         names.add(f"{artifact}-{versions[property_name.group(1)] if property_name else version}")
     names -= {f"pocketbert-android-{re.search(r'<version>([^<]+)', pom).group(1)}"}  # type: ignore[union-attr]
-    assert len(names) >= 6
+    assert len(names) >= 10
     recorded = apk_artifacts.recorded()
     assert not [name for name in names if not any(file.startswith(name) for file in recorded)]
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in recorded.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import apk_artifacts
 from pocketbert_bench import phone_app
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,13 @@ def test_both_builds_have_the_same_sources() -> None:
     others = {path.relative_to(APP).parts[0] for path in APP.rglob("src/main/**/*.java") if path not in in_modules}
     assert len(in_modules) >= 30 and others == {"host"}
     assert (APP / "app/proguard-rules.pro").is_file() and '"proguard-rules.pro"' in script("app/build.gradle.kts")
+
+
+def test_both_builds_have_the_processors_runtime() -> None:
+    assert 'java.srcDir("src/javacpp/java")' in script("app/build.gradle.kts")
+    assert "<source>src/javacpp/java</source>" in script("app/pom.xml")
+    engines = {path.relative_to(APP / "app/src").parts[0] for path in (APP / "app/src").rglob("Engines.java")}
+    assert engines == set(apk_artifacts.RUNTIMES)
 
 
 def test_java_is_as_old_as_mavens() -> None:

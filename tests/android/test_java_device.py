@@ -21,8 +21,9 @@ def test_a_run_on_a_phone_satisfies_the_schema(java: Any, tmp_path: Path) -> Non
     host = results.to_json(results.result_file("a run", quick=False))
     document = {**host, "measured_on": "device", "measurements": measurements}
     assert results.problems(document) == []
-    good, spoiled = measurements
-    assert (good["status"], spoiled["status"]) == ("ok", "failed")
+    good, spoiled, gpu = measurements
+    assert (good["status"], spoiled["status"], gpu["status"]) == ("ok", "failed", "ok")
+    assert gpu["delegate"] == {"name": "GPU", "delegated_ops": 19, "total_ops": 20}
     for measurement in measurements:
         assert set(measurement["device"]) == {field.name for field in dataclasses.fields(results.DeviceConditions)}
         assert measurement["device"]["affinity"] == "big"

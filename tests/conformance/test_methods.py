@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -23,18 +24,21 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.pretraining import PretrainingData
 from pocketbert.distillation import means
-from pocketbert.distillation.distiller import Distiller, adapter_variables, make_optimizer
+from pocketbert.distillation.distiller import Distiller, adapter_variables
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import LABEL_TERMS, Method, Setting, Stage, Steps, check_setting
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
+from pocketbert.distillation.stage_run import StageRun
 from pocketbert.distillation.teacher_dump import dump_targets
-from pocketbert.encoder import INPUT_NAMES
 from pocketbert.training import run as driving
-from pocketbert.training.checkpointing import write_checkpoint
+from pocketbert.training.checkpointing import Position, write_checkpoint
+from pocketbert.training.distribution import open_distribution
 
 # Teacher and student for methods that need a family of their own; every other method takes these.
 PAIRS: dict[str, tuple[EncoderConfig, EncoderConfig]] = {
@@ -275,22 +279,6 @@ def test_no_gradient_reaches_the_teacher_and_every_adapter_learns(name: str, kin
     assert not set(taught) & set(case.student.named_variables())
 
 
-@each_kind_of_data
-def test_one_trace_a_stage(name: str, kind: str) -> None:
-    case = make_case(name, kind)
-    signature = {key: tf.TensorSpec([None] * value.shape.rank, value.dtype) for key, value in batch(kind).items()}
-    for stage, distiller in zip(case.stages, case.distillers(), strict=True):
-        distiller.compile(optimizer=make_optimizer(stage, 3))
-        step = tf.function(distiller.train_step, input_signature=[signature])
-        for length in (9, 11):
-            data = batch(kind)
-            extra = [[0, 0], [0, length - 9]]
-            wider = {key: tf.pad(value, extra) if key in INPUT_NAMES else value for key, value in data.items()}
-            losses = step(wider)
-            assert all(value.dtype == tf.float32 and np.isfinite(value) for value in losses.values())
-        assert step.experimental_get_tracing_count() == 1
-
-
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Writes a method's teacher for a task, once."""
@@ -314,6 +302,53 @@ def examples(kind: str, count: int, seed: int) -> Examples:
     random = np.random.default_rng(seed)
     labels = random.integers(0, 3, count).astype(np.int32) if kind == "classification" else random.normal(size=count)
     return dataclasses.replace(plain, labels=labels if kind == "classification" else labels.astype(np.float32))
+
+
+class Traced:
+    """A method that counts how often the loss of each stage is written into a graph."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self.traces: collections.Counter[str] = collections.Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
+
+    def loss(self, stage: Stage, targets: Any, student: Any, adapters: Any, batch: Any) -> Any:
+        self.traces[stage.name] += 1
+        return self._method.loss(stage, targets, student, adapters, batch)
+
+
+def sources(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) -> list[Source]:
+    """Each stage's examples, as a run has them."""
+    if kind == "pretraining":
+        data = tiny_pretraining.write_data(
+            folder / "data", documents=10, max_length=23, vocabulary=tokenizer.vocab_path
+        )
+        return [PretrainingSource(PretrainingData.open(data), 0, number) for number in range(len(stages))]
+    encoded = encode(examples(kind, 21, seed=0), tokenizer, 23)
+    return [EncodedSource(encoded, 0, masks=tokenizer if stage.masked_text else None) for stage in stages]
+
+
+@each_kind_of_data
+def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
+    name: str, kind: str, teachers: Any, tmp_path: Path
+) -> None:
+    case, tokenizer = make_case(name, kind), pb.load(teachers(name, kind)).tokenizer
+    traced = Traced(case.method)
+    for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
+        distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)
+        data = StageData(stage, source)
+        run = StageRun(stage, case.student, distiller, data, None, None, tmp_path, RunOptions(), open_distribution())
+        run.restore(tmp_path, Position())
+        plan = np.split(np.arange(12), (1, 3, 6))
+        widths = {batch["input_word_ids"].shape[1] for batch in data.batches(plan, 0)}
+        assert len(widths) > 1
+        for epoch in (0, 1):
+            losses = tf.stack(list(run.steps(epoch, plan, 0)))
+            assert losses.dtype == tf.float32 and np.isfinite(losses).all() and len(losses) == len(plan)
+        assert traced.traces[stage.name] == 1
+    assert set(traced.traces) == {stage.name for stage in case.stages}
 
 
 @each_kind_of_stored_data
@@ -358,7 +393,7 @@ def task_data() -> TaskData:
     return TaskData(task=task, train=train, dev=dev, metrics=("accuracy",), main_metric="accuracy")
 
 
-@cases("regression", "general")
+@each_kind_of_data
 def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_without_adapters(
     name: str, kind: str, teachers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +409,9 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
         arguments["pretraining"] = tiny_pretraining.write_data(
             tmp_path / "pretraining", documents=10, max_length=23, vocabulary=directory / "vocab.txt"
         )
+    elif kind == "general":
+        # More pieces than two steps take: the stage is interrupted inside of an epoch.
+        arguments["text"] = tiny_distillation.write_text(tmp_path / "text.txt", sentences=40)
     else:
         arguments["task_data"] = task_data()
     whole = distill(output=tmp_path / "whole", **arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
 
 from pocketbert import cli, files
 from pocketbert_bench import report, results
+from pocketbert_bench.results import Delegate
 
 
 def joined(folder: Path) -> dict[int, results.Measurement]:
@@ -51,6 +53,53 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
         )
     file = next(path for path in (tmp_path / "out").glob("pixel_4_*.json"))
     assert "the big cores" in results.read(file).notes[0] and results.read(file).measured_on == "device"
+
+
+def one_length(folder: Path) -> Path:
+    """The bundle with its length 9 alone."""
+    bundle = shutil.copytree(BUNDLE, folder / "short")
+    path = bundle / "bundle.json"
+    description = json.loads(path.read_text(encoding="utf-8"))
+    description["signatures"] = [each for each in description["signatures"] if each["length"] == 9]
+    description["goldens"] = [each for each in description["goldens"] if each["length"] == 9]
+    path.write_text(json.dumps(description), encoding="utf-8")
+    return bundle
+
+
+def on(delegate: Delegate | None) -> Any:
+    """An app that names what computed."""
+    runtime = results.Runtime(name="tflite-aar", version="2.16.1")
+    return ending(lambda phone, extras: result(phone, extras, runtime=runtime, delegate=delegate))
+
+
+def test_the_gpu_is_asked_for_and_named(connect: Any, bench: Any, tmp_path: Path) -> None:
+    phone = FakePhone(SERIAL, on(Delegate(name="GPU", delegated_ops=17, total_ops=20)))
+    connect(phone)
+    assert bench("--delegate=gpu", bundle=one_length(tmp_path))[0] == 0
+    assert [each["delegate"] for each in phone.starts] == ["gpu"] * 3
+    (path,) = (tmp_path / "out").glob("pixel_4_*.json")
+    file = results.read(path)
+    assert file.title == "Latency of exported bundles on the GPU of a Pixel 4"
+    assert file.measurements[0].delegate == Delegate(name="GPU", delegated_ops=17, total_ops=20)
+    page = report.build_report([file], tmp_path / "page").read_text(encoding="utf-8")
+    assert "GPU 85 %" in page and "tflite-aar 2.16.1" in page
+
+
+@pytest.mark.parametrize("delegate", [None, Delegate(name="XNNPACK", delegated_ops=19, total_ops=20)])
+def test_what_the_gpu_did_not_compute_is_not_taken(
+    connect: Any, bench: Any, tmp_path: Path, delegate: Delegate | None
+) -> None:
+    connect(FakePhone(SERIAL, on(delegate)))
+    code, out, _ = bench("--delegate=gpu", "--repeats=1", bundle=one_length(tmp_path))
+    assert code == 1 and "it must be a time of the GPU; the result names none" in out
+    assert not list((tmp_path / "out").glob("pixel_4_*.json"))
+
+
+def test_the_gpu_takes_bundles_of_one_length(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    code, _, err = bench("--delegate=gpu", "--lengths=9")
+    assert code == 2 and "must have one length" in err and f"{BUNDLE} has more" in err and not phone.starts
 
 
 def test_the_same_command_measures_nothing_twice(connect: Any, bench: Any) -> None:
@@ -155,7 +204,7 @@ def died(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
 
 
 def refused(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
-    say("refused", reason="the GPU is not supported yet")
+    say("refused", reason="affinity must be any")
 
 
 def silent(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
@@ -175,7 +224,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
     ("app", "said"),
     [
         (died, "the app's process ended without a result"),
-        (refused, "the GPU is not supported yet"),
+        (refused, "affinity must be any"),
         (silent, "the app said nothing for 1 s"),
         (strange, "must have the form of this version"),
         (ending(wrong), "it does not answer as at export"),
@@ -208,7 +257,7 @@ def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any,
     phone = FakePhone(SERIAL, refused)
     connect(phone)
     code, out, _ = bench()
-    assert code == 1 and "5 runs failed one after another; the last: the GPU is not supported yet" in out
+    assert code == 1 and "5 runs failed one after another; the last: affinity must be any" in out
     assert len(phone.starts) == 5 and list(phone.files) == [APK]
     assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["plan.json"]
 
@@ -235,7 +284,7 @@ def test_an_interrupted_command_cleans_up_and_goes_on(
 def test_a_phone_that_gave_nothing_is_a_failure(connect: Any, bench: Any) -> None:
     connect(FakePhone(SERIAL, refused))
     code, out, _ = bench("--repeats=1", "--lengths=9")
-    assert code == 1 and "nothing was measured: the GPU is not supported yet" in out
+    assert code == 1 and "nothing was measured: affinity must be any" in out
 
 
 def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:

@@ -205,6 +205,29 @@ def test_our_exports_on_two_runtimes_are_two_sections_and_peers_stay_with_ours(t
     assert comparison.rankings(alone) == [alone]
 
 
+def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path: Path) -> None:
+    archive = results.Runtime(name="tflite-aar", version="2.16.1")
+    gpu = results.Delegate(name="GPU", delegated_ops=9, total_ops=10)
+    both = device_run(
+        measurements=(
+            measurement("float32", 128, 30.0, threads=4, runtime=archive),
+            measurement("float16", 128, 10.0, recipe="float16", threads=4, runtime=archive, delegate=gpu),
+        )
+    )
+    assert [[each.label for each in part.measurements] for part in comparison.rankings(both)] == [
+        ["float32"], ["float16"],
+    ]  # fmt: skip
+    text = report.build_report([both], tmp_path / "report").read_text(encoding="utf-8")
+    assert re.findall(r"<h2>A phone&#39;s run: ([^<]*)</h2>", text) == [
+        "device, tflite-aar 2.16.1", "device, tflite-aar 2.16.1, GPU",
+    ]  # fmt: skip
+    # The paper measured the processor.
+    (table,) = text.split("Beside the paper")[1:]
+    assert "342 ms" in table and "10 ms" not in table.split("</table>")[0]
+    alone = device_run(measurements=both.measurements[1:])
+    assert "342 ms" not in report.build_report([alone], tmp_path / "alone").read_text(encoding="utf-8")
+
+
 def test_the_papers_figures_stand_beside_a_phones_only(run: ResultFile, tmp_path: Path) -> None:
     host = Page(report.build_report([run], tmp_path / "host").read_text(encoding="utf-8")).text
     assert "Pixel 4" not in host and "342" not in host

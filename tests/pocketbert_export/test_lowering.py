@@ -7,8 +7,9 @@ import dataclasses
 import networks
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from pocketbert.configs import QueryKeySource, TaskConfig, TaskKind
+from pocketbert.configs import EncoderConfig, QueryKeySource, TaskConfig, TaskKind
 from pocketbert.model import Model
 from pocketbert_export.lowering import APPLIED, LOWERINGS, OFF, Lowerings, decide, fold_no_norm, lower
 
@@ -101,6 +102,29 @@ def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
     for layer in range(6):
         model.weights_by_path()[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"].assign(np.full(28, 0.2))
     assert "products of gammas" in decide(model, Lowerings())["fold_no_norm"]
+
+
+@pytest.mark.parametrize(
+    "config", [networks.bert_config(), networks.mobilebert_config("shared")], ids=["bert", "no_norm"]
+)
+def test_padding_is_masked_in_half_precision_too(config: EncoderConfig) -> None:
+    model = networks.network(config)
+    lowered = lower(model, NONE)
+    inputs = networks.inputs_of(config)
+    assert (inputs["input_mask"] == 0).any()
+    # Not a bit differs: what is masked has the probability 0 in either form.
+    expected, received = model(inputs), lowered(inputs)
+    assert all(np.array_equal(expected[name], received[name]) for name in expected)
+    graph = tf.function(lowered).get_concrete_function(inputs).graph.as_graph_def()
+    functions = [graph.node, *(function.node_def for function in graph.library.function)]
+    constants = [
+        tf.make_ndarray(node.attr["value"].tensor)
+        for nodes in functions
+        for node in nodes
+        if node.op == "Const" and node.attr["dtype"].type == tf.float32.as_datatype_enum
+    ]
+    lowest = min(float(constant.min()) for constant in constants if constant.size)
+    assert np.finfo(np.float16).min < lowest < -5e4
 
 
 def test_the_model_itself_does_not_change() -> None:

@@ -379,7 +379,7 @@ EXPERIMENT = Experiment(
     result=RESULTS / "mobilebert.json",
     output="runs/experiment-mobilebert",
     settings=settings,
-    jobs=lambda output, flag_values: jobs(output),
+    jobs=jobs,
     content=content,
     scored=scored,
 )

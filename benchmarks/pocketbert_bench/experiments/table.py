@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,17 @@ class Experiment:
       result: the committed result file.
       output: the default folder of everything that is made.
       settings: all that decides the table, as JSON values; what was scored with others is no part of it.
-      jobs: everything that the table needs, from the folder and the flags.
+      jobs: everything that the table needs, from the folder.
       content: the scores of the jobs that are done.
       scored: name of a job → its result, of those that can be read back from a result file with these settings.
-      define: defines flags of its own.
     """
 
     result: Path
     output: str
     settings: Callable[[], dict[str, Any]]
-    jobs: Callable[[Path, flags.FlagValues], Sequence[Job]]
+    jobs: Callable[[Path], Sequence[Job]]
     content: Callable[[Mapping[str, Any]], results.ResultFile]
     scored: Callable[[results.ResultFile], Mapping[str, Any]]
-    define: Callable[[flags.FlagValues], None] = field(default=lambda flag_values: None)
 
 
 def main(experiment: Experiment, arguments: list[str]) -> int:
@@ -56,7 +54,6 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
     flags.DEFINE_string("output", experiment.output, "folder of everything that is made", flag_values=flag_values)
     flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
     flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
-    experiment.define(flag_values)
     try:
         if rest := flag_values(arguments)[1:]:
             raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
@@ -66,7 +63,7 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
         if experiment.result.exists():
             keep(output, experiment.scored(results.read(experiment.result)))
         done = run_jobs(
-            experiment.jobs(output, flag_values),
+            experiment.jobs(output),
             output,
             processes=flag_values.processes,
             minutes=flag_values.minutes,
@@ -88,6 +85,13 @@ def settings_note(settings: Mapping[str, Any]) -> str:
 def seeds_label(label: str, seed: int) -> str:
     """The label of one seed's scores."""
     return f"{label}, seed {seed}"
+
+
+def last_metrics(run: Path, names: Sequence[str]) -> dict[str, float]:
+    """The metrics of a run's last evaluation on the development examples, whichever was its best."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = [line for line in lines if line["split"] == "dev"][-1]
+    return {name: last[name] for name in names}
 
 
 def records(

@@ -201,7 +201,7 @@ EXPERIMENT = Experiment(
     result=RESULTS / "tasks.json",
     output="runs/experiment-tasks",
     settings=settings,
-    jobs=lambda output, flag_values: jobs(output),
+    jobs=jobs,
     content=content,
     scored=scored,
 )

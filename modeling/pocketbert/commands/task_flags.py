@@ -150,6 +150,8 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
 def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:
     """Reads what `pocketbert augment` made of the task: in the file's own columns, or text, pair, label for GLUE's.
 
+    Where a part of the training file is set aside, what is made from that part is left out.
+
     Raises:
       UserError: an unreadable file, or questions, which nothing augments.
     """
@@ -160,7 +162,9 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
         raise UserError(f"questions on paragraphs cannot be augmented; received {path}; leave it out")
 
     if not flag_values.task:
-        return _read_table(flag_values, path, task.task.labels or None)[0]
+        augmented, _ = _read_table(flag_values, path, task.task.labels or None)
+        assert not isinstance(task.dev, QuestionFile)
+        return augmented if flag_values["dev-file"].value else _without(augmented, task.dev)
     examples, _ = read_table(
         path,
         text_column="text",
@@ -170,6 +174,27 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
         kind="regression" if task.task.kind == "regression" else "classification",
     )
     return examples
+
+
+def _without(augmented: Examples, aside: Examples) -> Examples:
+    """The rows that are not made from the examples set aside."""
+    from pocketbert.data.tables import read_table
+    from pocketbert.progress import say
+
+    path = augmented.source
+    try:
+        origins = read_table(path, text_column="example")[0].texts
+    except UserError as error:
+        raise UserError(
+            f"{path}: where development examples are set aside from --train-file, the column 'example', as pocketbert "
+            "augment writes it, must say what each row is made from; some have none; give --dev-file"
+        ) from error
+    # By their texts too: the numbers may be those of another file than --train-file.
+    texts = set(aside.texts)
+    dropped = {*aside.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
+    kept = [index for index, name in enumerate(origins) if name not in dropped]
+    say(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples set aside")
+    return augmented.select(kept)
 
 
 def _with_held_out(flag_values: flags.FlagValues, train: Any, dev: Any) -> tuple[Any, Any]:

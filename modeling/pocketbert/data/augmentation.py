@@ -50,8 +50,9 @@ class AugmentationOptions:
       copies: N_a, augmented samples an example. Drawn, not accepted: copies may be equal, also to the original.
       num_candidates: K (the authors' M), words to choose from, each equally likely.
       words: which words may be replaced. `all`: every word with a letter or digit, as Algorithm 1 goes over all words;
-        punctuation marks are no words. `content`: as the authors' code, only words of the letters a to z (after
-        lower-casing) that are not English function words (`STOP_WORDS`); the paper does not speak of this.
+        punctuation marks stay, though the language model may put one in a word's place. `content`: as the authors'
+        code, only words of the letters a to z (after lower-casing) that are not English function words (`STOP_WORDS`);
+        the paper does not speak of this.
       pair_sides: what is augmented in a pair; the paper says nothing. `in-turn`: `copies` rows with the first side
         augmented and as many with the second, the other side being the original (the authors' code means this, but
         keeps the last augmented first side beside the augmented second ones). `together`: `copies` rows with both

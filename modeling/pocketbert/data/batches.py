@@ -30,7 +30,7 @@ class EncodedExamples:
 
     Attributes:
       word_ids: int32 `[tokens]`, special tokens included, padding not.
-      type_ids: int32 `[tokens]`, the segments.
+      type_ids: int32 `[tokens]`, the segments; of packed text int8.
       offsets: int64 `[N + 1]`: example i has the tokens from `offsets[i]` to `offsets[i + 1]`.
       labels: int32 or float32 `[N]`, of questions on paragraphs int32 `[N, 2]`, or None.
       max_length: the most tokens that an example may have; padding never goes beyond it.
@@ -56,7 +56,8 @@ class EncodedExamples:
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
         """The inputs, int32 `[B, L]`, and labels `[B]` of some examples; L is their bucket's length."""
-        starts, lengths = self.offsets[indices], self.lengths[indices]
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
         width = int(bucketed(lengths.max(), self.max_length))
         inputs = {
             "input_word_ids": np.full((len(indices), width), self.pad_token_id, np.int32),
@@ -159,7 +160,7 @@ def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -
 
 
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """The batches of `plan` from step `start` on, made ahead of the training step by TensorFlow's own threads.
+    """The batches of `plan` from step `start` on, made ahead of the training step by other threads.
 
     Args:
       encoded: the examples.
@@ -172,23 +173,16 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
     """
     import tensorflow as tf
 
-    word_ids = tf.RaggedTensor.from_row_splits(encoded.word_ids, encoded.offsets, validate=False)
-    type_ids = tf.RaggedTensor.from_row_splits(encoded.type_ids, encoded.offsets, validate=False)
     labels = None if encoded.labels is None else tf.constant(encoded.labels)
-    # What is gathered stays on the host, beside the training step's device.
-    lengths = tf.constant(encoded.lengths, tf.int32)
+
+    def rows(indices: np.ndarray) -> list[np.ndarray]:
+        inputs, _ = encoded.batch(indices)
+        return [inputs[name] for name in _INPUT_NAMES]
 
     def assemble(indices: tf.Tensor) -> Any:
-        row_lengths = tf.gather(lengths, indices)
-        width = tf.reduce_max(row_lengths)
-        width = tf.minimum(-(-width // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, encoded.max_length)
-        shape = tf.stack([tf.size(indices), width])
-        inputs = {
-            "input_word_ids": tf.gather(word_ids, indices).to_tensor(encoded.pad_token_id, shape=shape),
-            "input_mask": tf.sequence_mask(row_lengths, width, tf.int32),
-            "input_type_ids": tf.gather(type_ids, indices).to_tensor(0, shape=shape),
-        }
-        inputs = {name: tf.ensure_shape(value, [None, None]) for name, value in inputs.items()}
+        # Of tensors that a data set captures TensorFlow holds two copies more, too many of a large text.
+        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
+        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
         return inputs if labels is None else (inputs, tf.gather(labels, indices))
 
     return index_rows(plan, start).map(assemble, num_parallel_calls=2, deterministic=True).prefetch(4)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
@@ -136,8 +137,8 @@ class Manifest:
 
     Attributes:
       identity: what it was made from.
-      teacher_config: the teacher's `EncoderConfig` as JSON values, for readers that do not have the teacher.
-      teacher_task: its head's `TaskConfig` likewise; None for a bare encoder.
+      teacher_config: the teacher's architecture, for readers that do not have the teacher.
+      teacher_task: what its head was trained for, likewise; None for a bare encoder.
       lowercase: whether its tokenizer lower-cases.
       targets: in the order of the record.
       lengths: the file of the examples' lengths.
@@ -146,8 +147,8 @@ class Manifest:
     """
 
     identity: StoreIdentity
-    teacher_config: Mapping[str, Any]
-    teacher_task: Mapping[str, Any] | None
+    teacher_config: EncoderConfig
+    teacher_task: TaskConfig | None
     lowercase: bool
     targets: tuple[TargetSpec, ...]
     lengths: StoredFile
@@ -250,14 +251,23 @@ def read_manifest(folder: Path) -> Manifest:
     identity["features"] = {name: tuple(layers) for name, layers in identity["features"].items()}
     return Manifest(
         identity=StoreIdentity(**identity),
-        teacher_config=content["teacher_config"],
-        teacher_task=content["teacher_task"],
+        teacher_config=_encoder_config(content["teacher_config"]),
+        teacher_task=_task_config(content["teacher_task"]),
         targets=targets,
         lowercase=content["lowercase"],
         lengths=StoredFile(**content["lengths"]),
         vocabulary=StoredFile(**content["vocabulary"]),
         shards=tuple(Shard(**entry) for entry in content["shards"]),
     )
+
+
+def _encoder_config(values: Mapping[str, Any]) -> EncoderConfig:
+    bottleneck = values["bottleneck"]
+    return EncoderConfig(**{**values, "bottleneck": None if bottleneck is None else BottleneckConfig(**bottleneck)})
+
+
+def _task_config(values: Mapping[str, Any] | None) -> TaskConfig | None:
+    return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
 
 
 def _document(manifest: Manifest) -> dict[str, Any]:

@@ -6,6 +6,7 @@ model: a run from a store neither loads nor imports the teacher.
 
 from __future__ import annotations
 
+import functools
 import io
 import mmap
 import os
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.feature_layout import (
     DTYPES,
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FeatureStore", "StoreIdentity", "TargetSpec"]
 
+# The shards that a store has mapped at a time, those read last. Each holds a descriptor, of which a process may often
+# have no more than 1,024, and a run opens a store for each of its stages.
+MAPPED_SHARDS = 256
 _REMEDY = "copy the store again, or run the same teacher-dump command, which writes what is damaged anew"
 
 
@@ -46,6 +49,8 @@ class FeatureStore:
       path: the stage's folder.
       identity: what the store was made from.
       targets: what it holds of each example.
+      teacher_config: the teacher's architecture, for what has to be known of it without its folder.
+      teacher_task: what the teacher's head was trained for; None for a bare encoder.
       lengths: int32 `[N]`, tokens of each example.
     """
 
@@ -53,13 +58,16 @@ class FeatureStore:
         self.path = path
         self.identity = manifest.identity
         self.targets = manifest.targets
+        self.teacher_config, self.teacher_task = manifest.teacher_config, manifest.teacher_task
         self.lengths = lengths
         self._manifest = manifest
         self._firsts = np.array([shard.first for shard in manifest.shards], np.int64)
         sizes = record_bytes(self.targets, lengths)
         starts = np.cumsum(sizes) - sizes
         self._starts = starts - np.repeat(starts[self._firsts], [shard.examples for shard in manifest.shards])
-        self._shards = [_mapped(path / shard.name) for shard in manifest.shards]
+        names = [shard.name for shard in manifest.shards]
+        # An array that is a view of a shard keeps it mapped for as long as the array lives.
+        self._shard = functools.lru_cache(MAPPED_SHARDS)(lambda number: _mapped(path / names[number]))
 
     @classmethod
     def open(
@@ -71,7 +79,8 @@ class FeatureStore:
           path: the stage's folder inside the store.
           expect: what the run would have its live teacher compute from; parts that are None are not compared.
           verify: compare every file's SHA-256 with the manifest's, under a progress bar. It reads the whole store
-            once, at the disk's speed or about 1 GB a second, whichever is lower; sizes are always compared.
+            once, at the disk's speed or about 1.5 GB a second on a core with instructions for SHA-256, whichever is
+            lower; sizes are always compared.
 
         Raises:
           UserError: there is no store, it is unfinished or damaged, or it was made from something else; the message
@@ -104,20 +113,6 @@ class FeatureStore:
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def teacher_config(self) -> EncoderConfig:
-        """The teacher's architecture, for what has to be known of it without its folder."""
-        values = dict(self._manifest.teacher_config)
-        if values["bottleneck"] is not None:
-            values["bottleneck"] = BottleneckConfig(**values["bottleneck"])
-        return EncoderConfig(**values)
-
-    @property
-    def teacher_task(self) -> TaskConfig | None:
-        """What the teacher's head was trained for; None for a bare encoder."""
-        values = self._manifest.teacher_task
-        return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
 
     @property
     def vocabulary(self) -> tuple[Path, bool]:
@@ -161,7 +156,7 @@ class FeatureStore:
 
     def _record(self, index: int) -> tuple[mmap.mmap, int]:
         """The mapped file of an example's record, and where in it the record begins."""
-        return self._shards[int(np.searchsorted(self._firsts, index, side="right")) - 1], int(self._starts[index])
+        return self._shard(int(np.searchsorted(self._firsts, index, side="right")) - 1), int(self._starts[index])
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
         """The batches of `plan` from step `start` on, each with the teacher's targets.

@@ -13,6 +13,7 @@ import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,76 @@ _UNITS = ("an example", "a token", "a pair of tokens")
 _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StorePlan:
+    """A store of one stage before it is written.
+
+    Attributes:
+      path: the stage's folder.
+      identity: what the store is made from.
+      teacher_config: the teacher's architecture.
+      teacher_task: what its head was trained for, if it has one.
+      vocabulary: its vocab.txt; the store gets a copy.
+      lowercase: whether its tokenizer lower-cases.
+      targets: in the order of the record.
+      lengths: tokens of each example.
+      shard_bytes: a shard ends with the record that goes beyond this.
+    """
+
+    path: Path
+    identity: StoreIdentity
+    teacher_config: EncoderConfig
+    teacher_task: TaskConfig | None
+    vocabulary: str | os.PathLike[str]
+    lowercase: bool
+    targets: Sequence[TargetSpec]
+    lengths: np.ndarray
+    shard_bytes: int = SHARD_BYTES
+
+    def small_files(self) -> dict[str, bytes]:
+        """What the store has beside its manifest and its shards, by name."""
+        stream = io.BytesIO()
+        np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
+        return {LENGTHS_NAME: stream.getvalue(), VOCABULARY_NAME: Path(self.vocabulary).read_bytes()}
+
+    def manifest(self) -> Manifest:
+        """The manifest of the store before its first shard.
+
+        Raises:
+          UserError: there is nothing to store.
+        """
+        small = {
+            name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            for name, content in self.small_files().items()
+        }
+        shards = plan_shards(self.targets, self.lengths, self.shard_bytes)
+        if not shards:
+            raise UserError(f"{self.path}: there must be targets and examples to store; received none")
+        return Manifest(
+            identity=self.identity,
+            teacher_config=self.teacher_config,
+            teacher_task=self.teacher_task,
+            targets=tuple(self.targets),
+            lowercase=self.lowercase,
+            lengths=small[LENGTHS_NAME],
+            vocabulary=small[VOCABULARY_NAME],
+            shards=shards,
+        )
+
+
 class StoreWriter:
-    """A store of one stage that is being written. Make one with `open_writer`.
+    """A store of one stage that is being written. Make one with `open_writers`.
 
     Attributes:
       path: the stage's folder.
       manifest: with the digests of the shards that are written.
+      lengths: tokens of each example.
     """
 
     def __init__(self, path: Path, manifest: Manifest, lengths: np.ndarray) -> None:
         self.path = path
         self.manifest = manifest
-        self._lengths = lengths
+        self.lengths = lengths
 
     @property
     def pending(self) -> tuple[Shard, ...]:
@@ -66,7 +125,7 @@ class StoreWriter:
     def blank(self, shard: Shard) -> ShardContent:
         """Memory for the records of a shard."""
         examples = slice(shard.first, shard.first + shard.examples)
-        return ShardContent(shard, self.manifest.targets, self._lengths[examples])
+        return ShardContent(shard, self.manifest.targets, self.lengths[examples])
 
     def write(self, content: ShardContent) -> None:
         """Writes a shard that has every example's targets, and then its digest.
@@ -157,72 +216,39 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
 
 
 @contextlib.contextmanager
-def open_writer(
-    path: str | os.PathLike[str],
-    *,
-    identity: StoreIdentity,
-    teacher_config: EncoderConfig,
-    teacher_task: TaskConfig | None,
-    vocabulary: str | os.PathLike[str],
-    lowercase: bool,
-    targets: Sequence[TargetSpec],
-    lengths: np.ndarray,
-    overwrite: bool = False,
-    shard_bytes: int = SHARD_BYTES,
-) -> Iterator[StoreWriter]:
-    """Takes a stage's folder for writing: a new one, or one in which the same dump stopped or finished.
+def open_writers(plans: Sequence[StorePlan], *, overwrite: bool = False) -> Iterator[list[StoreWriter]]:
+    """Takes the stages' folders for writing: new ones, or some in which the same dump stopped or finished.
 
-    What is finished in it is compared with its SHA-256 and kept; a shard that differs is made again.
+    What is finished in them is compared with its SHA-256 and kept; a shard that differs is made again. Nothing is
+    written before all of the stores are known to fit.
 
     Args:
-      path: the stage's folder.
-      identity: what the store is made from.
-      teacher_config: the teacher's architecture.
-      teacher_task: what its head was trained for, if it has one.
-      vocabulary: its vocab.txt; the store gets a copy.
-      lowercase: whether its tokenizer lower-cases.
-      targets: in the order of the record.
-      lengths: tokens of each example.
-      overwrite: throw away a finished store in `path`, or one made from something else.
-      shard_bytes: a shard ends with the record that goes beyond this.
+      plans: the stores, on one disk, each in a folder of its own.
+      overwrite: throw away a finished store in a folder, or one made from something else.
+
+    Yields:
+      Their writers, in the same order.
 
     Raises:
-      UserError: the folder holds another store or something else, another process writes it, or the disk has too
-        little room for all of it.
+      UserError: a folder holds another store or something else, another process writes it, or the disk has too little
+        room for all that is still to be written of all of them.
     """
-    folder = Path(path)
-    lengths = np.asarray(lengths, np.int32)
-    small = {LENGTHS_NAME: _npy(lengths), VOCABULARY_NAME: Path(vocabulary).read_bytes()}
-    described = {
-        name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        for name, content in small.items()
-    }
-    manifest = Manifest(
-        identity=identity,
-        teacher_config=dataclasses.asdict(teacher_config),
-        teacher_task=None if teacher_task is None else dataclasses.asdict(teacher_task),
-        targets=tuple(targets),
-        lowercase=lowercase,
-        lengths=described[LENGTHS_NAME],
-        vocabulary=described[VOCABULARY_NAME],
-        shards=plan_shards(targets, lengths, shard_bytes),
-    )
-    if not manifest.shards:
-        raise UserError(f"{folder}: there must be targets and examples to store; received none")
-    _check_is_store(folder)
-    with locked_directory(folder):
-        if (folder / MANIFEST_NAME).exists():
-            manifest = _resumed(folder, manifest, overwrite)
-        for line in sizes_text(targets, lengths):
-            say(line)
-        _check_room(folder, manifest)
-        for pattern in _ASIDE:
-            for file in folder.glob(pattern):
+    for plan in plans:
+        _check_is_store(plan.path)
+    with contextlib.ExitStack() as stack:
+        for plan in plans:
+            stack.enter_context(locked_directory(plan.path))
+        writers = [StoreWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths)) for plan in plans]
+        _check_room(writers)
+        for plan, writer in zip(plans, writers, strict=True):
+            for file in _left_over(writer):
                 file.unlink()
-        manifest.write(folder)
-        for name, content in small.items():
-            write_bytes(folder / name, content)
-        yield StoreWriter(folder, manifest, lengths)
+            # A finished store's stays as it is, whatever a later version adds to it: runs have recorded its digest.
+            if writer.pending:
+                writer.manifest.write(writer.path)
+            for name, content in plan.small_files().items():
+                write_bytes(writer.path / name, content)
+        yield writers
 
 
 def write_aside(path: Path, content: memoryview) -> None:
@@ -235,14 +261,11 @@ def write_aside(path: Path, content: memoryview) -> None:
     os.replace(aside, path)
 
 
-def _npy(lengths: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, lengths.astype("<i4"), allow_pickle=False)
-    return stream.getvalue()
-
-
-def _resumed(folder: Path, new: Manifest, overwrite: bool) -> Manifest:
-    """The new manifest with the digests of the shards that the folder already has."""
+def _resumed(plan: StorePlan, overwrite: bool) -> Manifest:
+    """The plan's manifest with the digests of the shards that its folder already has and that are kept."""
+    folder, new = plan.path, plan.manifest()
+    if not (folder / MANIFEST_NAME).exists():
+        return new
     try:
         found = read_manifest(folder)
         problems = found.identity.differences(new.identity)
@@ -259,8 +282,6 @@ def _resumed(folder: Path, new: Manifest, overwrite: bool) -> Manifest:
             f"{folder} holds a store with {'; '.join(problems)}; choose another output, or pass --overwrite"
         )
     if problems or (found.finished and overwrite):
-        for file in folder.glob("shard-*.bin"):
-            file.unlink()
         return new
     written = [shard for shard in found.shards if shard.sha256]
     broken: list[str] = []
@@ -276,17 +297,31 @@ def _resumed(folder: Path, new: Manifest, overwrite: bool) -> Manifest:
     return dataclasses.replace(new, shards=tuple(kept))
 
 
-def _check_room(folder: Path, manifest: Manifest) -> None:
-    missing = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
-    free = shutil.disk_usage(folder).free
-    say(
-        f"{folder}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {missing:,} of them to write; "
-        f"{free:,} bytes are free"
-    )
+def _left_over(writer: StoreWriter) -> list[Path]:
+    """What is thrown away: shards that are made again, and what a killed attempt left."""
+    kept = {shard.name for shard in writer.manifest.shards if shard.sha256}
+    shards = [file for file in writer.path.glob("shard-*.bin") if file.name not in kept]
+    return shards + [file for pattern in _ASIDE for file in writer.path.glob(pattern)]
+
+
+def _check_room(writers: Sequence[StoreWriter]) -> None:
+    missing = 0
+    for writer in writers:
+        manifest = writer.manifest
+        for line in sizes_text(manifest.targets, writer.lengths):
+            say(line)
+        own = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
+        missing += own
+        say(
+            f"{writer.path}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {own:,} of them to write"
+        )
+    left_over = sum(file.stat().st_size for writer in writers for file in _left_over(writer))
+    free = min(shutil.disk_usage(writer.path).free for writer in writers) + left_over
+    say(f"{missing:,} bytes to write; {free:,} bytes are free")
     if missing > free:
         raise UserError(
-            f"{folder}: the disk must have room for {missing:,} more bytes; it has {free:,}; free some, or choose "
-            "an output on another disk"
+            f"{', '.join(str(writer.path) for writer in writers)}: the disk must have room for {missing:,} more bytes; "
+            f"it has {free:,}; free some, or choose an output on another disk"
         )
 
 

@@ -41,7 +41,7 @@ def pack(
     from 2 to the full one, as BERT's code does, so that a model also sees short inputs.
 
     The result is a function of the arguments alone; the random numbers are NumPy's PCG64, seeded with (seed, number of
-    the document). Text is held a few thousand sentences at a time; only the ids of all tokens stay in memory, 8 bytes
+    the document). Text is held a few thousand sentences at a time; only the ids of all tokens stay in memory, 5 bytes
     a token.
 
     Args:
@@ -60,7 +60,8 @@ def pack(
     _check(max_length, segments, short_sequence_probability, seed)
     room = max_length - 1 - segments
     chooser = _Chooser(room, segments, short_sequence_probability, seed)
-    words, types, lengths = GrowingArray(), GrowingArray(), GrowingArray()
+    # Two segments fit into a byte, and a large text is mostly this array and the words'.
+    words, types, lengths = GrowingArray(), GrowingArray(np.int8), GrowingArray()
     with bar(None, "pack", "token") as progress:
         for number, batch in sentence_batches(documents):
             ids = tokenizer.tokenize([sentence for document in batch for sentence in document])
@@ -202,20 +203,23 @@ def _pack_batch(
     word_ids = np.insert(values, places[order], special[order])
     # Runs of zeros and ones: [CLS] first [SEP], then second [SEP].
     runs = np.stack([firsts + 2, np.where(is_pair, seconds + 1, 0)], axis=1).ravel()
-    type_ids = np.repeat(np.tile(np.array([0, 1], np.int32), len(totals)), runs)
+    type_ids = np.repeat(np.tile(np.array([0, 1], np.int8), len(totals)), runs)
     return _Packed(word_ids.astype(np.int32), type_ids, totals + 2 + is_pair)
 
 
 class GrowingArray:
-    """An int32 array that grows in place: a list of parts, joined at the end, would need its memory twice.
+    """An array that grows in place: a list of parts, joined at the end, would need its memory twice.
+
+    Args:
+      dtype: of the numbers.
 
     Attributes:
       size: numbers in it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: type[np.integer] = np.int32) -> None:
         self.size = 0
-        self._buffer = np.empty(1 << 16, np.int32)
+        self._buffer = np.empty(1 << 16, dtype)
 
     def add(self, values: np.ndarray) -> None:
         """Puts `values` behind what is there."""

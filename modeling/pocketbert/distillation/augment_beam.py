@@ -19,7 +19,7 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
 
     Args:
       job: with what and how.
-      beam_options: Beam's `PipelineOptions`; None for its DirectRunner.
+      beam_options: Beam's `PipelineOptions`; None for its `FnApiRunner`, in this process.
     Raises:
       UserError: Beam is not installed, or the model or the vectors cannot be used.
     """

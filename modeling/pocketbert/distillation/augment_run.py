@@ -235,8 +235,8 @@ def augment(
       output: the `.jsonl` or `.tsv` file to write.
       overwrite: replace an existing one, and throw away what an unfinished run with other options left.
       shards: 0: in this process; else an Apache Beam pipeline over so many shards. The file is the same.
-      beam_options: Beam's `PipelineOptions`; None for its DirectRunner. A runner on other machines needs the model,
-        the vectors and the output's folder at the same paths there.
+      beam_options: Beam's `PipelineOptions`; None for its `FnApiRunner`, in this process. A runner on other
+        machines needs the model, the vectors and the output's folder at the same paths there.
     Raises:
       UserError: the output exists, it has parts of another run, the model or the vectors cannot be used, or Beam is not
         installed.

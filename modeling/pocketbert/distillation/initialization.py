@@ -114,6 +114,7 @@ def make_student(
     tasks: Sequence[TaskConfig],
     tokenizer: WordPieceTokenizer | None,
     teacher_directory: str | Path | None = None,
+    teacher_task: TaskConfig | None = None,
     seed: int = 0,
 ) -> Model:
     """Makes a planned student.
@@ -127,6 +128,8 @@ def make_student(
       tasks: its heads.
       tokenizer: kept with it.
       teacher_directory: where `start="teacher-layers"` reads the weights; the teacher itself is not built.
+      teacher_task: what the teacher's head is taken for, as `Setting.teacher_task`, where its own labels say nothing or
+        are written otherwise; None takes it for what its directory says.
       seed: of fresh weights and of dropout.
 
     Raises:
@@ -140,7 +143,7 @@ def make_student(
     elif plan.layers:
         if teacher_directory is None:
             raise UserError("the teacher's layers are read from its directory; received none; give one")
-        copied = _selected(read_directory(teacher_directory), plan.layers, student)
+        copied = _selected(read_directory(teacher_directory), teacher_task, plan.layers, student)
     for path, variable in student.weights_by_path().items():
         if path in copied:
             variable.assign(copied[path])
@@ -208,19 +211,17 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
     return problems
 
 
-def _selected(teacher: ModelDirectory, layers: Sequence[int], student: Model) -> dict[str, np.ndarray]:
+def _selected(
+    teacher: ModelDirectory, teacher_task: TaskConfig | None, layers: Sequence[int], student: Model
+) -> dict[str, np.ndarray]:
     """The student's paths → the teacher's arrays: chosen layers, what stands outside of them, and a head that fits."""
-    heads = {
-        f"heads.{ours.kind}."
-        for ours in student.tasks
-        for theirs in teacher.tasks
-        if (ours.kind, ours.labels) == (theirs.kind, theirs.labels)
-    }
+    theirs = {(task.kind, task.labels) for task in (teacher_task, *teacher.tasks) if task is not None}
+    heads = tuple(f"heads.{task.kind}." for task in student.tasks if (task.kind, task.labels) in theirs)
     selected = {}
     for path in student.weights_by_path():
         prefix, _, rest = path.partition("encoder.layers.")
         if prefix:
-            if not path.startswith("heads.") or path.startswith(tuple(heads)):
+            if not path.startswith("heads.") or path.startswith(heads):
                 selected[path] = teacher.tensors[path]
             continue
         index, _, name = rest.partition(".")

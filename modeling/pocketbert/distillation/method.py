@@ -55,6 +55,7 @@ __all__ = [
     "TeacherFeatures",
     "Vocabulary",
     "check_setting",
+    "compare_setting",
     "describe_options",
     "everything",
     "head_count_mismatches",
@@ -185,6 +186,16 @@ def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage
     Raises:
       UserError: one, which lists everything that does not match, each with its remedy.
     """
+    stages, problems = compare_setting(method, setting, options)
+    raise_if_any(problems, f"{method.name}: this teacher and student do not fit")
+    return stages
+
+
+def compare_setting(method: Method, setting: Setting, options: Any) -> tuple[tuple[Stage, ...], list[str]]:
+    """`check_setting` for who has other problems to list: the stages, and what does not match.
+
+    There are no stages where what does not match keeps them from being made.
+    """
     problems = [*vocabulary_mismatches(setting), *method.mismatches(setting, options)]
     stages: tuple[Stage, ...] = ()
     try:
@@ -200,8 +211,7 @@ def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names):
         problems.append(f"stages must have names of their own; received {', '.join(names)}")
-    raise_if_any(dict.fromkeys(problems), f"{method.name}: this teacher and student do not fit")
-    return stages
+    return stages, list(dict.fromkeys(problems))
 
 
 def vocabulary_mismatches(setting: Setting) -> list[str]:

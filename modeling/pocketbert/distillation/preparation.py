@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.feature_layout import MANIFEST_NAME
-from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.text import text_files
-from pocketbert.distillation.initialization import StudentPlan, plan_student, vocabulary_of
-from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, check_setting
+from pocketbert.distillation.initialization import StudentPlan, plan_student
+from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, compare_setting
 from pocketbert.distillation.pretraining_data import open_data, pretraining_problems
 from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.store_identity import one_origin_problems, stored_manifests, stores_digest
+from pocketbert.distillation.teacher_description import TeacherDescription, are_nameless, describe_teacher, same_labels
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import say, track
@@ -29,8 +28,7 @@ from pocketbert.training.task_examples import TaskExamples, are_labelled, are_pa
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
 
-# Names of transformers for labels that nobody named.
-_NAMELESS = re.compile(r"LABEL_\d+")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +95,12 @@ class Preparation:
             return self.task_data.main_metric
         return "masked_lm_accuracy" if self.dev_pretraining is not None else ""
 
-    def recorded(self) -> dict[str, Any]:
-        """All that decides the result, as JSON values, for a run's `run.json`."""
+    def recorded(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """All that decides the result, as JSON values, for a run's `run.json`.
+
+        Args:
+          before: what the run's `run.json` holds already; empty for a new run.
+        """
         recorded: dict[str, Any] = {"method": self.method.name}
         run = dataclasses.asdict(self.run)
         for name in ("checkpoint_seconds", "tpu"):
@@ -119,10 +121,12 @@ class Preparation:
         if self.teacher_directory is not None:
             recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
         if self.store is not None:
-            manifests = sorted(self.store.glob(f"*/{MANIFEST_NAME}"))
-            recorded["store_sha256"] = hashlib.sha256(" ".join(map(sha256, manifests)).encode()).hexdigest()
+            names = [stage.name for stage in self.stages if stage.teacher_features]
+            recorded["store_sha256"] = stores_digest(self.store, names, before.get("store_sha256"))
         if self.text is not None:
             recorded["text_sha256"] = _text_digest(self.text)
+            # Runs without it, older ones, had one segment and at most 20 masked words: they cannot go on with others.
+            recorded["text_segments"] = [stage.text_segments for stage in self.stages if stage.data == "text"]
         for name in ("pretraining", "dev_pretraining"):
             if getattr(self, name) is not None:
                 recorded[f"{name}_sha256"] = getattr(self, name).identity
@@ -173,33 +177,36 @@ def prepare(
     """
     if task_data is None and text is None and pretraining is None:
         raise UserError("a run needs a task's examples, plain text or pretraining's examples; received none of them")
-    if task_data is not None:
-        _check_task_data(task_data)
-    teacher = _describe_teacher(teacher_directory, store)
-    planned = plan_student(student, teacher.config, teacher_layers=teacher_layers)
-    task = None if task_data is None else task_data.task
-    setting = Setting(
-        teacher=teacher.config or planned.config,
-        student=planned.config,
-        task=task,
-        pairs=task_data is not None and are_pairs(task_data.train),
-        teacher_task=_same_labels(teacher.task, task),
-        teacher_heads=teacher.heads,
-        teacher_vocabulary=teacher.vocabulary,
-        student_vocabulary=planned.vocabulary,
-        start=planned.start,
-    )
-    stages = check_setting(method, setting, options)
-    problems = [problem for stage in stages for problem in _stage_problems(stage, task_data, text, store)]
-    if teacher.config is None:
-        problems += [
-            f"stage {stage.name} reads {', '.join(stage.teacher_features)} of a teacher; received neither a teacher's "
-            "model directory nor a store of its targets"
-            for stage in stages
-            if stage.teacher_features
-        ]
-    data = [open_data(folder) for folder in (pretraining, dev_pretraining)]
-    problems += pretraining_problems(stages, setting, data)
+
+    def reads(name: str, teacher: TeacherDescription) -> bool:
+        try:
+            planned = plan_student(student, teacher.config, teacher_layers=teacher_layers)
+            stages = method.stages(_setting(teacher, planned, task_data), options)
+        except UserError:
+            return False
+        return any(stage.name == name and stage.teacher_features for stage in stages)
+
+    # What is wrong with one of them by itself comes first: what cannot be read cannot be compared.
+    problems = [] if task_data is None else _task_data_problems(task_data)
+    teacher = _attempt(problems, describe_teacher, teacher_directory, store, reads)
+    planned = None
+    if teacher is not None:
+        planned = _attempt(problems, plan_student, student, teacher.config, teacher_layers=teacher_layers)
+    data = [_attempt(problems, open_data, folder) for folder in (pretraining, dev_pretraining)]
+    raise_if_any(problems, method.name)
+    assert teacher is not None and planned is not None
+    setting = _setting(teacher, planned, task_data)
+    stages, mismatches = compare_setting(method, setting, options)
+    if mismatches:
+        problems.append(f"this teacher and student do not fit: {'; '.join(mismatches)}")
+    if stages:
+        problems += _data_problems(stages, task_data, text)
+        problems += pretraining_problems(stages, setting, data)
+        problems += [problem for stage in stages for problem in _stage_problems(stage, teacher, store)]
+    if store is not None:
+        reading = [stage.name for stage in stages if stage.teacher_features]
+        manifests = _attempt(problems, stored_manifests, store, reading)
+        problems += one_origin_problems(manifests or {})
     vocabulary = teacher.vocabulary or planned.vocabulary
     if vocabulary is None and data[0] is not None:
         vocabulary = Vocabulary(path=data[0].vocab_path, lowercase=data[0].lowercase)
@@ -208,10 +215,11 @@ def prepare(
             "texts cannot be cut into tokens without a vocab.txt; neither the teacher's folder nor the student's has "
             "one; put the vocabulary there"
         )
-    if teacher.heads == () and any("logits" in stage.teacher_features for stage in stages):
-        problems.append("the teacher must have a head for the task; it is a bare encoder; fine-tune it first")
     raise_if_any(problems, method.name)
     assert vocabulary is not None
+    theirs, ours = teacher.task, setting.teacher_task
+    if theirs is not None and ours is not None and theirs != ours and are_nameless(theirs):
+        say(f"the teacher's labels have no names; its logits are taken as {', '.join(ours.labels)}, in this order")
     if any(stage.data == "augmented" for stage in stages) and task_data is not None and task_data.augmented is None:
         say(
             f"{method.name} trains on augmented examples; none are given, so the {len(task_data.train)} original ones "
@@ -224,7 +232,7 @@ def prepare(
         stages=stages,
         setting=setting,
         student=planned,
-        tasks=_heads(stages, task),
+        tasks=_heads(stages, setting.task),
         vocabulary=vocabulary,
         teacher_directory=teacher_directory,
         store=store,
@@ -235,37 +243,28 @@ def prepare(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Teacher:
-    """What is known of a teacher; `heads` are the kinds of all of its heads, None of a store's."""
-
-    config: EncoderConfig | None = None
-    task: TaskConfig | None = None
-    heads: tuple[str, ...] | None = None
-    vocabulary: Vocabulary | None = None
-
-
-def _describe_teacher(directory: Path | None, store: Path | None) -> _Teacher:
-    if store is None and directory is None:
-        return _Teacher()
-    if store is None:
-        assert directory is not None
-        found = read_directory(directory)
-        return _Teacher(
-            config=found.config,
-            task=found.tasks[0] if found.tasks else None,
-            heads=tuple(task.kind for task in found.tasks),
-            vocabulary=vocabulary_of(directory),
-        )
-    # Not even the teacher's weights are read.
-    stages = sorted(path.parent for path in store.glob(f"*/{MANIFEST_NAME}"))
-    if not stages:
-        raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert teacher-dump; there is none")
-    stored = FeatureStore.open(stages[0], verify=False)
-    path, lowercase = stored.vocabulary
-    return _Teacher(
-        config=stored.teacher_config, task=stored.teacher_task, vocabulary=Vocabulary(path=path, lowercase=lowercase)
+def _setting(teacher: TeacherDescription, planned: StudentPlan, task_data: TaskData | None) -> Setting:
+    task = None if task_data is None else task_data.task
+    return Setting(
+        teacher=teacher.config or planned.config,
+        student=planned.config,
+        task=task,
+        pairs=task_data is not None and are_pairs(task_data.train),
+        teacher_task=same_labels(teacher.task, task),
+        teacher_heads=teacher.heads,
+        teacher_vocabulary=teacher.vocabulary,
+        student_vocabulary=planned.vocabulary,
+        start=planned.start,
     )
+
+
+def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:
+    """What the call gives, or None after its error is among the problems."""
+    try:
+        return call(*arguments, **options)
+    except UserError as error:
+        problems.append(str(error))
+        return None
 
 
 def _heads(stages: Sequence[Stage], task: TaskConfig | None) -> tuple[TaskConfig, ...]:
@@ -276,30 +275,42 @@ def _heads(stages: Sequence[Stage], task: TaskConfig | None) -> tuple[TaskConfig
     return (task,) if task else ()
 
 
-def _same_labels(theirs: TaskConfig | None, ours: TaskConfig | None) -> TaskConfig | None:
-    """The teacher's task with our labels, where its own say nothing or are the same in other letters."""
-    if theirs is None or ours is None or len(theirs.labels) != len(ours.labels):
-        return theirs
-    nameless = all(map(_NAMELESS.fullmatch, theirs.labels))
-    if theirs.labels and nameless and theirs.labels != ours.labels:
-        say(f"the teacher's labels have no names; its logits are taken as {', '.join(ours.labels)}, in this order")
-    if nameless or [label.casefold() for label in theirs.labels] == [label.casefold() for label in ours.labels]:
-        return dataclasses.replace(theirs, labels=ours.labels)
-    return theirs
+def _data_problems(stages: Sequence[Stage], task_data: TaskData | None, text: Path | None) -> list[str]:
+    """What a stage learns from and is not given, and what is given and no stage learns from."""
+    problems = []
+    for stage in stages:
+        where = f"stage {stage.name}"
+        if stage.data == "text" and text is None:
+            problems.append(f"{where} learns from plain text; received none; give it (--text)")
+        if stage.data in ("task", "augmented") and task_data is None:
+            problems.append(f"{where} learns from a task's examples; received none; give a task and its data")
+        if "labels" in stage.label_names and task_data is not None:
+            augmented = task_data.augmented if stage.data == "augmented" else None
+            examples = task_data.train if augmented is None else augmented
+            if not are_labelled(examples):
+                problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
+    learned = {stage.data for stage in stages}
+    if text is not None and "text" not in learned:
+        problems.append(
+            f"no stage of this run learns from plain text; received {text}; leave it out (--text), or learn from it in "
+            "a run of its own, without a task"
+        )
+    if task_data is not None and task_data.augmented is not None and "augmented" not in learned:
+        problems.append(
+            f"no stage of this run learns from augmented examples; received {task_data.augmented.source}; leave them "
+            "out (--augmented-file), or change the option that keeps the stages from them"
+        )
+    return problems
 
 
-def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None, store: Path | None) -> list[str]:
+def _stage_problems(stage: Stage, teacher: TeacherDescription, store: Path | None) -> list[str]:
     problems = []
     where = f"stage {stage.name}"
-    if stage.data == "text" and text is None:
-        problems.append(f"{where} learns from plain text; received none; give it (--text)")
-    if stage.data in ("task", "augmented") and task_data is None:
-        problems.append(f"{where} learns from a task's examples; received none; give a task and its data")
-    if "labels" in stage.label_names and task_data is not None:
-        augmented = task_data.augmented if stage.data == "augmented" else None
-        examples = task_data.train if augmented is None else augmented
-        if not are_labelled(examples):
-            problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
+    if stage.teacher_features and teacher.config is None:
+        problems.append(
+            f"{where} reads {', '.join(stage.teacher_features)} of a teacher; received neither a teacher's model "
+            "directory nor a store of its targets"
+        )
     if store is not None and stage.teacher_features:
         if stage.data == "pretraining":
             problems.append(
@@ -326,7 +337,7 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
     return problems
 
 
-def _check_task_data(data: TaskData) -> None:
+def _task_data_problems(data: TaskData) -> list[str]:
     problems = []
     if data.task.kind not in ("classification", "regression", "span"):
         problems.append(f"the task must be classification, regression or span; received {data.task.kind}")
@@ -341,7 +352,7 @@ def _check_task_data(data: TaskData) -> None:
             problems.append(f"{name} examples need labels; {examples.source} has none")
         if are_pairs(examples) != are_pairs(data.train):
             problems.append(f"{name} examples must be pairs where the training examples are; {examples.source} differs")
-    raise_if_any(problems, "distillation")
+    return problems
 
 
 def _text_digest(path: Path) -> str:

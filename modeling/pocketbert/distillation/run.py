@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.evaluation import (
+    make_evaluator,
+    measure_teacher,
+    stored_teacher_metrics,
+    teacher_answers,
+)
 from pocketbert.distillation.initialization import initialize_adapters, make_student
-from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Stage
+from pocketbert.distillation.method import Method, Stage
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.preparation import Preparation, TaskData, prepare
 from pocketbert.distillation.run_options import DistillResult, RunOptions
@@ -41,13 +45,7 @@ from pocketbert.training.checkpointing import (
     read_position,
 )
 from pocketbert.training.distribution import Distribution, open_distribution
-from pocketbert.training.evaluation import Evaluator as TaskEvaluator
-from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
-from pocketbert.training.question_answering import QuestionEvaluator
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
-
-# Examples a call in evaluation, where nothing has to be kept for gradients.
-EVALUATION_BATCH_SIZE = 32
 
 
 def distill(
@@ -80,7 +78,7 @@ def distill(
         `metrics.jsonl`, `tensorboard/`, `result.json`.
       teacher_directory: the teacher; needed only where a stage reads one. With a store it is not loaded; its files are
         only compared with the store's.
-      store: targets from `pocketbert teacher-dump`, in place of the teacher.
+      store: targets from `pocketbert teacher-dump`, in place of the teacher, with its metrics.
       task_data: what the student learns; None for general distillation.
       text: plain text for general distillation, a file or folder.
       pretraining: pretraining's examples, a folder of `pocketbert pretrain-data`; the student then has heads for masked
@@ -113,7 +111,27 @@ def distill(
         pretraining=None if pretraining is None else Path(pretraining),
         dev_pretraining=None if dev_pretraining is None else Path(dev_pretraining),
     )
-    recorded = preparation.recorded()
+    return distill_prepared(preparation, output, overwrite=overwrite)
+
+
+def distill_prepared(
+    preparation: Preparation, output: str | os.PathLike[str], *, overwrite: bool = False
+) -> DistillResult:
+    """`distill` from where everything is checked and nothing is written.
+
+    Args:
+      preparation: the distillation.
+      output: as there.
+      overwrite: as there.
+
+    Returns:
+      As there.
+
+    Raises:
+      UserError: examples or stores that do not fit, or `output` holds a run with other options.
+      TrainingFailed: as there.
+    """
+    run, recorded = preparation.run, preparation.recorded(_recorded_before(Path(output)))
     distribution = open_distribution(run.distribution, run.tpu)
 
     def train_in(folder: Path) -> dict[str, Any]:
@@ -150,6 +168,11 @@ def distill_seeds(
     return run_seeds(seeds, output, run_one, writes=lambda: open_distribution(run.distribution, run.tpu).is_chief)
 
 
+def _recorded_before(output: Path) -> dict[str, Any]:
+    path = output / OPTIONS_FILE
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
 class _Run:
     """One distillation from its folder's last checkpoint to its end."""
 
@@ -170,6 +193,7 @@ class _Run:
             tasks=preparation.tasks,
             tokenizer=self.tokenizer,
             teacher_directory=preparation.teacher_directory,
+            teacher_task=preparation.setting.teacher_task,
             seed=preparation.run.seed,
         )
         self.adapters = dict(preparation.method.adapters(preparation.setting, preparation.options))
@@ -265,7 +289,7 @@ class _Run:
         if stage.data == "pretraining":
             assert preparation.pretraining is not None
             return PretrainingSource(preparation.pretraining, seed, index)
-        encoded = self.examples.encoded(stage.data, stage.max_length)
+        encoded = self.examples.of_stage(stage)
         store = None
         if preparation.store is not None and stage.teacher_features:
             identity = store_identity(
@@ -286,18 +310,8 @@ class _Run:
             return None
         length = stage.max_length if held_out is None else held_out.max_length
         if length not in self._evaluators:
-            self._evaluators[length] = self._evaluator_of(self.student, length)
+            self._evaluators[length] = make_evaluator(self.student, self.preparation, self.examples, length)
         return self._evaluators[length]
-
-    def _evaluator_of(self, model: Model, max_length: int) -> Evaluator:
-        preparation = self.preparation
-        if preparation.task_data is None:
-            assert preparation.dev_pretraining is not None
-            return PretrainingEvaluator(model, preparation.dev_pretraining, preparation.run.evaluation_batches)
-        metrics, dev = preparation.task_data.metrics, preparation.task_data.dev
-        if isinstance(dev, QuestionFile):
-            return QuestionEvaluator(model, dev, WindowOptions(max_length=max_length), EVALUATION_BATCH_SIZE)
-        return TaskEvaluator(model, self.examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
 
     @property
     def _needs_teacher(self) -> bool:
@@ -312,30 +326,16 @@ class _Run:
             return load(self.preparation.teacher_directory)
 
     def _teacher_metrics(self) -> dict[str, float] | None:
-        """The live teacher's on the development examples, measured once a run, before anything is trained."""
+        """On the development examples: a live teacher's, measured once a run before training, or those in its store."""
         preparation, path = self.preparation, self.folder / TEACHER_FILE
-        if not self._needs_teacher or not self._teacher_answers:
+        if preparation.store is not None:
+            return stored_teacher_metrics(preparation)
+        if not self._needs_teacher or not teacher_answers(preparation):
             return None
         # Every process measures, or none: the teacher is loaded by all of them at once.
         if not self.distribution.as_chief_says(path.exists()):
-            length = min(preparation.stages[-1].max_length, preparation.setting.teacher.max_positions)
-            evaluator = self._evaluator_of(self._teacher, length)
-            found = evaluator.metrics("the teacher's")
-            say("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+            found = measure_teacher(self._teacher, preparation, self.examples)
             if self.distribution.is_chief:
                 write_json(path, found)
             return found
         return json.loads(path.read_text("utf-8"))
-
-    @property
-    def _teacher_answers(self) -> bool:
-        """Whether the teacher can be scored on the student's development examples."""
-        setting = self.preparation.setting
-        if self.preparation.dev_pretraining is not None:
-            return setting.teacher_heads == PRETRAINING_HEADS
-        task, theirs = setting.task, setting.teacher_task
-        return task is not None and theirs is not None and _answers(task) == _answers(theirs)
-
-
-def _answers(task: TaskConfig) -> tuple[str, tuple[str, ...]]:
-    return task.kind, task.labels

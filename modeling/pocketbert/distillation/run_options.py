@@ -55,7 +55,8 @@ class DistillResult:
       model: the student's model directory, as the last stage left it.
       main_metric: the metric that chose it, or by which runs are compared; empty where nothing was evaluated.
       metrics: the student's on the development examples; empty likewise.
-      teacher_metrics: the teacher's on the same examples; None where it was not loaded or has no head.
+      teacher_metrics: the teacher's on the same examples; with a store those that `teacher-dump` measured. None where
+        there is no teacher, it has no head for the task, or nobody measured it on these examples.
       seed: the run's.
       best_step: steps taken before the evaluation that `metrics` is of.
       steps: steps taken in all stages.

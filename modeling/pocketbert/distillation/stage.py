@@ -136,7 +136,9 @@ class Stage:
       student_dropout: whether the student's dropout is active.
       keep: `best` keeps the checkpoint with the best development metric, which needs a head that is trained; the
         next stage, and the student that is saved, start from it.
+      evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
+      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
 
@@ -155,11 +157,13 @@ class Stage:
     learning_rate_multiplier: Callable[[str, tf.Tensor], tf.Tensor | float] = one
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
+    evaluations: int | None = None
     masked_text: bool = False
+    text_segments: Literal[1, 2] = 1
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        problems = _positive(self, "batch_size", "micro_batches")
+        problems = _positive(self, "batch_size", "micro_batches", "evaluations")
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
             problems.append(f"name must be of a-z, 0-9, _ and -, to name a folder; received {self.name!r}")
         if not self.weights:
@@ -177,11 +181,16 @@ class Stage:
             ("data", get_args(Data)),
             ("optimizer_state", ("fresh", "carry")),
             ("keep", ("last", "best")),
+            ("text_segments", (1, 2)),
         ):
             if getattr(self, name) not in accepted:
-                problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
+                problems.append(
+                    f"{name} must be one of {', '.join(map(str, accepted))}; received {getattr(self, name)!r}"
+                )
         if self.masked_text and self.data != "text":
             problems.append(f"masked_text is for data='text'; received data={self.data!r}")
+        if self.text_segments != 1 and self.data != "text":
+            problems.append(f"text_segments is for data='text'; received data={self.data!r}")
         for term, name in LABEL_TERMS.items():
             if term in self.weights and (name == "labels") == (self.data in ("text", "pretraining")):
                 problems.append(f"the term {term} reads {name}, which data={self.data!r} does not have")

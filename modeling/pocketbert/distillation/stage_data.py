@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.masking import masked_dataset
+from pocketbert.data.masking import MaskingOptions, masked_dataset
 from pocketbert.distillation.method import Batch
 from pocketbert.distillation.stage import Stage, Steps
 from pocketbert.errors import UserError
@@ -42,7 +42,8 @@ class EncodedSource:
     Args:
       encoded: the examples.
       seed: of order and masks.
-      masks: the tokenizer that encoded them, where they are masked anew in each epoch; else None.
+      masks: the tokenizer that encoded them, where they are masked anew in each epoch, as BERT masks examples of
+        their length; else None.
       store: their targets; None for a live teacher.
     """
 
@@ -68,7 +69,8 @@ class EncodedSource:
         if self._store is not None:
             return self._store.dataset(self._encoded, rows)
         if self._masks is not None:
-            return masked_dataset(self._encoded, rows, self._masks, seed=self._seed, epoch=epoch)
+            options = MaskingOptions.of_length(self._encoded.max_length)
+            return masked_dataset(self._encoded, rows, self._masks, seed=self._seed, epoch=epoch, options=options)
         batches = dataset(self._encoded, rows)
         if self._encoded.labels is None:
             return batches

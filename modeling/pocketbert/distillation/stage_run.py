@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,8 +103,13 @@ class StageRun:
         return position
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each step of an epoch."""
-        return self._data.plan(epoch)
+        """The examples of each step of an epoch, or of the stretch up to an evaluation where the stage counts those."""
+        if self._stage.evaluations is None:
+            return self._data.plan(epoch)
+        count = min(self._stage.evaluations, self.total_steps)
+        first, behind = (number * self.total_steps // count for number in (epoch, epoch + 1))
+        passes = (self._data.plan(number) for number in itertools.count())
+        return list(itertools.islice(itertools.chain.from_iterable(passes), first, behind))
 
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         """Takes the steps one by one; gives each one's loss and terms."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.feature_layout import StoreIdentity, dataset_digest
+from pocketbert.data.feature_layout import MANIFEST_NAME, Manifest, StoreIdentity, dataset_digest, read_manifest
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.stage import Stage
 from pocketbert.errors import UserError
@@ -82,6 +83,53 @@ def teacher_digest(directory: str | os.PathLike[str]) -> str:
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
     """SHA-256 of a vocabulary and of whether texts are lower-cased."""
     return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
+
+
+def stored_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, Manifest]:
+    """The manifests in a store, by the names of the stages' folders.
+
+    Args:
+      store: the folder of stores.
+      names: these folders alone, as far as they are there; None for all.
+
+    Raises:
+      UserError: one is damaged.
+    """
+    found = sorted(path.parent.name for path in store.glob(f"*/{MANIFEST_NAME}"))
+    return {name: read_manifest(store / name) for name in found if names is None or name in names}
+
+
+def one_origin_problems(manifests: Mapping[str, Manifest]) -> list[str]:
+    """What keeps the stores of a run's stages from standing for one teacher and its tokenizer.
+
+    Args:
+      manifests: theirs, by the stages' names.
+    """
+    problems = []
+    for what in ("teacher", "tokenizer"):
+        digests = {name: str(getattr(manifest.identity, what)) for name, manifest in manifests.items()}
+        if len(set(digests.values())) > 1:
+            received = ", ".join(f"SHA-256 {digest[:12]}… in {name}" for name, digest in digests.items())
+            problems.append(
+                f"the stages' targets must be of one {what}; received {received}; make them with one teacher-dump "
+                "command"
+            )
+    return problems
+
+
+def stores_digest(store: Path, names: Collection[str], recorded: str | None) -> str:
+    """SHA-256 of the manifests of a run's stages.
+
+    Args:
+      store: the folder of stores.
+      names: the stages that read it.
+      recorded: what the run has recorded already, or None. Runs once recorded the digest of all folders of the store;
+        such a run goes on for as long as that is what these give.
+    """
+    digests = {path.parent.name: sha256(path) for path in sorted(store.glob(f"*/{MANIFEST_NAME}"))}
+    ours = [digest for name, digest in digests.items() if name in names]
+    candidates = [hashlib.sha256(" ".join(parts).encode()).hexdigest() for parts in (ours, digests.values())]
+    return recorded if recorded in candidates else candidates[0]
 
 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.feature_layout import DTYPES, TargetSpec
-from pocketbert.data.feature_writer import SHARD_BYTES, open_writer
+from pocketbert.data.feature_writer import SHARD_BYTES, StorePlan, StoreWriter, open_writers
+from pocketbert.distillation.evaluation import store_teacher_metrics
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
@@ -34,6 +35,9 @@ def dump_stages(
 ) -> list[Path]:
     """Writes the targets of every stage of a distillation that reads something of the teacher.
 
+    What all of them take is known before the first is written. The teacher's metrics on the development examples, if it
+    has a head for the task, come beside them in `teacher.json`.
+
     Args:
       preparation: of the distillation, with the teacher's folder.
       output: the folder of stores, one a stage; what `distill` takes as its store.
@@ -44,7 +48,8 @@ def dump_stages(
       The stages' folders.
 
     Raises:
-      UserError: as `dump_targets`; no stage reads anything of the teacher, or one masks its text anew in each epoch.
+      UserError: as `dump_targets`, but that the disk must have room for all stages; no stage reads anything of the
+        teacher, or one masks its text anew in each epoch.
     """
     assert preparation.teacher_directory is not None
     stages = [stage for stage in preparation.stages if stage.teacher_features]
@@ -67,19 +72,16 @@ def dump_stages(
     teacher = load(preparation.teacher_directory)
     vocabulary = preparation.vocabulary
     examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase))
-    return [
-        dump_targets(
-            teacher,
-            preparation.teacher_directory,
-            preparation.method,
-            stage,
-            examples.encoded(stage.data, stage.max_length),
-            output,
-            dtype=dtype,
-            overwrite=overwrite,
-        )
-        for stage in stages
+    encoded = [examples.of_stage(stage) for stage in stages]
+    plans = [
+        plan_store(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
+        for stage, each in zip(stages, encoded, strict=True)
     ]
+    with open_writers(plans, overwrite=overwrite) as writers:
+        for stage, each, writer in zip(stages, encoded, writers, strict=True):
+            _write(teacher, preparation.method, stage, each, writer)
+    store_teacher_metrics(teacher, preparation, examples, Path(output))
+    return [plan.path for plan in plans]
 
 
 def dump_targets(
@@ -117,6 +119,24 @@ def dump_targets(
       UserError: the stage reads nothing of the teacher, a target cannot be stored, a value does not fit `dtype`, the
         disk has too little room, or the folder holds something else.
     """
+    plan = plan_store(teacher, teacher_directory, method, stage, encoded, output, dtype=dtype, shard_bytes=shard_bytes)
+    with open_writers([plan], overwrite=overwrite) as (writer,):
+        _write(teacher, method, stage, encoded, writer)
+    return plan.path
+
+
+def plan_store(
+    teacher: Model,
+    teacher_directory: str | os.PathLike[str],
+    method: Method,
+    stage: Stage,
+    encoded: EncodedExamples,
+    output: str | os.PathLike[str],
+    *,
+    dtype: str,
+    shard_bytes: int = SHARD_BYTES,
+) -> StorePlan:
+    """What `dump_targets` writes, with its size; arguments and errors are those."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} reads nothing of the teacher; there is nothing to store")
     if dtype not in DTYPES:
@@ -127,38 +147,39 @@ def dump_targets(
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
     identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
-    identity = dataclasses.replace(identity, options=decisive)
-    with open_writer(
-        Path(output) / stage.name,
-        identity=identity,
+    return StorePlan(
+        path=Path(output) / stage.name,
+        identity=dataclasses.replace(identity, options=decisive),
         teacher_config=teacher.config,
         teacher_task=teacher.task,
         vocabulary=tokenizer.vocab_path,
         lowercase=tokenizer.lowercase,
         targets=targets,
         lengths=encoded.lengths,
-        overwrite=overwrite,
         shard_bytes=shard_bytes,
-    ) as writer:
-        pending = writer.pending
-        plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
-        batches = dataset(encoded, [indices for plan in plans for indices in plan])
-        step = tf.function(
-            lambda element: _targets(teacher, method, stage, element[0] if isinstance(element, tuple) else element),
-            input_signature=[batches.element_spec],
-        )
-        tokens = int(encoded.lengths.sum())
-        left = sum(int(encoded.lengths[indices].sum()) for plan in plans for indices in plan)
-        stream = iter(batches)
-        with bar(tokens, f"teacher, {stage.name}", "token", initial=tokens - left) as progress:
-            for shard, plan in zip(pending, plans, strict=True):
-                content = writer.blank(shard)
-                for indices, batch in zip(plan, itertools.islice(stream, len(plan)), strict=True):
-                    values = {name: value.numpy() for name, value in step(batch).items()}
-                    content.put(indices - shard.first, values)
-                    progress.update(int(encoded.lengths[indices].sum()))
-                writer.write(content)
-        return writer.path
+    )
+
+
+def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, writer: StoreWriter) -> None:
+    """Writes the shards that are not written yet."""
+    pending = writer.pending
+    plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
+    batches = dataset(encoded, [indices for plan in plans for indices in plan])
+    step = tf.function(
+        lambda element: _targets(teacher, method, stage, element[0] if isinstance(element, tuple) else element),
+        input_signature=[batches.element_spec],
+    )
+    tokens = int(encoded.lengths.sum())
+    left = sum(int(encoded.lengths[indices].sum()) for plan in plans for indices in plan)
+    stream = iter(batches)
+    with bar(tokens, f"teacher, {stage.name}", "token", initial=tokens - left) as progress:
+        for shard, plan in zip(pending, plans, strict=True):
+            content = writer.blank(shard)
+            for indices, batch in zip(plan, itertools.islice(stream, len(plan)), strict=True):
+                values = {name: value.numpy() for name, value in step(batch).items()}
+                content.put(indices - shard.first, values)
+                progress.update(int(encoded.lengths[indices].sum()))
+            writer.write(content)
 
 
 def target_specs(

@@ -39,9 +39,9 @@ class WordCandidates:
 
     A word is what BERT's tokenizer splits at white space and punctuation. If it is one piece, its candidates are the
     masked-LM model's; if it is several, or unknown to the vocabulary, they are the K nearest word vectors', looked up
-    as the vocabulary spells the word, else in lower case; in a capitalized word's place they are capitalized (as in
-    the authors' code). A word without candidates cannot be replaced. Sentences are remembered, so that one that comes
-    again costs nothing.
+    as the vocabulary spells the word, else in lower case; with a cased vocabulary they are capitalized in a
+    capitalized word's place (as in the authors' code), an uncased one does not show which words are. A word without
+    candidates cannot be replaced. Sentences are remembered, so that one that comes again costs nothing.
 
     Args:
       model: with a masked-LM head and a tokenizer.

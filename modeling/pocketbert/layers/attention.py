@@ -7,13 +7,10 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.configs import EncoderConfig
+from pocketbert.configs import EncoderConfig, GraphForm
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.linear import Linear
 from pocketbert.layers.norm import make_norm
-
-# Added to the logits of padding. NoNorm does not bound the logits (thousands were seen), so -1e4 would leak.
-MASK_BIAS = -1e9
 
 ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", "values")
 
@@ -59,7 +56,7 @@ class Attention(tf_keras.layers.Layer):
           queries: [B, T, A].
           keys: [B, S, A].
           values: [B, S, A].
-          mask_bias: [B, 1, 1, S], 0 at tokens and about `MASK_BIAS` at padding.
+          mask_bias: [B, 1, 1, S], 0 at tokens and far below any logit at padding.
           wanted: names out of `ATTENTION_FEATURES` to return.
           training: whether dropout is active.
         Returns:
@@ -86,6 +83,6 @@ class Attention(tf_keras.layers.Layer):
         return tf.transpose(x, [0, 2, 1, 3])
 
 
-def mask_bias(mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def mask_bias(mask: tf.Tensor, dtype: tf.DType, padding_bias: float = GraphForm.padding_bias) -> tf.Tensor:
     """What to add to attention logits: int32 [B, S] with 1 = token → [B, 1, 1, S]."""
-    return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(MASK_BIAS, dtype.min), dtype)
+    return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(padding_bias, dtype.min), dtype)

@@ -39,6 +39,8 @@ TEACHER_FILE = "teacher.json"
 PARTS_FOLDER = "parts"
 GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
+FINE_TUNED_FOLDER = "fine_tuned"
+COMPARISON_FILE = "comparison.json"
 RUN_FILES = (
     OPTIONS_FILE,
     RESULT_FILE,
@@ -52,6 +54,8 @@ RUN_FILES = (
     PARTS_FOLDER,
     GRID_FOLDER,
     REPORT_FILE,
+    FINE_TUNED_FOLDER,
+    COMPARISON_FILE,
 )
 # What an atomic writer leaves of these when it is killed.
 _ASIDE = (*(f".{name}.*" for name in RUN_FILES), f"{STAGES_FOLDER}/*/.*")

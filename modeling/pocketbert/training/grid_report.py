@@ -9,13 +9,7 @@ from pocketbert.training.grid import STATISTICS
 
 Summary = Mapping[str, Any]
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ main }} over a grid</title>
-<style>
+STYLE = """\
 body { margin: 0 auto; max-width: 1080px; padding: 32px 20px; color: #111827; background: #f8fafc;
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 8px; }
@@ -31,7 +25,16 @@ th, td { padding: 7px 12px; text-align: right; border-bottom: 1px solid #e5e7eb;
 th { color: #4b5563; font-size: 0.82rem; }
 .best td { font-weight: 600; background: #f0fdfa; color: #0f766e; }
 .failed { color: #b91c1c; text-align: left; white-space: normal; }
-</style>
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ main }} over a grid</title>
+<style>
+{{ style }}</style>
 </head>
 <body>
 <h1>{{ main }} over a grid</h1>
@@ -98,6 +101,7 @@ def page(summary: Summary) -> str:
 
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
     return template.render(
+        style=STYLE,
         main=summary["main_metric"],
         sentence=sentence(summary),
         fixed=", ".join(f"{name}={_text(values[0])}" for name, values in summary["grid"].items() if len(values) == 1),
@@ -166,7 +170,7 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
             found := [p["value"] for p in summary["points"] if p["options"][option] == value and p["value"] is not None]
         )
     }
-    low, high = _range([number for _, number in runs])
+    low, high = axis_range([number for _, number in runs])
 
     def height(number: float) -> float:
         return round(192 - 176 * (number - low) / (high - low), 1)
@@ -181,7 +185,7 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
     }
 
 
-def _range(numbers: Sequence[float]) -> tuple[float, float]:
+def axis_range(numbers: Sequence[float]) -> tuple[float, float]:
     """Of an axis that shows the numbers, and more than a point of it if they are all the same."""
     margin = max(0.05 * (max(numbers) - min(numbers)), 5e-4)
     return min(numbers) - margin, max(numbers) + margin

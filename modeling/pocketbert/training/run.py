@@ -22,10 +22,20 @@ from pocketbert.files import write_json
 from pocketbert.health import ActivationWatch
 from pocketbert.progress import bar, say
 from pocketbert.training.callbacks import LossWatch, MetricsLog
-from pocketbert.training.checkpointing import CHECKPOINT_FILE, RESULT_FILE, Position, open_run, write_checkpoint
+from pocketbert.training.checkpointing import (
+    CHECKPOINT_FILE,
+    COMPARISON_FILE,
+    REPORT_FILE,
+    RESULT_FILE,
+    Position,
+    open_run,
+    write_checkpoint,
+)
 from pocketbert.training.distribution import Distribution, open_distribution
 
 STEPS_PER_LOG_LINE = 50
+# What stands beside the runs of several seeds.
+_SUMMARY_FILES = (RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 
 
 class Stretch(Protocol):
@@ -313,7 +323,9 @@ def run_seeds(
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"seeds must be given and differ from one another; received {list(seeds)}")
     folder = Path(output)
-    others = sorted({path.name for path in folder.glob("*")} - {f"seed-{seed}" for seed in seeds} - {RESULT_FILE})
+    # Names with a dot are what a killed process left of a file that it was writing.
+    found = {path.name for path in folder.glob("[!.]*")}
+    others = sorted(found - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
     if others:
         raise UserError(
             f"the output must be a new folder or hold runs of these seeds alone; received {folder} with "
@@ -332,6 +344,9 @@ def run_seeds(
         "runs": [dataclasses.asdict(result) for result in results],
     }
     if writes():
+        for name in _SUMMARY_FILES:
+            for left in folder.glob(f".{name}.*"):
+                left.unlink()
         write_json(folder / RESULT_FILE, summary)
     return summary
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.feature_layout import StoreIdentity, TargetSpec
-from pocketbert.data.feature_writer import StoreWriter, open_writer
+from pocketbert.data.feature_writer import StorePlan, StoreWriter, open_writers
 from pocketbert.presets import preset
 
 # Any file will do.
@@ -53,7 +55,7 @@ def batch_of(indices: np.ndarray, width: int, filling: float) -> dict[str, np.nd
     return batch
 
 
-def writer(path: Path, **changes: Any) -> Any:
+def plan(path: Path, **changes: Any) -> StorePlan:
     options: dict[str, Any] = {
         "identity": IDENTITY,
         "teacher_config": CONFIG,
@@ -64,7 +66,13 @@ def writer(path: Path, **changes: Any) -> Any:
         "lengths": LENGTHS,
         "shard_bytes": SHARD_BYTES,
     }
-    return open_writer(path, **options | changes)
+    return StorePlan(path=path, **options | changes)
+
+
+@contextlib.contextmanager
+def writer(path: Path, *, overwrite: bool = False, **changes: Any) -> Iterator[StoreWriter]:
+    with open_writers([plan(path, **changes)], overwrite=overwrite) as (store,):
+        yield store
 
 
 def fill(store: StoreWriter) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from feature_stores import (
     writer,
 )
 
-from pocketbert.data import feature_writer
+from pocketbert.data import feature_store, feature_writer
 from pocketbert.data.batches import plan_batches
 from pocketbert.data.feature_layout import StoreIdentity, TargetSpec, dataset_digest, record_bytes
 from pocketbert.data.feature_store import FeatureStore
@@ -53,6 +54,37 @@ def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
     with writer(copied, teacher_task=task, overwrite=True) as again:
         fill(again)
     assert FeatureStore.open(copied).teacher_task == task
+
+
+def test_few_shards_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_store, "MAPPED_SHARDS", 4)
+    with writer(tmp_path / "first", shard_bytes=1) as shards:
+        fill(shards)
+    store = FeatureStore.open(tmp_path / "first", IDENTITY)
+    assert len(shards.manifest.shards) == EXAMPLES
+
+    def descriptors() -> int:
+        # A mapped file's own; the list has one of the listing too, which is gone when it is looked at.
+        open_files = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+        return sum(str(path.resolve()).startswith(str(store.path)) for path in open_files)
+
+    assert descriptors() == 0
+    first = store.example(0)
+    order = np.random.default_rng(0).permutation(EXAMPLES)
+    for example in order:
+        found = store.example(int(example))
+        assert all(np.array_equal(found[name], value.astype(np.float16)) for name, value in values_of(example).items())
+        # Four, and those that an array here is a view of.
+        assert descriptors() <= 6
+    assert descriptors() >= 4
+    del found
+    # More of them than are mapped at a time in one batch.
+    batch = dict(zip((target.name for target in TARGETS), store.read(order, 17), strict=True))
+    for name, value in batch_of(order, 17, filling=0.0).items():
+        np.testing.assert_array_equal(batch[name], value.astype(np.float16), strict=True)
+    assert descriptors() <= 5
+    # What was handed out stays.
+    assert np.array_equal(first["hidden"], values_of(0)["hidden"].astype(np.float16))
 
 
 @pytest.mark.parametrize("start", [0, 3])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -20,13 +22,15 @@ from feature_stores import (
     contents,
     fill,
     flip,
+    plan,
     writer,
 )
 
+from pocketbert.configs import TaskConfig
 from pocketbert.data import feature_writer
 from pocketbert.data.feature_layout import plan_shards, record_bytes
 from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.feature_writer import sizes_text
+from pocketbert.data.feature_writer import open_writers, sizes_text
 from pocketbert.errors import UserError
 
 
@@ -75,6 +79,39 @@ def test_too_small_a_disk_is_refused_before_anything_is_written(
     free(needed - store.manifest.shards[0].size_bytes)
     with writer(tmp_path / "first") as store:
         assert len(store.pending) == len(store.manifest.shards) - 1
+
+
+def test_several_stores_need_room_for_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = dataclasses.replace(IDENTITY, stage="second")
+    plans = [plan(tmp_path / "first"), plan(tmp_path / "second", identity=second, targets=TARGETS[:2])]
+    needed = [each.manifest().size_bytes for each in plans]
+    usage = shutil.disk_usage(tmp_path)
+    for free in (sum(needed) - 1, sum(needed)):
+        monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        if free < sum(needed):
+            message = f"first, .*second: the disk must have room for {sum(needed):,} more bytes; it has {free:,}"
+            with pytest.raises(UserError, match=message), open_writers(plans):
+                pass
+            assert not list(tmp_path.iterdir())
+        else:
+            with open_writers(plans) as writers:
+                assert [each.path.name for each in writers] == ["first", "second"]
+
+
+def test_what_is_thrown_away_makes_room_and_stays_where_that_is_not_enough(
+    copied: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
+    needed = plan(copied, targets=wide).manifest().size_bytes
+    there = sum(path.stat().st_size for path in copied.glob("shard-*.bin"))
+    usage = shutil.disk_usage(copied)
+    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there - 1))
+    with pytest.raises(UserError, match="the disk must have room"), writer(copied, targets=wide, overwrite=True):
+        pass
+    assert contents(copied) == contents(finished) | {".lock": b""}
+    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there))
+    with writer(copied, targets=wide, overwrite=True):
+        assert not list(copied.glob("shard-*.bin"))
 
 
 def kill_at(event: str, number: int) -> None:
@@ -166,6 +203,23 @@ def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None
 def test_a_finished_store_is_left_as_it_is_without_overwrite(copied: Path, overwrite: bool) -> None:
     with writer(copied, overwrite=overwrite) as store:
         assert len(store.pending) == (len(store.manifest.shards) if overwrite else 0)
+
+
+def test_the_manifest_of_a_finished_store_stays_as_an_older_version_wrote_it(tmp_path: Path) -> None:
+    task = TaskConfig(kind="classification", name="mood", labels=("low", "high"))
+    with writer(tmp_path / "first", teacher_task=task) as store:
+        fill(store)
+    path = tmp_path / "first" / "manifest.json"
+    older = json.loads(path.read_text())
+    del older["manifest_sha256"], older["teacher_task"]["null_threshold"]
+    digest = hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(older | {"manifest_sha256": digest}))
+    before = contents(tmp_path / "first")
+    flip(tmp_path / "first" / "lengths.npy", 130)
+    with writer(tmp_path / "first", teacher_task=task) as store:
+        assert not store.pending
+    assert contents(tmp_path / "first") == before
+    assert FeatureStore.open(tmp_path / "first", IDENTITY).teacher_task == task
 
 
 def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:

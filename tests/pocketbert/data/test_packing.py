@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pocketbert.data import packing
+from pocketbert.data.batches import dataset
 from pocketbert.data.packing import pack
 from pocketbert.data.text import Document
 from pocketbert.errors import UserError
@@ -81,7 +82,8 @@ def test_one_segment_by_hand_and_by_the_rule() -> None:
     expected = oracle(tokens, 11)
     assert [len(each) for each in expected] == [8, 9, 11, 11, 8 + 2, 2, 11, 5, 11, 1, 11, 11, 1, 11, 11, 3]
     assert list(examples(encoded)) == [([CLS, *each, SEP], [0] * (len(each) + 2)) for each in expected]
-    assert encoded.word_ids.dtype == encoded.type_ids.dtype == np.int32 and encoded.offsets.dtype == np.int64
+    dtypes = [each.dtype for each in (encoded.word_ids, encoded.type_ids, encoded.offsets)]
+    assert dtypes == [np.int32, np.int8, np.int64]
     assert (encoded.labels, encoded.max_length, encoded.pad_token_id) == (None, 13, PAD)
 
 
@@ -196,3 +198,21 @@ def test_with_the_real_tokenizer(tmp_path: Path) -> None:
     encoded = pack(documents, pb.WordPieceTokenizer(vocabulary), 8, short_sequence_probability=0)
     # [CLS] one two ##s . three . [SEP]: exactly 8.
     assert [words for words, _ in examples(encoded)] == [[2, 5, 6, 7, 8, 9, 8, 3], [2, 6, 9, 5, 8, 3], [2, 1, 8, 3]]
+
+
+def test_batches_of_two_segments() -> None:
+    documents, _ = made_up([[2, 3], [4], [1, 1, 1]])
+    encoded = pack(documents, Numbers(), 9, segments=2, short_sequence_probability=0)
+    indices = np.array([2, 0, 1])
+    ((words, mask, types),) = (
+        [batch[f"input_{name}"].numpy() for name in ("word_ids", "mask", "type_ids")]
+        for batch in dataset(encoded, [indices])
+    )
+    inputs, _ = encoded.batch(indices)
+    assert all(each.dtype == np.int32 for each in (words, mask, types, *inputs.values()))
+    np.testing.assert_array_equal(types, inputs["input_type_ids"])
+    assert mask.sum(1).tolist() == [6, 8, 6]
+    for row, segments in zip(words, types, strict=True):
+        separators = np.flatnonzero(row == SEP)
+        first, last = separators[0], separators[-1]
+        assert segments.tolist() == [int(first < place <= last) for place in range(len(row))]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
-from pocketbert.commands import method_flags
+from pocketbert.commands import distillation_flags, method_flags
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.distillation.run_options import RunOptions
+from pocketbert.errors import UserError
 
 KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
@@ -176,6 +179,8 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
         (["--teacher-layers=1,x"], "--teacher-layers must be whole numbers"),
         (["--mapping=1,2"], "tinybert: this teacher and student do not fit"),
         (["--method=tiny"], "no distillation method 'tiny'; the methods are"),
+        (["--compare-learning-rate=1e-4"], "--compare-learning-rate belongs to --compare; received it alone"),
+        (["--compare", "--compare-learning-rate=0"], "--compare-learning-rate must be positive; received 0"),
         (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
     ],
 )
@@ -194,5 +199,87 @@ def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--method is required, one of mobilebert, tinybert;" in capsys.readouterr().err
     assert cli.main(["distill", "--method=tinybert"]) == 2
     said: Any = capsys.readouterr().err
-    for each in ("--output is required", "--teacher is required", "--student is required", "--text for general"):
+    for each in ("--output is required", "--student is required", "--text for general"):
         assert each in said
+
+
+def test_only_a_stage_that_reads_a_teacher_needs_one(
+    command_line: list[str], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [*command_line, "--teacher=", f"--output={tmp_path / 'run'}"]
+    assert cli.main([*line, f"--student={teacher}", "--without=prediction"]) == 2
+    assert "of a teacher; received neither a teacher's model directory nor a store" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert cli.main([*line, f"--student={teacher}", "--without=task_distillation", "--prediction-epochs=1"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("finetuning", 3)]
+    # Fine-tuning beside itself would say nothing.
+    alone = ["--without=task_distillation", "--compare", f"--output={tmp_path / 'other'}"]
+    assert cli.main([*line, f"--student={teacher}", *alone]) == 2
+    assert "finetuning of tinybert is fine-tuning already" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_student_is_compared_with_itself_fine_tuned_alone(
+    finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Path(shutil.copytree(finished, tmp_path / "whole"))
+    before = (whole / "model" / "model.safetensors").stat().st_mtime_ns
+    line = [*command_line, "--compare", "--compare-learning-rate=5e-3"]
+    assert cli.main([*line, f"--output={whole}"]) == 0
+    output = capsys.readouterr()
+    # What was finished is not made again.
+    assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == before
+    answer = json.loads(output.out)
+    found = answer.pop("comparison")
+    result = json.loads((whole / "result.json").read_text("utf-8"))
+    assert result == json.loads((finished / "result.json").read_text("utf-8"))
+    assert answer == {"model": str(whole / "model"), **result}
+    assert json.loads((whole / "comparison.json").read_text("utf-8")) == found
+    alone = json.loads((whole / "fine_tuned" / "result.json").read_text("utf-8"))
+    teacher, distilled, fine_tuned = found["rows"]
+    assert [row["name"] for row in found["rows"]] == ["teacher", "distilled", "fine_tuned"]
+    assert teacher["metrics"]["accuracy"]["mean"] == 1.0
+    for row, own in ((distilled, result), (fine_tuned, alone)):
+        assert {name: each["mean"] for name, each in row["metrics"].items()} == own["metrics"]
+        assert (row["steps"], row["seconds"]) == (12, own["seconds"])
+    # The distilled student had an evaluation after each of two epochs of its second stage.
+    lines = [json.loads(line) for line in (whole / "fine_tuned" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [line["step"] for line in lines if line["split"] == "dev"] == [6, 12]
+    run = json.loads((whole / "fine_tuned" / "run.json").read_text("utf-8"))
+    assert run["option_optimizer"]["learning_rate"] == 5e-3 and run["option_optimizer"]["warmup_ratio"] == 0.1
+    assert (run["option_batch_size"], run["option_max_length"], run["seed"]) == (16, 23, 5)
+    said = re.sub(" +", " ", output.err)
+    assert "fine-tuned alone" in said and "of one seed: several --seeds" in said
+
+
+def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tiny_finetuning.examples(40, seed=4)
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", rows)
+
+    def read(name: str, first_line: int, copies: Sequence[int] = (0, 1), **more: str) -> Any:
+        lines = [
+            {"text": f"{text} again" * copy or text, "label": tiny_finetuning.TASK.labels[label], "copy": copy,
+             "example": first_line + index} | more
+            for index, (text, label) in enumerate(zip(rows.texts, rows.labels, strict=True))
+            for copy in copies
+        ]  # fmt: skip
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        arguments = [f"--train-file={train}", f"--augmented-file={path}"]
+        values = cli.command_flags("distill", arguments)[1]
+        values(["distill", *arguments])
+        return distillation_flags.task_data(values)
+
+    # As `augment` numbers them, by lines of the file; and as of another file with the same texts.
+    for name, first_line in (("same.jsonl", 2), ("other.jsonl", 1002)):
+        data = read(name, first_line)
+        aside = {*data.dev.texts, *(f"{text} again" for text in data.dev.texts)}
+        assert len(data.dev) and not aside & {*data.augmented.texts}
+        assert {*data.augmented.texts} == {*data.train.texts, *(f"{text} again" for text in data.train.texts)}
+        assert f"{name}: left out {2 * len(data.dev)} rows" in capsys.readouterr().err
+    # Without the originals their numbers alone say it.
+    data = read("copies.jsonl", 2, copies=(1,))
+    assert {*data.augmented.texts} == {f"{text} again" for text in data.train.texts}
+    with pytest.raises(UserError, match="plain.jsonl: where development examples are set aside .* give --dev-file"):
+        read("plain.jsonl", 2, example="")

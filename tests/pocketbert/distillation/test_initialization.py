@@ -124,6 +124,23 @@ def test_the_teachers_layers_are_copied_with_all_that_stands_around_them(directo
         np.testing.assert_array_equal(own, other)
 
 
+def test_a_head_is_copied_for_what_its_labels_are_taken_for(tmp_path: Path) -> None:
+    nameless = TaskConfig(kind="classification", name="", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    model = pb.build(TEACHER, (nameless,), seed=11)
+    model.save_pretrained(tmp_path / "teacher")
+    plan = plan_student(None, TEACHER, teacher_layers=(2,))
+    found = {}
+    for name, taken in (("resolved", TASK), ("raw", None)):
+        found[name] = arrays(
+            make_student(
+                plan, tasks=(TASK,), tokenizer=None, teacher_directory=tmp_path / "teacher", teacher_task=taken, seed=1
+            )
+        )
+    heads = {path for path in found["raw"] if path.startswith("heads.")}
+    assert differing(found["resolved"], found["raw"]) == {path for path in heads if path.endswith("kernel")}
+    assert not {path for path in heads if not np.array_equal(found["resolved"][path], arrays(model)[path])}
+
+
 def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(2,))
     other = TaskConfig(kind="classification", name="mine", labels=("so", "no", "yes"))

@@ -148,10 +148,13 @@ def test_reading_the_options_loads_no_tensorflow() -> None:
 def test_a_stage_lists_everything_that_is_wrong_with_it() -> None:
     with pytest.raises(UserError) as refusal:
         stage(name="Two words", weights={"hidden": -1.0}, student_features={}, max_length=2, data="all", batch_size=7,
-              micro_batches=2, keep="first", masked_text=True)  # fmt: skip
+              micro_batches=2, keep="first", masked_text=True, text_segments=2)  # fmt: skip
     for part in ("'Two words'", "hidden must be >= 0", "no student_features", "got 2", "'all'", "7 and 2", "'first'"):
         assert part in str(refusal.value)
     assert "masked_text is for data='text'" in str(refusal.value)
+    assert "text_segments is for data='text'" in str(refusal.value)
+    with pytest.raises(UserError, match="text_segments must be one of 1, 2; received 3"):
+        stage(data="text", text_segments=3)
     with pytest.raises(UserError, match="no weights"):
         stage(weights={})
     with pytest.raises(UserError, match="batch_size must be positive; received 0"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.data import feature_writer
 from pocketbert.data.feature_store import FeatureStore
 
 MAX_LENGTH = 19
@@ -52,9 +54,8 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
     assert cli.main([*arguments, f"--output={tmp_path / 'out'}", "--dtype=float32"]) == 0
     printed = capsys.readouterr()
     answer = json.loads(printed.out)
-    sizes = {
-        folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in (tmp_path / "out").iterdir()
-    }
+    folders = [path for path in (tmp_path / "out").iterdir() if path.is_dir()]
+    sizes = {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
     assert answer == {"store": str(tmp_path / "out"), "size_bytes": sizes}
     assert set(sizes) == {"intermediate", "prediction"}
     # The student has one layer, which learns from the teacher's last; 5 heads, 30 features, float32.
@@ -79,13 +80,48 @@ def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path
     assert prediction.teacher_config == teacher.config
 
 
+def test_a_run_from_the_store_has_the_teachers_metrics(
+    arguments: list[str], stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher = pb.load(arguments[2].removeprefix("--teacher="))
+    dev = tiny_finetuning.examples(11, seed=11)
+    assert teacher.tokenizer is not None and dev.labels is not None
+    answers = teacher(teacher.tokenizer(dev.texts, max_length=MAX_LENGTH))["logits"].numpy().argmax(-1)
+    accuracy = float((answers == dev.labels).mean())
+    assert 0 < accuracy < 1
+    bare = [each for each in arguments[1:] if not each.startswith("--teacher=")]
+    # One step, of the prediction alone.
+    line = ["distill", *bare, f"--store={stored}", "--without=embedding,transformer", "--prediction-epochs=1"]
+    line += ["--prediction-batch-size=43"]
+    assert cli.main([*line, f"--output={tmp_path / 'run'}"]) == 0
+    assert json.loads(capsys.readouterr().out)["teacher_metrics"]["accuracy"] == accuracy
+
+
+def test_too_small_a_disk_is_refused_before_the_first_stage_is_written(
+    arguments: list[str],
+    stored: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    needed = sum(path.stat().st_size for path in stored.glob("*/*") if not path.name.startswith("."))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
+    assert cli.main([*arguments, f"--output={tmp_path / 'out'}"]) == 2
+    assert f"the disk must have room for {needed:,} more bytes" in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_the_same_command_keeps_a_finished_store(
     arguments: list[str], stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    times = {path: path.stat().st_mtime_ns for path in stored.glob("*/shard-*.bin")}
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in [*stored.glob("*/shard-*.bin"), stored / "teacher.json"]}
+
+    before = times()
     assert cli.main([*arguments, f"--output={stored}"]) == 0
     assert capsys.readouterr().err.count("1 of 1 shards are there already") == 2
-    assert times == {path: path.stat().st_mtime_ns for path in stored.glob("*/shard-*.bin")}
+    assert times() == before
 
 
 def test_other_layers_are_refused_by_name(

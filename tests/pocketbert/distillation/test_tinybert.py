@@ -56,6 +56,24 @@ def test_general_distillation_is_the_papers() -> None:
     assert stages(None, general_steps=77)["general"].duration == Steps(77)
 
 
+def test_general_distillation_has_two_segments_where_both_sides_tell_them_apart() -> None:
+    one_type, one_type_student = BASE.replace(type_vocab_size=1), TINY4.replace(type_vocab_size=1)
+    for teacher, student, most in ((BASE, TINY4, 2), (one_type, TINY4, 1), (BASE, one_type_student, 1)):
+        sides = setting(None, teacher, student)
+        for options in (TinyBERTOptions(), TinyBERTOptions(preset="authors-code")):
+            (stage,) = check_setting(METHOD, sides, options)
+            assert stage.text_segments == most
+        (stage,) = check_setting(METHOD, sides, TinyBERTOptions(text_segments=1))
+        assert stage.text_segments == 1
+    assert stages(None, text_segments=2)["general"].text_segments == 2
+    with pytest.raises(UserError, match="a teacher with 1 and a student with 2; give text_segments=1"):
+        check_setting(METHOD, setting(None, one_type), TinyBERTOptions(text_segments=2))
+    # A task's examples have the segments that they have.
+    check_setting(METHOD, setting("rte", one_type), TinyBERTOptions(text_segments=2))
+    with pytest.raises(UserError, match="text_segments is 1 or 2; received 3"):
+        TinyBERTOptions(text_segments=3)
+
+
 @pytest.mark.parametrize(
     ("task", "epochs", "max_length"),
     [  # section 4.2 and footnote 4

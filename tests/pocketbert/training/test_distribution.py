@@ -78,9 +78,21 @@ def distill_line(folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def assert_about_the_same(actual: Path, expected: Path) -> None:
+def general_line(folder: Path) -> list[str]:
+    """Four epochs of two steps, on text of pieces of different lengths, masked anew in each."""
+    teacher = tiny_distillation.write_teacher(folder / "teacher")
+    text = tiny_distillation.write_text(folder / "text.txt", sentences=40)
+    student = write_config_without_dropout(folder / "student.json", tiny_distillation.STUDENT)
+    return [
+        "distill", "--method=tinybert", f"--teacher={teacher}", f"--student={student}", f"--text={text}",
+        "--max-length=23", "--general-epochs=4", "--general-batch-size=16",
+        f"--general-learning-rate={LEARNING_RATE}", "--seeds=5",
+    ]  # fmt: skip
+
+
+def assert_about_the_same(actual: Path, expected: Path, lines: int = 6) -> None:
     logs = [(folder / "metrics.jsonl").read_text("utf-8").splitlines() for folder in (actual, expected)]
-    assert len(logs[0]) == len(logs[1]) >= 6
+    assert len(logs[0]) == len(logs[1]) >= lines
     for ours, theirs in zip(*([json.loads(line) for line in log] for log in logs), strict=True):
         assert set(ours) == set(theirs)
         # The same terms in other sums: a few units in float32's last place, carried on by later steps.
@@ -141,6 +153,17 @@ def test_two_workers_distil_a_task_as_one_does(tmp_path: Path) -> None:
     assert_weights_about_the_same(*(tmp_path / name / "stages" / "intermediate" for name in ("run", "alone")))
     for name in ("adapters.safetensors", "stages/intermediate/model/model.safetensors", "teacher.json"):
         assert (tmp_path / "run" / name).exists(), name
+
+
+@pytest.mark.slow
+def test_two_workers_distil_text_as_one_does(tmp_path: Path) -> None:
+    from pocketbert import cli
+
+    command = general_line(tmp_path)
+    assert cli.main([*command, f"--output={tmp_path / 'alone'}"]) == 0
+    tiny_pretraining.finish(*workers("", [*command, f"--output={tmp_path / 'run'}"]))
+    # The two have pieces of other lengths: the mean of their means is another number.
+    assert_about_the_same(tmp_path / "run", tmp_path / "alone", lines=4)
 
 
 @pytest.mark.slow

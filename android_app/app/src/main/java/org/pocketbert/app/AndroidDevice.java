@@ -7,13 +7,14 @@ import android.os.PowerManager;
 import java.nio.ByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import org.pocketbert.UserError;
 import org.pocketbert.benchmark.LinuxFacts;
 import org.pocketbert.device.Device;
 import org.pocketbert.device.Processors;
 import org.pocketbert.device.RunRequest;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
-import org.pocketbert.engine.TfLiteEngine;
 
 /** This phone. */
 final class AndroidDevice implements Device {
@@ -102,8 +103,13 @@ final class AndroidDevice implements Device {
   }
 
   @Override
-  public Engine open(ByteBuffer model, String signature, int threads) {
-    return new TfLiteEngine(model, signature, threads);
+  public Set<Delegate> delegates() {
+    return Engines.DELEGATES;
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
+    return Engines.open(model, signature, threads, delegate);
   }
 
   @Override
@@ -140,6 +146,6 @@ final class AndroidDevice implements Device {
 
   @Override
   public void restrict(RunRequest.Affinity affinity) {
-    Affinity.restrict(new Processors("/sys/devices/system/cpu").mask(affinity));
+    Affinity.restrict(new Processors(Processors.FOLDER).mask(affinity));
   }
 }

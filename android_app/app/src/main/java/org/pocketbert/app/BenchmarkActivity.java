@@ -18,8 +18,6 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import org.bytedeco.javacpp.Loader;
-import org.bytedeco.tensorflowlite.global.tensorflowlite;
 import org.pocketbert.UserError;
 import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.benchmark.Schedule;
@@ -110,8 +108,8 @@ public final class BenchmarkActivity extends Activity {
       if (Files.exists(path)) {
         throw new UserError("a run must have a new name; there is a result of " + request.run + "; remove it");
       }
-      // Finding the native library is not the model's opening time.
-      Loader.load(tensorflowlite.class);
+      // Finding native libraries is not the model's opening time.
+      Engines.load();
       device.awaitFront(SECONDS_TO_FRONT);
       long started = System.currentTimeMillis();
       org.pocketbert.bundle.Bundle bundle = folders.store.take(request.bundle);

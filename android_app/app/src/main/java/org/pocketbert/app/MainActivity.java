@@ -199,7 +199,7 @@ public final class MainActivity extends Activity {
             R.string.result,
             shown.label,
             shown.length,
-            threads,
+            shown.onGpu ? threads + ", GPU" : threads,
             shown.medianUs / 1000,
             shown.p90Us / 1000,
             shown.latencyUs.length);

@@ -112,7 +112,7 @@ public class BenchmarkActivityTest {
     Phone.push("tiny");
     assertRefused(intent("r").putExtra("length", "17"), "length must be a whole number");
     assertRefused(intent("r").putExtra("surplus", 1), "received surplus");
-    assertRefused(intent("r").putExtra("delegate", "gpu"), "the GPU is not supported yet");
+    assertRefused(intent("r").putExtra("delegate", "gpu"), "delegate must be cpu in this build of the app");
     assertRefused(intent("r").putExtra("affinity", "big"), "affinity must be any");
     assertRefused(intent("r").putExtra("length", 16), "a length must be one of [9, 17]; received 16");
     assertRefused(intent("r").putExtra("bundle", "huge"), "on this phone (tiny); received huge");

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.Golden;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
@@ -62,7 +63,7 @@ public final class Benchmark {
     result.put("thermal_start", platform.thermal());
     try {
       goldens = configuration.bundle.goldens(configuration.length);
-      GoldenCheck check = new GoldenCheck(goldens, configuration.bundle.recipe());
+      GoldenCheck check = new GoldenCheck(goldens, configuration.bundle.recipe(), configuration.delegate);
       String problem = measure(check);
       if (problem != null) {
         fail(problem);
@@ -74,7 +75,7 @@ public final class Benchmark {
     return result;
   }
 
-  /** Fills the result; gives a sentence if the answers are wrong. */
+  /** Fills the result; gives a sentence if the answers are wrong, or are not the GPU's that was asked for. */
   private String measure(GoldenCheck check) {
     platform.progress(Stage.CHECKING, 0, goldens.size());
     result.put("base_memory_bytes", ProcessMemory.residentBytes());
@@ -85,7 +86,11 @@ public final class Benchmark {
       engine.run(goldens.get(0).inputs);
       result.put("first_inference_us", microseconds(began));
       result.put("runtime", runtime(engine));
-      result.put("delegate", delegate(engine.delegation()));
+      Delegation delegation = engine.delegation();
+      result.put("delegate", delegate(delegation));
+      if (configuration.delegate == Delegate.GPU && (delegation == null || !delegation.name.equals("GPU"))) {
+        return "the GPU took nothing of the model, so there is no time of the GPU; measure it with delegate cpu";
+      }
       check.run(engine, goldens);
       result.put("golden", check.toJson());
       if (check.problem() != null) {

@@ -7,12 +7,16 @@ import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
 
 /** What a Linux kernel tells of its machine, on computers and phones; empty or null where it does not. */
 public final class LinuxFacts {
   // As pocketbert_bench.machine: the ones that decide which matrix kernels run.
   private static final List<String> INSTRUCTION_SETS =
       Arrays.asList("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve");
+
+  private static final int MOST_PROCESSORS = 64;
 
   private LinuxFacts() {}
 
@@ -50,6 +54,23 @@ public final class LinuxFacts {
   public static String processorsAllowed() {
     String allowed = entry("/proc/thread-self/status", "Cpus_allowed_list", "");
     return allowed.isEmpty() ? null : allowed;
+  }
+
+  /**
+   * A frequency of every processor that has one, in kHz.
+   *
+   * @param folder {@code /sys/devices/system/cpu}
+   * @param name {@code scaling_cur_freq}, {@code cpuinfo_max_freq}, …
+   */
+  public static SortedMap<Integer, Long> kilohertz(String folder, String name) {
+    SortedMap<Integer, Long> kilohertz = new TreeMap<>();
+    for (int i = 0; i < MOST_PROCESSORS; i++) {
+      String frequency = text(folder + "/cpu" + i + "/cpufreq/" + name);
+      if (frequency.matches("[0-9]{1,12}")) {
+        kilohertz.put(i, Long.valueOf(frequency));
+      }
+    }
+    return kilohertz;
   }
 
   /** What follows {@code key} and a colon or equals sign on its first line. */

@@ -1,6 +1,8 @@
 package org.pocketbert.device;
 
 import java.nio.ByteBuffer;
+import java.util.Set;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 
 /** What a run needs of a phone, so that everything else can be tested without one. */
@@ -14,8 +16,11 @@ public interface Device {
   /** Waits. */
   void sleep(long milliseconds);
 
-  /** Opens a model, as {@link org.pocketbert.benchmark.Platform#open}. */
-  Engine open(ByteBuffer model, String signature, int threads);
+  /** What the runtime in this build of the app can run a network on. */
+  Set<Delegate> delegates();
+
+  /** Opens a model, as {@link org.pocketbert.benchmark.Platform#open}, to run on one of {@link #delegates}. */
+  Engine open(ByteBuffer model, String signature, int threads, Delegate delegate);
 
   /** Android's thermal status, from 0 (none) to 6 (shutdown), or {@link #UNKNOWN}. */
   int thermalStatus();

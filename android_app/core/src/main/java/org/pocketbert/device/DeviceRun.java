@@ -1,8 +1,10 @@
 package org.pocketbert.device;
 
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.pocketbert.UserError;
 import org.pocketbert.benchmark.Benchmark;
 import org.pocketbert.benchmark.Configuration;
 import org.pocketbert.benchmark.LinuxFacts;
@@ -10,6 +12,7 @@ import org.pocketbert.benchmark.Platform;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.benchmark.Stage;
 import org.pocketbert.bundle.Bundle;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 
@@ -27,6 +30,7 @@ public final class DeviceRun implements Platform {
   };
 
   private final Device device;
+  private final Delegate delegate;
   private final Watcher watcher;
   private long lastLook;
   private Stage lastStage;
@@ -37,8 +41,9 @@ public final class DeviceRun implements Platform {
     void at(StateLine.State state, int done, int of);
   }
 
-  private DeviceRun(Device device, Watcher watcher) {
+  private DeviceRun(Device device, Delegate delegate, Watcher watcher) {
     this.device = device;
+    this.delegate = delegate;
     this.watcher = watcher;
   }
 
@@ -46,16 +51,32 @@ public final class DeviceRun implements Platform {
    * Measures on the calling thread.
    *
    * @return a measurement of a result file, with its {@code device}; a spoiled one has the status {@code failed}
-   * @throws org.pocketbert.UserError if the request cannot be met: the bundle has no such length, or processors cannot
-   *     be chosen here
+   * @throws UserError if the request cannot be met: the bundle has no such length, or others beside it that the GPU is
+   *     not asked to hold; this build has no GPU; or processors cannot be chosen here
    */
   public static Map<String, Object> measure(
       Device device, Schedule schedule, RunRequest request, Bundle bundle, Watcher watcher) {
-    Configuration configuration = new Configuration(bundle.name(), bundle, request.length, request.threads);
+    Configuration configuration =
+        new Configuration(bundle.name(), bundle, request.length, request.threads, request.delegate);
+    checkDelegate(device, request.delegate, bundle);
     if (request.affinity != RunRequest.Affinity.ANY) {
       device.restrict(request.affinity);
     }
-    return new DeviceRun(device, watcher).run(schedule, configuration, request);
+    return new DeviceRun(device, request.delegate, watcher).run(schedule, configuration, request);
+  }
+
+  private static void checkDelegate(Device device, Delegate delegate, Bundle bundle) {
+    if (!device.delegates().contains(delegate)) {
+      throw new UserError(
+          "delegate must be cpu in this build of the app, whose runtime has no GPU; received " + delegate.word()
+              + "; install the APK of make android RUNTIME=aar");
+    }
+    if (delegate == Delegate.GPU && bundle.lengths().length > 1) {
+      throw new UserError(
+          "with delegate gpu a bundle must have one length, since the GPU prepares all of them and the runtime tells "
+              + "its share of the first alone; " + bundle.name() + " has " + Arrays.toString(bundle.lengths())
+              + "; export it with one of --lengths");
+    }
   }
 
   private Map<String, Object> run(Schedule schedule, Configuration configuration, RunRequest request) {
@@ -100,12 +121,23 @@ public final class DeviceRun implements Platform {
     Map<String, Object> conditions = new LinkedHashMap<>();
     conditions.put("affinity", request.affinity.word());
     conditions.put("processors_allowed", LinuxFacts.processorsAllowed());
+    conditions.put("processors_khz", frequencies(Processors.FOLDER, "scaling_cur_freq"));
+    conditions.put("processors_highest_khz", frequencies(Processors.FOLDER, "cpuinfo_max_freq"));
     conditions.put("battery_percent", device.batteryPercent());
     conditions.put("charging", device.charging());
     conditions.put("power_save", device.powerSave());
     conditions.put("thermal_headroom", device.thermalHeadroom());
     conditions.put("repeat", request.repeat);
     return conditions;
+  }
+
+  /** Processor to kHz; null where the system does not tell. */
+  static Map<String, Object> frequencies(String folder, String name) {
+    Map<String, Object> frequencies = new LinkedHashMap<>();
+    for (Map.Entry<Integer, Long> processor : LinuxFacts.kilohertz(folder, name).entrySet()) {
+      frequencies.put(String.valueOf(processor.getKey()), processor.getValue());
+    }
+    return frequencies.isEmpty() ? null : frequencies;
   }
 
   @Override
@@ -115,7 +147,7 @@ public final class DeviceRun implements Platform {
 
   @Override
   public Engine open(ByteBuffer model, String signature, int threads) {
-    return device.open(model, signature, threads);
+    return device.open(model, signature, threads, delegate);
   }
 
   @Override

@@ -10,7 +10,9 @@ import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import org.pocketbert.UserError;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
@@ -36,6 +38,9 @@ public final class PastResult {
   /** Threads of the runtime. */
   public final int threads;
 
+  /** Whether it is a time of the GPU. */
+  public final boolean onGpu;
+
   /** Why there is no number; null if there is one. */
   public final String error;
 
@@ -48,6 +53,8 @@ public final class PastResult {
   /** The 90th percentile; 0 if it failed. */
   public final double p90Us;
 
+  private final Object runtime;
+
   private PastResult(Path path, Map<?, ?> file, Map<?, ?> measurement) {
     this.path = path;
     created = (String) file.get("created");
@@ -55,6 +62,9 @@ public final class PastResult {
     modelSha256 = (String) measurement.get("model_sha256");
     length = ((Number) measurement.get("length")).intValue();
     threads = ((Number) measurement.get("threads")).intValue();
+    runtime = measurement.get("runtime");
+    Map<?, ?> delegate = (Map<?, ?>) measurement.get("delegate");
+    onGpu = delegate != null && Delegate.GPU.name().equals(delegate.get("name"));
     error = (String) measurement.get("error");
     List<?> latencies = (List<?>) measurement.get("latency_us");
     latencyUs = new double[latencies.size()];
@@ -103,10 +113,10 @@ public final class PastResult {
     return results;
   }
 
-  /** Whether both measured the same: file, length and threads. */
+  /** Whether both measured the same in the same way: file, length, threads, runtime, and CPU or GPU. */
   public boolean isComparable(PastResult other) {
     return modelSha256 != null && modelSha256.equals(other.modelSha256) && length == other.length
-        && threads == other.threads;
+        && threads == other.threads && Objects.equals(runtime, other.runtime) && onGpu == other.onGpu;
   }
 
   private static UserError unreadable(Path path) {

@@ -2,29 +2,23 @@ package org.pocketbert.device;
 
 import java.util.Map;
 import java.util.SortedMap;
-import java.util.TreeMap;
 import org.pocketbert.UserError;
 import org.pocketbert.benchmark.LinuxFacts;
 
 /** A phone's processors by their highest frequencies: that is what makes one big and another little. */
 public final class Processors {
-  // The mask that the kernel takes has 64 bits here.
-  private static final int MOST = 64;
+  /** Where Linux shows them. */
+  public static final String FOLDER = "/sys/devices/system/cpu";
 
-  private final SortedMap<Integer, Long> kilohertz = new TreeMap<>();
+  private final SortedMap<Integer, Long> kilohertz;
 
   /**
    * Reads the processors.
    *
-   * @param folder {@code /sys/devices/system/cpu}
+   * @param folder {@link #FOLDER}
    */
   public Processors(String folder) {
-    for (int i = 0; i < MOST; i++) {
-      String frequency = LinuxFacts.text(folder + "/cpu" + i + "/cpufreq/cpuinfo_max_freq");
-      if (frequency.matches("[0-9]{1,12}")) {
-        kilohertz.put(i, Long.valueOf(frequency));
-      }
-    }
+    kilohertz = LinuxFacts.kilohertz(folder, "cpuinfo_max_freq");
   }
 
   /**

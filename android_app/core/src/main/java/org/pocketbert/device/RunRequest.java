@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
 import org.pocketbert.UserError;
+import org.pocketbert.engine.Delegate;
 
 /** What to measure, as somebody outside asks for it: closed lists and bounds for everything. */
 public final class RunRequest {
@@ -46,6 +47,9 @@ public final class RunRequest {
   /** Threads that the runtime gets. */
   public final int threads;
 
+  /** What the network runs on. */
+  public final Delegate delegate;
+
   /** Processors. */
   public final Affinity affinity;
 
@@ -53,11 +57,13 @@ public final class RunRequest {
   public final int repeat;
 
   /** A request whose values are known to be good. */
-  public RunRequest(String run, String bundle, int length, int threads, Affinity affinity, int repeat) {
+  public RunRequest(
+      String run, String bundle, int length, int threads, Delegate delegate, Affinity affinity, int repeat) {
     this.run = run;
     this.bundle = bundle;
     this.length = length;
     this.threads = threads;
+    this.delegate = delegate;
     this.affinity = affinity;
     this.repeat = repeat;
   }
@@ -66,8 +72,8 @@ public final class RunRequest {
    * Reads a request.
    *
    * @param given {@code run}, {@code bundle}: names; {@code length}, {@code threads}: Integers; and, where the default
-   *     is not wanted, {@code delegate}: {@code cpu}; {@code affinity}: {@code any}, {@code big} or {@code little};
-   *     {@code repeat}: an Integer, 1
+   *     is not wanted, {@code delegate}: {@code cpu} or {@code gpu}; {@code affinity}: {@code any}, {@code big} or
+   *     {@code little}; {@code repeat}: an Integer, 1
    * @throws UserError lists everything that is wrong, unknown keys too
    */
   public static RunRequest parse(Map<String, ?> given) {
@@ -78,9 +84,6 @@ public final class RunRequest {
     int length = number(left, "length", MOST_TOKENS, null, problems);
     int threads = number(left, "threads", MOST_THREADS, null, problems);
     String delegate = word(left, "delegate", Arrays.asList("cpu", "gpu"), problems);
-    if (delegate.equals("gpu")) {
-      problems.add("delegate must be cpu, since the GPU is not supported yet; received gpu");
-    }
     String affinity = word(left, "affinity", Arrays.asList("any", "big", "little"), problems);
     int repeat = number(left, "repeat", MOST_REPEATS, 1, problems);
     for (String key : new TreeSet<>(left.keySet())) {
@@ -89,7 +92,13 @@ public final class RunRequest {
     }
     UserError.throwIfAny(problems, "the request");
     return new RunRequest(
-        run, bundle, length, threads, Affinity.valueOf(affinity.toUpperCase(Locale.ROOT)), repeat);
+        run,
+        bundle,
+        length,
+        threads,
+        Delegate.valueOf(delegate.toUpperCase(Locale.ROOT)),
+        Affinity.valueOf(affinity.toUpperCase(Locale.ROOT)),
+        repeat);
   }
 
   private static String name(Map<String, Object> left, String key, List<String> problems) {

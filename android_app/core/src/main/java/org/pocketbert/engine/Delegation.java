@@ -17,4 +17,17 @@ public final class Delegation {
     this.delegatedOps = delegatedOps;
     this.totalOps = totalOps;
   }
+
+  /**
+   * What a runtime's plan says that tells nothing but how many steps are left.
+   *
+   * @param name the only library that was offered the graph
+   * @param totalOps operators of the graph, each of which is a step where nothing was taken
+   * @param planLength steps that are left; a library that takes a part of the graph puts one step in its place
+   * @return the fewest operators that explain it: all that were taken, if they are one part; null if nothing was taken,
+   *     or one operator at most
+   */
+  public static Delegation ofPlan(String name, int totalOps, int planLength) {
+    return planLength < totalOps ? new Delegation(name, totalOps - planLength + 1, totalOps) : null;
+  }
 }

@@ -23,6 +23,7 @@ import org.junit.rules.TemporaryFolder;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
@@ -39,6 +40,8 @@ public class BenchmarkTest {
     boolean closed;
     float[] logits = {-2, 0.5f};
     RuntimeException failure;
+
+    String delegate = "XNNPACK";
 
     long latencyUs(int call) {
       return 30_000;
@@ -85,7 +88,7 @@ public class BenchmarkTest {
 
     @Override
     public Delegation delegation() {
-      return new Delegation("XNNPACK", 19, 20);
+      return new Delegation(delegate, 19, 20);
     }
 
     @Override
@@ -207,6 +210,20 @@ public class BenchmarkTest {
   @SuppressWarnings("unchecked")
   private static Map<String, Object> asMap(Object value) {
     return (Map<String, Object>) value;
+  }
+
+  @Test
+  public void theGpusHalfPrecisionMayBeFurtherOff() throws IOException {
+    // 5 % of the largest recorded value, 2.
+    for (float[] logits : new float[][] {{-2.09f, 0.5f}, {-2, 0.61f}}) {
+      FakePlatform platform = new FakePlatform();
+      platform.logits = logits;
+      platform.delegate = "GPU";
+      Configuration configuration = new Configuration("label", Bundle.open(folder().path), 7, 3, Delegate.GPU);
+      Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+      assertEquals(0.1, (Double) asMap(result.get("golden")).get("tolerance"), 1e-15);
+      assertEquals(logits[0] == -2 ? "failed" : "ok", result.get("status"));
+    }
   }
 
   @Test

@@ -60,6 +60,12 @@ public final class BundleFolder {
         "exported_outputs", object("logits", logits));
   }
 
+  /** Leaves length 7 alone, as the GPU wants it. */
+  public void keepOneLength() throws IOException {
+    description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));
+    write();
+  }
+
   public void write() throws IOException {
     Files.write(path.resolve("bundle.json"), Json.write(description).getBytes(StandardCharsets.UTF_8));
   }

@@ -10,22 +10,33 @@ import java.util.Map;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegate;
+import org.pocketbert.engine.Delegation;
 import org.pocketbert.json.Json;
 
-/** Writes the measurements of a phone made by hand, a good one and a spoiled one, for Python's schema to judge. */
+/** Writes the measurements of a phone made by hand, good ones and a spoiled one, for Python's schema to judge. */
 final class DeviceRunMain {
   private DeviceRunMain() {}
 
   public static void main(String[] arguments) throws IOException {
     Path output = Paths.get(arguments[0]);
-    Bundle bundle = Bundle.open(new BundleFolder(output.resolveSibling("bundle")).path);
-    RunRequest request = new RunRequest("run", "bundle", 7, 3, RunRequest.Affinity.BIG, 2);
+    BundleFolder folder = new BundleFolder(output.resolveSibling("bundle"));
+    folder.keepOneLength();
+    Bundle bundle = Bundle.open(folder.path);
     List<Map<String, Object>> measurements = new ArrayList<>();
     for (boolean powerSave : new boolean[] {false, true}) {
       FakeDevice device = new FakeDevice();
       device.powerSave = powerSave;
-      measurements.add(DeviceRun.measure(device, Schedule.FULL, request, bundle, (state, done, of) -> {}));
+      measurements.add(measure(device, bundle, Delegate.CPU));
     }
+    FakeDevice withGpu = new FakeDevice();
+    withGpu.delegation = new Delegation("GPU", 19, 20);
+    measurements.add(measure(withGpu, bundle, Delegate.GPU));
     Files.write(output, Json.write(measurements).getBytes("US-ASCII"));
+  }
+
+  private static Map<String, Object> measure(FakeDevice device, Bundle bundle, Delegate delegate) {
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, delegate, RunRequest.Affinity.BIG, 2);
+    return DeviceRun.measure(device, Schedule.FULL, request, bundle, (state, done, of) -> {});
   }
 }

@@ -8,6 +8,7 @@ import static org.junit.Assert.assertTrue;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +19,8 @@ import org.pocketbert.UserError;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegate;
+import org.pocketbert.engine.Delegation;
 
 /** When a run on a phone is a number and when a sentence; the phone is made by hand. */
 public class DeviceRunTest {
@@ -32,7 +35,7 @@ public class DeviceRunTest {
   }
 
   private static RunRequest request(RunRequest.Affinity affinity) {
-    return new RunRequest("run", "bundle", 7, 3, affinity, 2);
+    return new RunRequest("run", "bundle", 7, 3, Delegate.CPU, affinity, 2);
   }
 
   private Map<String, Object> measure(FakeDevice device) throws IOException {
@@ -60,6 +63,7 @@ public class DeviceRunTest {
     assertEquals(0.25, conditions.get("thermal_headroom"));
     assertTrue(((String) conditions.get("processors_allowed")).matches("[0-9,-]+"));
     assertEquals("none", ((Map<?, ?>) result.get("thermal_end")).get("status"));
+    assertEquals(Delegate.CPU, device.opened);
     // 2 seconds of calls of 30 ms: the 67th passes them, and 66.7 are expected.
     assertEquals("CHECKING 0/1", seen.get(0));
     assertEquals("WARMING_UP 0/0", seen.get(1));
@@ -171,7 +175,62 @@ public class DeviceRunTest {
     UserError error =
         assertThrows(UserError.class, () -> measure(new FakeDevice(), request(RunRequest.Affinity.LITTLE)));
     assertEquals("no such processors", error.getMessage());
-    RunRequest other = new RunRequest("run", "bundle", 8, 3, RunRequest.Affinity.ANY, 1);
+    RunRequest other = new RunRequest("run", "bundle", 8, 3, Delegate.CPU, RunRequest.Affinity.ANY, 1);
     assertThrows(UserError.class, () -> measure(new FakeDevice(), other));
+  }
+
+  /** A run on the GPU, of a bundle of one length. */
+  private Map<String, Object> onGpu(FakeDevice device) throws IOException {
+    BundleFolder folder = new BundleFolder(temporary.getRoot().toPath().resolve("bundle"));
+    folder.keepOneLength();
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
+    return DeviceRun.measure(
+        device, Schedule.FULL, request, Bundle.open(folder.path), (state, done, of) -> seen.add(state.name()));
+  }
+
+  @Test
+  public void theGpuIsMeasuredWithItsShareOfTheGraph() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.delegation = new Delegation("GPU", 17, 20);
+    Map<String, Object> result = onGpu(device);
+    assertEquals("ok", result.get("status"));
+    assertEquals(Delegate.GPU, device.opened);
+    Map<?, ?> delegate = (Map<?, ?>) result.get("delegate");
+    assertEquals("GPU", delegate.get("name"));
+    assertEquals(17, delegate.get("delegated_ops"));
+    assertEquals(20, delegate.get("total_ops"));
+  }
+
+  @Test
+  public void whatTheGpuDidNotComputeIsNeverItsTime() throws IOException {
+    for (Delegation other : new Delegation[] {null, new Delegation("XNNPACK", 19, 20)}) {
+      FakeDevice device = new FakeDevice();
+      device.delegation = other;
+      Map<String, Object> result = onGpu(device);
+      assertEquals("failed", result.get("status"));
+      assertTrue((String) result.get("error"), ((String) result.get("error")).startsWith("the GPU took nothing"));
+      assertNull(result.get("summary"));
+      assertEquals(0, ((double[]) result.get("latency_us")).length);
+      // The first call alone: nothing is timed for nobody.
+      assertEquals(1, device.calls);
+    }
+  }
+
+  @Test
+  public void aBuildWithoutTheGpuRefusesIt() throws IOException {
+    FakeDevice device = new FakeDevice();
+    device.delegates = EnumSet.of(Delegate.CPU);
+    UserError error = assertThrows(UserError.class, () -> onGpu(device));
+    assertTrue(error.getMessage(), error.getMessage().startsWith("delegate must be cpu in this build of the app"));
+    assertTrue(error.getMessage(), error.getMessage().endsWith("install the APK of make android RUNTIME=aar"));
+    assertEquals(0, device.calls);
+  }
+
+  @Test
+  public void theGpuTakesBundlesOfOneLength() {
+    RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
+    UserError error = assertThrows(UserError.class, () -> measure(new FakeDevice(), request));
+    assertTrue(error.getMessage(), error.getMessage().contains("must have one length"));
+    assertTrue(error.getMessage(), error.getMessage().contains("bundle has [4, 7]; export it with one of --lengths"));
   }
 }

@@ -2,8 +2,11 @@ package org.pocketbert.device;
 
 import java.nio.ByteBuffer;
 import java.util.Collections;
+import java.util.EnumSet;
 import java.util.Map;
+import java.util.Set;
 import org.pocketbert.UserError;
+import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 
@@ -11,6 +14,9 @@ import org.pocketbert.engine.Engine;
 class FakeDevice implements Device, Engine {
   long now;
   int calls;
+  Set<Delegate> delegates = EnumSet.allOf(Delegate.class);
+  Delegate opened;
+  Delegation delegation;
   int thermalStatus;
   boolean powerSave;
   String interruption;
@@ -34,7 +40,13 @@ class FakeDevice implements Device, Engine {
   }
 
   @Override
-  public Engine open(ByteBuffer model, String signature, int threads) {
+  public Set<Delegate> delegates() {
+    return delegates;
+  }
+
+  @Override
+  public Engine open(ByteBuffer model, String signature, int threads, Delegate delegate) {
+    opened = delegate;
     return this;
   }
 
@@ -95,7 +107,7 @@ class FakeDevice implements Device, Engine {
 
   @Override
   public Delegation delegation() {
-    return null;
+    return delegation;
   }
 
   @Override

@@ -24,6 +24,8 @@ import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegate;
+import org.pocketbert.engine.Delegation;
 
 public class PastResultTest {
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
@@ -36,9 +38,13 @@ public class PastResultTest {
   }
 
   private Map<String, Object> measurement(int length) throws IOException {
+    return measurement(length, new FakeDevice());
+  }
+
+  private Map<String, Object> measurement(int length, FakeDevice device) throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
-    RunRequest request = new RunRequest("run", "bundle", length, 3, RunRequest.Affinity.ANY, 1);
-    return DeviceRun.measure(new FakeDevice(), Schedule.FULL, request, bundle, (state, done, of) -> {});
+    RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, RunRequest.Affinity.ANY, 1);
+    return DeviceRun.measure(device, Schedule.FULL, request, bundle, (state, done, of) -> {});
   }
 
   @Test
@@ -59,6 +65,28 @@ public class PastResultTest {
     assertEquals("bundle", newest.label);
     assertTrue(newest.isComparable(results.get(2)));
     assertFalse(newest.isComparable(results.get(1)));
+  }
+
+  @Test
+  public void theGpuAndOtherRuntimesAreNotComparedWith() throws IOException {
+    FakeDevice gpu = new FakeDevice();
+    gpu.delegation = new Delegation("GPU", 19, 20);
+    FakeDevice newer = new FakeDevice() {
+      @Override
+      public String runtimeVersion() {
+        return "1.2.4";
+      }
+    };
+    write("a.json", 3000, measurement(7));
+    write("b.json", 2000, measurement(7, gpu));
+    write("c.json", 1000, measurement(7, newer));
+    write("d.json", 0, measurement(7));
+    List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
+    assertFalse(results.get(0).isComparable(results.get(1)));
+    assertFalse(results.get(0).isComparable(results.get(2)));
+    assertTrue(results.get(0).isComparable(results.get(3)));
+    assertTrue(results.get(1).onGpu);
+    assertFalse(results.get(0).onGpu);
   }
 
   @Test

@@ -1,6 +1,7 @@
 package org.pocketbert.device;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertNull;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
@@ -32,6 +33,15 @@ public class ProcessorsTest {
     assertEquals(0b11110000, processors.mask(RunRequest.Affinity.BIG));
     assertEquals(0b00001111, processors.mask(RunRequest.Affinity.LITTLE));
     assertEquals(0b11111111, processors.mask(RunRequest.Affinity.ANY));
+  }
+
+  @Test
+  public void frequenciesOfThoseThatTell() throws IOException {
+    processors(1785600, 0, 2419200);
+    Files.delete(temporary.getRoot().toPath().resolve("cpu1/cpufreq/cpuinfo_max_freq"));
+    String folder = temporary.getRoot().toString();
+    assertEquals("{0=1785600, 2=2419200}", DeviceRun.frequencies(folder, "cpuinfo_max_freq").toString());
+    assertNull(DeviceRun.frequencies(folder, "scaling_cur_freq"));
   }
 
   @Test

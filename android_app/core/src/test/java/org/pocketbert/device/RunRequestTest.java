@@ -8,6 +8,7 @@ import java.util.Map;
 import org.junit.Test;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.BundleFolder;
+import org.pocketbert.engine.Delegate;
 
 public class RunRequestTest {
   private static Map<String, Object> good(Object... more) {
@@ -23,9 +24,11 @@ public class RunRequestTest {
     assertEquals("sst2_int8", plain.bundle);
     assertEquals(128, plain.length);
     assertEquals(4, plain.threads);
+    assertEquals(Delegate.CPU, plain.delegate);
     assertEquals(RunRequest.Affinity.ANY, plain.affinity);
     assertEquals(1, plain.repeat);
-    RunRequest full = RunRequest.parse(good("delegate", "cpu", "affinity", "little", "repeat", 100));
+    RunRequest full = RunRequest.parse(good("delegate", "gpu", "affinity", "little", "repeat", 100));
+    assertEquals(Delegate.GPU, full.delegate);
     assertEquals("little", full.affinity.word());
     assertEquals(100, full.repeat);
   }
@@ -36,7 +39,7 @@ public class RunRequestTest {
       {"run", null}, {"run", ""}, {"run", "../a"}, {"run", ".a"}, {"run", "a/b"}, {"run", "a b"}, {"run", 7},
       {"run", new String(new char[65]).replace('\0', 'a')}, {"bundle", "-rf"}, {"bundle", null}, {"bundle", "a\n"},
       {"length", 0}, {"length", 65537}, {"length", "128"}, {"length", 128L}, {"length", null}, {"threads", 0},
-      {"threads", 17}, {"threads", 1.0}, {"delegate", "gpu"}, {"delegate", "CPU"}, {"delegate", null},
+      {"threads", 17}, {"threads", 1.0}, {"delegate", "npu"}, {"delegate", "CPU"}, {"delegate", null},
       {"affinity", "BIG"}, {"affinity", 1}, {"repeat", 0}, {"repeat", 101}, {"repeat", null}, {"faster", true},
     };
     for (Object[] pair : wrong) {
@@ -47,12 +50,12 @@ public class RunRequestTest {
 
   @Test
   public void everythingWrongIsListed() {
-    Map<String, Object> given = good("run", "", "threads", 99, "delegate", "gpu", "nice", 19);
+    Map<String, Object> given = good("run", "", "threads", 99, "delegate", "npu", "nice", 19);
     String message = assertThrows(UserError.class, () -> RunRequest.parse(given)).getMessage();
     for (String part :
         new String[] {
           "the request: run must be 1 to 64", "threads must be a whole number from 1 to 16; received 99",
-          "the GPU is not supported yet", "affinity, repeat; received nice",
+          "delegate must be one of cpu, gpu; received npu", "affinity, repeat; received nice",
         }) {
       assertTrue(message, message.contains(part));
     }

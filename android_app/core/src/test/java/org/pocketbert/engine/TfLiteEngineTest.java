@@ -71,6 +71,15 @@ public class TfLiteEngineTest {
   }
 
   @Test
+  public void theFilesOwnCountOfOperatorsIsTheRuntimes() throws URISyntaxException {
+    Bundle bundle = bundle();
+    try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), 1)) {
+      engine.run(zeros(9));
+      assertEquals(engine.delegation().totalOps, FirstGraph.operators(bundle.model()));
+    }
+  }
+
+  @Test
   public void xnnpackIsAttached() throws URISyntaxException {
     Bundle bundle = bundle();
     try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), 1)) {

@@ -1,0 +1,112 @@
+package org.pocketbert.engine;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * TensorFlow Lite through its archive for Android, which alone has a GPU delegate.
+ *
+ * <p>Its Java interface tells of a delegate only how many steps are left of the first graph's plan. So that a step that
+ * is gone is the GPU's, nothing else is offered the graph: what the GPU leaves is computed by the plain kernels.
+ */
+public final class ArchiveEngine implements Engine {
+  private final ArchiveRuntime runtime;
+  private final Delegate delegate;
+  private final int operators;
+  private final ArchiveRuntime.OpenModel opened;
+  private final Map<String, ByteBuffer> inputBuffers;
+  private final Map<String, ByteBuffer> outputBuffers;
+
+  /**
+   * Opens a signature.
+   *
+   * @param model the file's bytes, a direct buffer; it must not change while the engine is open
+   * @param signature its name
+   * @param threads for what the GPU does not take
+   * @throws EngineException if the runtime cannot open the file, or the GPU cannot be had
+   */
+  public ArchiveEngine(ArchiveRuntime runtime, ByteBuffer model, String signature, int threads, Delegate delegate) {
+    this.runtime = runtime;
+    this.delegate = delegate;
+    operators = FirstGraph.operators(model);
+    String action = delegate == Delegate.GPU ? "put the model on the GPU" : "open the model";
+    opened = tried(action, () -> runtime.open(model, signature, threads, delegate));
+    inputBuffers = buffers(opened.inputBytes());
+    outputBuffers = buffers(opened.outputBytes());
+  }
+
+  @Override
+  public String runtimeName() {
+    return "tflite-aar";
+  }
+
+  @Override
+  public String runtimeVersion() {
+    return runtime.version();
+  }
+
+  @Override
+  public Map<String, float[]> run(Map<String, int[]> inputs) {
+    if (!inputs.keySet().equals(inputBuffers.keySet())) {
+      throw new EngineException("the inputs must be " + inputBuffers.keySet() + "; received " + inputs.keySet());
+    }
+    for (Map.Entry<String, int[]> input : inputs.entrySet()) {
+      ByteBuffer buffer = inputBuffers.get(input.getKey());
+      if (buffer.capacity() != input.getValue().length * Integer.BYTES) {
+        throw new EngineException(
+            input.getKey() + " must be int32 of " + buffer.capacity() + " bytes; received " + input.getValue().length
+                + " numbers");
+      }
+      buffer.asIntBuffer().put(input.getValue());
+    }
+    tried(
+        "run the network",
+        () -> {
+          opened.run(inputBuffers, outputBuffers);
+          return null;
+        });
+    Map<String, float[]> outputs = new LinkedHashMap<>();
+    for (Map.Entry<String, ByteBuffer> output : outputBuffers.entrySet()) {
+      float[] values = new float[output.getValue().capacity() / Float.BYTES];
+      output.getValue().asFloatBuffer().get(values);
+      outputs.put(output.getKey(), values);
+    }
+    return outputs;
+  }
+
+  @Override
+  public Delegation delegation() {
+    String name = delegate == Delegate.GPU ? delegate.name() : "XNNPACK";
+    return Delegation.ofPlan(name, operators, opened.planLength());
+  }
+
+  @Override
+  public void close() {
+    opened.close();
+  }
+
+  private interface Action<T> {
+    T get();
+  }
+
+  private <T> T tried(String what, Action<T> action) {
+    try {
+      return action.get();
+    } catch (RuntimeException error) {
+      String said = String.valueOf(error.getMessage()).replaceAll("\\s+", " ").trim();
+      // An operator's version that is newer than this release.
+      String hint = said.contains("Didn't find op") ? "; export it with --runtime=tflite-2.16" : "";
+      throw new EngineException("TensorFlow Lite " + runtime.version() + " cannot " + what + ": " + said + hint);
+    }
+  }
+
+  private static Map<String, ByteBuffer> buffers(Map<String, Integer> bytes) {
+    Map<String, ByteBuffer> buffers = new LinkedHashMap<>();
+    for (Map.Entry<String, Integer> tensor : bytes.entrySet()) {
+      buffers.put(tensor.getKey(), ByteBuffer.allocateDirect(tensor.getValue()).order(ByteOrder.nativeOrder()));
+    }
+    return buffers;
+  }
+}

@@ -1,0 +1,196 @@
+"""A comparison with fine-tuning as a table on a terminal, and with its curves as one self-contained page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pocketbert.training.callbacks import LINE_NAMES
+from pocketbert.training.grid_report import STYLE, axis_range
+
+Comparison = Mapping[str, Any]
+# A seed's logs: `distilled` and `fine_tuned` → the lines of metrics.jsonl.
+Logs = Mapping[str, Sequence[Mapping[str, Any]]]
+# (step, value) of a run, in their order.
+_Line = list[tuple[int, float]]
+
+# Of a line with more points they would be its only shape.
+_MOST_DOTS = 40
+_COLOURS = {"teacher": "#6b7280", "distilled": "#0f766e", "fine_tuned": "#c2410c"}
+_LABELS = {"teacher": "teacher", "distilled": "distilled", "fine_tuned": "fine-tuned alone"}
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Distilled, and fine-tuned alone</title>
+<style>
+{{ style }}</style>
+</head>
+<body>
+<h1>Distilled, and fine-tuned alone</h1>
+<p>{{ sentence }}</p>
+<p>Both students start from the same weights and take as many steps; the best of equally many evaluations is kept, and
+chosen on the examples that it is scored on.</p>
+<div class="scroll"><table>
+<thead><tr>{% for name in rows[0] %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}
+</tbody>
+</table></div>
+<div class="charts">
+{% for chart in charts %}
+<figure><figcaption>{{ chart.title }}{% for name in chart.names %}
+<span style="color: {{ colours[name] }}">&#9644; {{ labels[name] }}</span>{% endfor %}</figcaption>
+<svg viewBox="0 0 360 220" role="img" aria-label="{{ chart.title }} by step">
+{% for tick in chart.ticks %}
+<line x1="56" x2="348" y1="{{ tick.y }}" y2="{{ tick.y }}" stroke="#e5e7eb"/>
+<text x="50" y="{{ tick.y + 4 }}" text-anchor="end">{{ tick.text }}</text>
+{% endfor %}
+{% for place in chart.places %}<text x="{{ place.x }}" y="212" text-anchor="{{ place.anchor }}">{{ place.text }}</text>
+{% endfor %}
+{% if chart.level %}<line x1="56" x2="348" y1="{{ chart.level }}" y2="{{ chart.level }}"
+ stroke="{{ colours.teacher }}" stroke-dasharray="5 4"/>{% endif %}
+{% for line in chart.lines %}
+<polyline points="{{ line.points }}" fill="none" stroke="{{ colours[line.name] }}" stroke-width="2"/>
+{% for dot in line.dots %}<circle cx="{{ dot.x }}" cy="{{ dot.y }}" r="2.5" fill="{{ colours[line.name] }}"/>
+{% endfor %}{% endfor %}
+</svg></figure>
+{% endfor %}
+</div>
+<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the point
+before; losses of different stages, and of the two students, are of different kinds and do not compare.</p>
+</body>
+</html>
+"""
+
+
+def table(comparison: Comparison) -> list[str]:
+    """The lines of a table of teacher, distilled and fine-tuned student, and the difference of the latter two.
+
+    Args:
+      comparison: as `pocketbert.distillation.comparison.compared` gives it.
+    """
+    rows = _rows(comparison)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    first, *others = widths
+    return [
+        "  ".join(
+            [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def sentence(comparison: Comparison) -> str:
+    """What came out, and how far it can be trusted."""
+    main, seeds = comparison["main_metric"], comparison["seeds"]
+    _, distilled, fine_tuned = comparison["rows"]
+    difference = comparison["difference"][main]
+    found = (
+        f"{main} on {comparison['dev_examples']} development examples, after {distilled['steps']} steps each: "
+        f"{_number(distilled['metrics'][main])} distilled, {_number(fine_tuned['metrics'][main])} fine-tuned alone; "
+        f"the difference is {_number(difference, '+')}"
+    )
+    if len(seeds) == 1:
+        return f"{found}, of one seed: several --seeds say how much of it is chance."
+    return f"{found}, over {len(seeds)} seeds (means, ± a sample's standard deviation)."
+
+
+def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
+    """The comparison as one HTML page that needs no other file.
+
+    It has the table, each metric over the steps for both students, and each term of each stage's loss.
+
+    Args:
+      comparison: as for `table`.
+      logs: of each seed.
+    """
+    import jinja2
+
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
+    return template.render(
+        style=STYLE,
+        sentence=sentence(comparison),
+        rows=_rows(comparison),
+        charts=list(_charts(comparison, logs)),
+        colours=_COLOURS,
+        labels=_LABELS,
+        several=len(logs) > 1,
+    )
+
+
+def _metrics(comparison: Comparison) -> list[str]:
+    """All metrics, the main one first."""
+    return sorted(comparison["difference"], key=lambda name: name != comparison["main_metric"])
+
+
+def _rows(comparison: Comparison) -> list[list[str]]:
+    """The cells of the table, its head first."""
+    metrics = _metrics(comparison)
+    rows = [["", *metrics, "steps", "seconds"]]
+    for row in comparison["rows"]:
+        found = row["metrics"]
+        numbers = [_number(found[name]) if found and name in found else "not scored" for name in metrics]
+        spent = ["", ""] if row["steps"] is None else [str(row["steps"]), f"{row['seconds']:.1f}"]
+        rows.append([_LABELS[row["name"]], *numbers, *spent])
+    rows.append(["difference", *(_number(comparison["difference"][name], "+") for name in metrics), "", ""])
+    return rows
+
+
+def _number(found: Mapping[str, float | None], sign: str = "") -> str:
+    deviation = found["standard_deviation"]
+    return f"{found['mean']:{sign}.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+
+
+def _charts(comparison: Comparison, logs: Sequence[Logs]) -> Iterator[dict[str, Any]]:
+    teacher = comparison["rows"][0]["metrics"] or {}
+    for metric in _metrics(comparison):
+        lines = [(name, _curve(log, "dev", metric)) for seed in logs for name, log in seed.items()]
+        yield _chart(f"dev {metric}", lines, teacher[metric]["mean"] if metric in teacher else None)
+    for name in logs[0]:
+        for stage, term in _terms(logs[0][name]):
+            lines = [(name, _curve(seed[name], "train", term, stage)) for seed in logs]
+            yield _chart(f"{stage}: {term}", lines)
+
+
+def _terms(log: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(stage, term of its loss), in the log's order."""
+    others = {*LINE_NAMES, "loss", "learning_rate"}
+    lines = [line for line in log if line["split"] == "train"]
+    return list(dict.fromkeys((line["stage"], name) for line in lines for name in line if name not in others))
+
+
+def _curve(log: Sequence[Mapping[str, Any]], split: str, name: str, stage: str | None = None) -> _Line:
+    return [(line["step"], line[name]) for line in log if line["split"] == split and stage in (None, line["stage"])]
+
+
+def _chart(title: str, lines: Sequence[tuple[str, _Line]], level: float | None = None) -> dict[str, Any]:
+    """Where the marks of a picture are: in SVG's pixels, in a field of 292 by 176; `level` is the teacher's."""
+    steps = [step for _, line in lines for step, _ in line]
+    values = [value for _, line in lines for _, value in line]
+    low, high = axis_range([*values, *([] if level is None else [level])])
+    first, last = min(steps), max(steps)
+
+    def height(value: float) -> float:
+        return round(192 - 176 * (value - low) / (high - low), 1)
+
+    def place(step: int) -> float:
+        return round(56 + 292 * (step - first) / max(last - first, 1), 1)
+
+    drawn = []
+    for name, line in lines:
+        dots = [{"x": place(step), "y": height(value)} for step, value in line]
+        shown = dots if len(dots) <= _MOST_DOTS else []
+        drawn.append({"name": name, "dots": shown, "points": " ".join(f"{dot['x']},{dot['y']}" for dot in dots)})
+    places = [{"x": place(first), "text": first, "anchor": "start"}, {"x": place(last), "text": last, "anchor": "end"}]
+    return {
+        "title": title,
+        "names": list(dict.fromkeys([*(name for name, _ in lines), *([] if level is None else ["teacher"])])),
+        "lines": drawn,
+        "level": None if level is None else height(level),
+        "places": places[: 1 if first == last else 2],
+        "ticks": [{"y": height(value), "text": f"{value:.3g}"} for value in (low, (low + high) / 2, high)],
+    }

@@ -1,0 +1,124 @@
+"""What TinyBERT's method can be told, and what follows from it before there is a stage."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pocketbert.distillation.options import option_problems
+from pocketbert.errors import raise_if_any
+
+# The procedures of table 2 and the objectives of table 3; each name is what is left out.
+_PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
+ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
+
+# What a None in the options stands for. The paper says nothing of schedule, warm-up and bias correction in task
+# distillation; there the authors' code fills in, but for the correction, which is that of fine-tuning here.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "shared_projection": False,
+        "mean_over_classes": False,
+        "regression_target": "teacher",
+        "masked_text": True,
+        # BERT's pretraining (Devlin et al. 2019, appendix A.2).
+        "general_learning_rate": 1e-4,
+        "bias_correction": True,
+    },
+    "authors-code": {
+        "shared_projection": True,
+        "mean_over_classes": True,
+        "regression_target": "labels",
+        "masked_text": False,
+        "general_learning_rate": 5e-5,
+        "bias_correction": False,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinyBERTOptions:
+    """TinyBERT's options.
+
+    Attributes:
+      preset: what the options that are not given stand for: the `paper`, or `authors-code` where that differs.
+      mapping: which of the teacher's layers the student's learn from: `uniform`, `top`, `bottom`, or a list with one
+        layer for each of the student's, such as 3,6,9,12.
+      without: the paper's ablations (tables 2 and 3): `general_distillation` (the student must then not start from a
+        directory), `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`,
+        `embedding`, `prediction` (the labels of the original data instead), `transformer` (attention and hidden),
+        `attention`, `hidden`.
+      shared_projection: one projection for the embedding and all layers, instead of one for the embedding and one for
+        the layers; paper: no, authors' code: yes.
+      temperature: of teacher and student in the prediction's cross-entropy.
+      mean_over_classes: divide the prediction's cross-entropy by the number of classes too; paper: no, authors' code:
+        yes.
+      regression_target: whom a regression's prediction follows: the `teacher` (the paper, as we read it) or the
+        `labels` (authors' code).
+      masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
+        no.
+      text_segments: segments of a piece of text in general distillation; by default 2, as in BERT's pretraining, where
+        teacher and student have two token types, else 1.
+      max_length: tokens; by default 128 for text and pairs, 64 for single sentences, 384 for questions on paragraphs.
+      general_epochs: passes over the text.
+      general_steps: updates instead of passes over the text.
+      general_batch_size: pieces of text an update.
+      general_learning_rate: the highest learning rate; paper: 1e-4 as in BERT's pretraining, authors' code: 5e-5.
+      intermediate_epochs: passes over the task's data; paper: 20, but 50 for CoLA and 10 for MNLI, QQP and QNLI.
+      intermediate_batch_size: examples an update.
+      intermediate_learning_rate: the learning rate.
+      intermediate_schedule: `constant` or, down to 0, `linear`.
+      prediction_epochs: passes over the task's data.
+      prediction_batch_size: examples an update; the paper chooses 16 or 32 on the development set.
+      prediction_learning_rate: the highest learning rate; the paper chooses 1e-5, 2e-5 or 3e-5 on the development set.
+      weight_decay: decoupled decay of all weights but biases and norms.
+      clip_norm: the highest global norm of the gradients; 0 for no clipping.
+      bias_correction: correct Adam's moments; authors' code: no.
+      micro_batches: parts that each batch is computed in, to save memory; the result is the same.
+    """
+
+    preset: Literal["paper", "authors-code"] = "paper"
+    mapping: str = "uniform"
+    without: tuple[str, ...] = ()
+    shared_projection: bool | None = None
+    temperature: float = 1.0
+    mean_over_classes: bool | None = None
+    regression_target: Literal["teacher", "labels"] | None = None
+    masked_text: bool | None = None
+    text_segments: int | None = None
+    max_length: int | None = None
+    general_epochs: int = 3
+    general_steps: int | None = None
+    general_batch_size: int = 256
+    general_learning_rate: float | None = None
+    intermediate_epochs: int | None = None
+    intermediate_batch_size: int = 32
+    intermediate_learning_rate: float = 5e-5
+    intermediate_schedule: Literal["constant", "linear"] = "constant"
+    prediction_epochs: int = 3
+    prediction_batch_size: int = 32
+    prediction_learning_rate: float = 3e-5
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool | None = None
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("weight_decay", "clip_norm"))
+        unknown = [name for name in self.without if name not in ABLATIONS]
+        if unknown:
+            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+        if self.text_segments is not None and self.text_segments > 2:
+            problems.append(f"text_segments is 1 or 2; received {self.text_segments}")
+        raise_if_any(problems, "tinybert options")
+
+    def resolved(self) -> TinyBERTOptions:
+        """The same with the preset's value wherever an option that a preset decides was not given."""
+        missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
+
+    @property
+    def layer_terms(self) -> tuple[str, ...]:
+        """The losses of embedding and Transformer layers that no ablation leaves out."""
+        dropped = {*self.without, *(("attention", "hidden") if "transformer" in self.without else ())}
+        return tuple(term for term in ("embedding", "attention", "hidden") if term not in dropped)

@@ -1,0 +1,322 @@
+"""A distilled student beside the same student fine-tuned alone: the same start, steps and chances."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_distillation
+import tiny_finetuning
+import toy_method
+
+import pocketbert as pb
+from pocketbert.data import batches
+from pocketbert.distillation import comparison, comparison_report
+from pocketbert.distillation import run as distillation
+from pocketbert.distillation.comparison import compared, distill_and_compare
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.method import Epochs, OptimizerConfig, Steps
+from pocketbert.distillation.preparation import prepare
+from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.stage_data import EncodedSource, StageData
+from pocketbert.distillation.stage_run import StageRun
+from pocketbert.errors import UserError
+from pocketbert.training import run as driving
+from pocketbert.training.checkpointing import write_checkpoint
+from pocketbert.training.distribution import open_distribution
+from pocketbert.training.loop import finetune
+from pocketbert.training.options import FinetuneOptions
+
+RUN = RunOptions(seed=5)
+RATE = 4e-3
+# Nothing is random but the first weights and the order, so that another loop takes the same steps.
+TASK = dataclasses.replace(tiny_distillation.TASK, dropout=0.0)
+STUDENT = tiny_distillation.STUDENT.replace(hidden_dropout=0.0, attention_dropout=0.0)
+
+
+class Ended(BaseException):
+    """Stands for the end of the process; no handler in the code catches it."""
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """90 examples in batches of 16 are 6 steps an epoch; two stages of two epochs are 24."""
+    teacher = tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
+    pb.build(STUDENT, tokenizer=pb.load(teacher).tokenizer, seed=3).save_pretrained(teacher.parent / "student")
+    method = toy_method.ToyMethod(duration=Epochs(2), optimizer=OptimizerConfig(learning_rate=RATE, warmup_ratio=0.25))
+    return {
+        "method": method,
+        "options": method.options(),
+        "student": teacher.parent / "student",
+        "teacher_layers": (),
+        "teacher_directory": teacher,
+        "store": None,
+        "task_data": tiny_distillation.task_data(teacher, task=TASK),
+        "text": None,
+    }
+
+
+@pytest.fixture(scope="module")
+def compared_run(arguments: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("runs") / "compared"
+    return folder, distill_and_compare((5,), folder, RUN, **arguments)
+
+
+def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [line for line in lines if line["split"] == split]
+
+
+def test_both_have_as_many_steps_and_evaluations(compared_run: tuple[Path, dict[str, Any]]) -> None:
+    folder, answer = compared_run
+    _, distilled, fine_tuned = answer["comparison"]["rows"]
+    assert (distilled["steps"], fine_tuned["steps"]) == (24, 24)
+    # Of the distilled student in its second stage, after each epoch; of the other evenly.
+    assert [line["step"] for line in lines_of(folder, "dev")] == [18, 24]
+    assert [line["step"] for line in lines_of(folder / "fine_tuned", "dev")] == [12, 24]
+    assert answer["steps"] == 24 and answer["teacher_metrics"] == {"accuracy": 1.0}
+
+
+def test_fine_tuned_alone_is_what_finetune_gives(
+    compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    data = arguments["task_data"]
+    options = FinetuneOptions(learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23, seed=5)
+    finetune(arguments["student"], TASK, data.train, data.dev, tmp_path / "run", options, ("accuracy",), "accuracy")
+    ours, theirs = (lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run"))
+    assert [line["step"] for line in theirs] == [6, 12, 18, 24]
+    means = [(theirs[index]["loss"] + theirs[index + 1]["loss"]) / 2 for index in (0, 2)]
+    # The same sums of float32 in other graphs: 2^-24 relatively at a step, which 24 steps of Adam carry on.
+    assert [line["labels"] for line in ours] == pytest.approx(means, rel=1e-4)
+    assert [line["learning_rate"] for line in ours] == [line["learning_rate"] for line in theirs[1::2]]
+    dev = [line["accuracy"] for line in lines_of(compared_run[0] / "fine_tuned", "dev")]
+    assert dev == [line["accuracy"] for line in lines_of(tmp_path / "run", "dev")[1::2]]
+
+
+def test_interrupted_as_it_fine_tunes_it_goes_on_and_ends_with_the_same_bits(
+    compared_run: tuple[Path, dict[str, Any]],
+    arguments: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(compared_run[0], folder, ignore=shutil.ignore_patterns("fine_tuned", "comparison*", "report*"))
+    run = dataclasses.replace(RUN, checkpoint_seconds=0.0)
+    calls = []
+
+    def interrupting(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        calls.append(arguments)
+        # In the second pass over the examples and before the first evaluation; then between the two.
+        if len(calls) in (8, 15):
+            raise Ended
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(Ended):
+            patch.setattr(driving, "write_checkpoint", interrupting)
+            distill_and_compare((5,), folder, run, **arguments)
+    answer = distill_and_compare((5,), folder, run, **arguments)
+    assert "going on after step 15, in stage fine_tuning" in capsys.readouterr().err
+    for name in ("model/model.safetensors", "fine_tuned/model/model.safetensors", "fine_tuned/metrics.jsonl"):
+        assert (folder / name).read_bytes() == (compared_run[0] / name).read_bytes(), name
+    for row, theirs in zip(answer["comparison"]["rows"], compared_run[1]["comparison"]["rows"], strict=True):
+        assert {**row, "seconds": 0} == {**theirs, "seconds": 0}
+
+
+def test_the_page_needs_nothing_else_and_has_every_curve(compared_run: tuple[Path, dict[str, Any]]) -> None:
+    folder, answer = compared_run
+    html = (folder / "report.html").read_text("utf-8")
+    assert not re.search(r"(src|href)=|https?://", html)
+    titles = re.findall(r'aria-label="([^"]*) by step"', html)
+    assert titles == ["dev accuracy", "hidden: hidden", "labels: labels", "fine_tuning: labels"]
+    first = html[html.index("<figure>") : html.index("</figure>")]
+    # Two students, two evaluations each; the teacher's 1 is a level between the ticks.
+    assert first.count("<polyline") == 2 and first.count("<circle") == 4 and "stroke-dasharray" in first
+    places = [
+        [tuple(map(float, dot.split(","))) for dot in line.split()] for line in re.findall(r'points="([^"]*)"', first)
+    ]
+    assert [[round(x) for x, _ in line] for line in places] == [[202, 348], [56, 348]]
+    rows = comparison_report.table(answer["comparison"])
+    assert [row.split("  ")[0] for row in rows[1:]] == ["teacher", "distilled", "fine-tuned alone", "difference"]
+
+
+def test_both_start_from_the_same_weights(
+    arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[dict[str, np.ndarray]] = []
+
+    class Watched(distillation.Driver):
+        def __init__(self, stretch: Any, *others: Any, **more: Any) -> None:
+            super().__init__(stretch, *others, **more)
+            starts.append({name: value.numpy() for name, value in stretch._student.weights_by_path().items()})
+            if len(starts) == 2:
+                raise Ended
+
+    def copy_pooler(teacher: Any, student: Any, options: Any) -> None:
+        # Widths differ: a part of it.
+        student.encoder.pooler.bias.assign(teacher.encoder.pooler.bias[: STUDENT.hidden_size] + options.scale)
+
+    method = toy_method.ToyMethod(
+        only="hidden", duration=Steps(1), student_features={"hidden_states": (1,), "logits": ()}
+    )
+    method.initialize = copy_pooler  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(distillation, "Driver", Watched)
+    # Fresh weights, on which a method may copy.
+    with pytest.raises(Ended):
+        distill_and_compare((8,), tmp_path / "run", RUN, **{**arguments, "student": STUDENT, "method": method})
+    first, alone = starts
+    assert first.keys() == alone.keys()
+    assert not [name for name in first if not np.array_equal(first[name], alone[name])]
+    assert np.all(first["encoder.pooler.bias"] == 1.0)
+
+
+def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
+    student = pb.build(STUDENT, tasks=(TASK,), seed=1)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+
+    def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
+        stage = toy_method.label_stage(duration=Steps(count), evaluations=evaluations)
+        data = StageData(stage, EncodedSource(encoded, seed=0))
+        distiller = Distiller(student, toy_method.ToyMethod(), stage)
+        run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
+        return [run.plan(number) for number in range(numbers)]
+
+    # 40 examples in batches of 16 are 3 steps a pass.
+    passes = [rows for plan in plans(8, None, 3) for rows in plan]
+    pieces = plans(8, 3, 3)
+    assert [len(piece) for piece in pieces] == [2, 3, 3]
+    for ours, theirs in zip([rows for piece in pieces for rows in piece], passes[:8], strict=True):
+        assert np.array_equal(ours, theirs)
+    # More of them than steps there cannot be.
+    assert [len(piece) for piece in plans(4, 9, 4)] == [1, 1, 1, 1]
+
+
+def result_of(seed: int, accuracy: float, folder: Path, teacher: dict[str, float] | None) -> DistillResult:
+    stages = [{"name": name, "steps": 7 + seed, "metrics": {}, "best_step": 1} for name in ("hidden", "labels")]
+    return DistillResult(
+        model=str(folder / "model"), main_metric="accuracy", metrics={"accuracy": accuracy, "f1": accuracy / 2},
+        teacher_metrics=teacher, seed=seed, best_step=2, steps=14 + 2 * seed, seconds=10.0 + seed, stages=stages,
+    )  # fmt: skip
+
+
+def test_several_seeds_give_mean_and_spread_of_both(
+    arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accuracies = {(3, False): 0.8, (3, True): 0.7, (4, False): 0.9, (4, True): 0.85}
+    made = []
+
+    def pretended(preparation: Any, output: Path, *, overwrite: bool) -> DistillResult:
+        seed, alone = preparation.run.seed, output.name == "fine_tuned"
+        made.append((str(output.relative_to(tmp_path)), preparation, overwrite))
+        output.mkdir(parents=True)
+        lines = [
+            {"step": 5, "split": "train", "stage": "labels", "loss": 0.5, "labels": 0.5, "learning_rate": 0.1},
+            {"step": 7, "split": "dev", "stage": "labels", "accuracy": accuracies[seed, alone], "f1": 0.4},
+        ]
+        (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return result_of(seed, accuracies[seed, alone], output, None)
+
+    monkeypatch.setattr(comparison, "distill_prepared", pretended)
+    run = dataclasses.replace(RUN, evaluation_steps=3, patience=2)
+    # What a kill left of the summary of an attempt before.
+    (tmp_path / ".result.json.x1y2").write_text("{")
+    answer = distill_and_compare((3, 4), tmp_path, run, learning_rate=0.25, overwrite=True, **arguments)
+    assert [(name, overwrite) for name, _, overwrite in made] == [
+        ("seed-3", True), ("seed-3/fine_tuned", True), ("seed-4", True), ("seed-4/fine_tuned", True)
+    ]  # fmt: skip
+    alone = made[3][1]
+    assert alone.options.steps == 22 and alone.options.evaluations == 1
+    assert alone.options.optimizer == dataclasses.replace(made[2][1].stages[-1].optimizer, learning_rate=0.25)
+    assert (alone.run.evaluation_steps, alone.run.patience, alone.run.seed) == (None, None, 4)
+
+    teacher, distilled, fine_tuned = answer["comparison"]["rows"]
+    assert teacher["metrics"] is None and answer["comparison"]["seeds"] == [3, 4]
+    assert (distilled["steps"], distilled["seconds"]) == (21, 13.5)
+    assert distilled["metrics"]["accuracy"]["mean"] == pytest.approx(0.85)
+    assert fine_tuned["metrics"]["accuracy"]["mean"] == pytest.approx(0.775)
+    # Seed by seed 0.1 and 0.05: deviations of 0.025 from their mean, over one degree of freedom.
+    difference = answer["comparison"]["difference"]["accuracy"]
+    assert difference["mean"] == pytest.approx(0.075)
+    assert difference["standard_deviation"] == pytest.approx(0.025 * 2**0.5)
+    said = capsys.readouterr().err
+    assert (
+        "0.8500 ± 0.0707 distilled, 0.7750 ± 0.1061 fine-tuned alone; the difference is +0.0750 ± 0.0354, over 2"
+        in said
+    )
+    assert "not scored" in said
+    assert answer["best_model"] == str(tmp_path / "seed-4" / "model")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "seed-3", "seed-4", "result.json", "comparison.json", "report.html"
+    }  # fmt: skip
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert html.count("<polyline") == 4 + 4 + 2 + 2 and "A line is a seed." in html
+    # A seed that is not among them still is in the way.
+    with pytest.raises(UserError, match="hold runs of these seeds alone; received .* with seed-4; choose another"):
+        distillation.run_seeds((3,), tmp_path, pytest.fail)
+
+
+def test_one_seed_says_that_it_is_one() -> None:
+    pair = tuple(result_of(3, accuracy, Path("run"), {"accuracy": 0.95}) for accuracy in (0.8, 0.9))
+    found = compared([pair], 40)  # type: ignore[list-item]
+    assert found["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
+    assert comparison_report.sentence(found) == (
+        "accuracy on 40 development examples, after 20 steps each: 0.8000 distilled, 0.9000 fine-tuned alone; the "
+        "difference is -0.1000, of one seed: several --seeds say how much of it is chance."
+    )
+
+
+def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
+    data = arguments["task_data"]
+    plain = dataclasses.replace(data.train, labels=None, source="plain.csv")
+    follows = toy_method.ToyMethod(only="hidden", student_features={"hidden_states": (1,), "logits": ()})
+    return {"task_data": dataclasses.replace(data, train=plain), "method": follows}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (unlabelled, "fine-tuning learns from labels; plain.csv has none; give labelled examples"),
+        (
+            lambda _: {"method": toy_method.ToyMethod(only="hidden")},
+            "there must be a metric to compare; stage hidden, the last one, trains no head",
+        ),
+        (
+            lambda _: {"method": toy_method.ToyMethod(only="labels")},
+            "the student must learn from a teacher; labels of toy is fine-tuning already",
+        ),
+        (
+            lambda _: {
+                "method": toy_method.ToyMethod(only="hidden", data="text"), "task_data": None, "text": Path(__file__)
+            },
+            "only a task has labels to fine-tune on; toy ends with stage hidden, which learns from text; leave the",
+        ),
+    ],
+    ids=["unlabelled", "no-head", "labels-alone", "text"],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    changes: Callable[..., dict[str, Any]], message: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        distill_and_compare((0,), tmp_path / "run", RUN, **{**arguments, **changes(arguments)})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_student_of_a_nameless_teachers_layers_has_its_head(arguments: dict[str, Any], tmp_path: Path) -> None:
+    nameless = dataclasses.replace(tiny_finetuning.TASK, name="", labels=("LABEL_0", "LABEL_1"))
+    tokenizer = pb.load(arguments["teacher_directory"]).tokenizer
+    teacher = pb.build(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)
+    teacher.save_pretrained(tmp_path / "teacher")
+    layers = {"student": None, "teacher_layers": (2,), "teacher_directory": tmp_path / "teacher"}
+    preparation = prepare(run=RUN, **{**arguments, **layers})
+    student = distillation._Run(preparation, tmp_path, open_distribution()).student
+    ours, theirs = student.weights_by_path(), teacher.weights_by_path()
+    heads = [name for name in ours if name.startswith("heads.")]
+    assert heads and all(np.array_equal(ours[name], theirs[name]) for name in heads)

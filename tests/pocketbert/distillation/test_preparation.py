@@ -1,0 +1,260 @@
+"""What is checked before a run begins: a store's stages, inputs that nothing reads, and all of it in one message."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_distillation
+import tiny_finetuning
+import toy_method
+
+from pocketbert.data.feature_layout import read_manifest
+from pocketbert.distillation import run as distillation
+from pocketbert.distillation.evaluation import stored_teacher_metrics
+from pocketbert.distillation.method import Epochs, OptimizerConfig
+from pocketbert.distillation.methods import get_method
+from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+from pocketbert.distillation.preparation import Preparation, TaskData, prepare
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.teacher_dump import dump_stages
+from pocketbert.errors import UserError
+
+BOTH_STAGES = TinyBERTOptions(max_length=19, without=("augmentation",))
+PREDICTION = dataclasses.replace(BOTH_STAGES, without=("augmentation", "embedding", "transformer"))
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
+
+
+@pytest.fixture(scope="module")
+def task_data() -> TaskData:
+    return TaskData(
+        task=tiny_finetuning.TASK,
+        train=tiny_finetuning.examples(23, seed=0),
+        dev=tiny_finetuning.examples(11, seed=1),
+        metrics=("accuracy",),
+        main_metric="accuracy",
+    )
+
+
+@pytest.fixture(scope="module")
+def given(teacher: Path, task_data: TaskData) -> dict[str, Any]:
+    return {
+        "method": get_method("tinybert"),
+        "options": BOTH_STAGES,
+        "run": RunOptions(),
+        "student": tiny_distillation.STUDENT,
+        "teacher_layers": (),
+        "teacher_directory": teacher,
+        "store": None,
+        "task_data": task_data,
+        "text": None,
+    }
+
+
+@pytest.fixture(scope="module")
+def dumped(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("stores") / "task"
+    dump_stages(prepare(**given), store)
+    return store
+
+
+@pytest.fixture
+def store(dumped: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dumped, tmp_path / "store"))
+
+
+@pytest.fixture
+def from_store(given: dict[str, Any], store: Path) -> dict[str, Any]:
+    return {**given, "teacher_directory": None, "store": store}
+
+
+def changed(folder: Path, **changes: Any) -> None:
+    """Makes a store's folder that of something else; its other files stay."""
+    manifest = read_manifest(folder)
+    identity = {name: value for name, value in changes.items() if hasattr(manifest.identity, name)}
+    others = {name: value for name, value in changes.items() if name not in identity}
+    dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, **identity), **others).write(folder)
+
+
+def add_general(store: Path) -> None:
+    """A folder beside the others, as general distillation from a bare and deeper encoder has it; it comes first."""
+    shutil.copytree(store / "intermediate", store / "general")
+    deeper = tiny_distillation.TEACHER.replace(num_layers=5)
+    changed(store / "general", stage="general", teacher="0" * 64, teacher_config=deeper, teacher_task=None)
+
+
+def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dict[str, Any], store: Path) -> None:
+    before = prepare(**from_store)
+    add_general(store)
+    after = prepare(**from_store)
+    assert after.setting == before.setting and after.setting.teacher.num_layers == 2
+    assert after.stages == before.stages and after.vocabulary.path.parent.name == "intermediate"
+    assert after.recorded({})["store_sha256"] == before.recorded({})["store_sha256"]
+
+
+def test_the_stages_that_are_read_decide_the_result_and_no_other(from_store: dict[str, Any], store: Path) -> None:
+    def digest(**options: Any) -> str:
+        return str(prepare(**{**from_store, **options}).recorded({})["store_sha256"])
+
+    both, prediction = digest(), digest(options=PREDICTION)
+    changed(store / "intermediate", dataset="0" * 64)
+    assert digest() != both and digest(options=PREDICTION) == prediction
+
+
+def test_a_run_that_recorded_the_whole_store_goes_on(
+    from_store: dict[str, Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = [hashlib.sha256((store / name / "manifest.json").read_bytes()).hexdigest() for name in
+               ("intermediate", "prediction")]  # fmt: skip
+    whole = hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    arguments = {**from_store, "options": PREDICTION}
+    preparation = prepare(**arguments)
+    ours = preparation.recorded({})
+    assert ours["store_sha256"] == hashlib.sha256(digests[1].encode()).hexdigest()
+    assert preparation.recorded({"store_sha256": whole}) == ours | {"store_sha256": whole}
+    assert preparation.recorded({"store_sha256": "0" * 64}) == ours
+
+    # As such a run stands: finished, with what it recorded.
+    finished = tmp_path / "run"
+    finished.mkdir()
+    (finished / "run.json").write_text(json.dumps(ours | {"store_sha256": whole}))
+    result = {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "teacher_metrics": None, "seed": 0,
+              "best_step": 1, "steps": 2, "seconds": 3.0, "stages": []}  # fmt: skip
+    (finished / "result.json").write_text(json.dumps(result))
+    monkeypatch.setattr(distillation, "_Run", lambda *_: pytest.fail("it began anew"))
+    assert distillation.distill(output=finished, **arguments).steps == 2
+    changed(store / "prediction", teacher="0" * 64)
+    changed(store / "intermediate", teacher="0" * 64)
+    with pytest.raises(UserError, match=f"a finished run with other options: store_sha256='{whole}', received"):
+        distillation.distill(output=finished, **arguments)
+
+
+def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
+    from_store: dict[str, Any], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
+
+    def found(**changes: Any) -> Any:
+        return stored_teacher_metrics(prepare(**{**from_store, **changes}))
+
+    assert found() == found(options=PREDICTION) == kept and set(kept) == {"accuracy"}
+    assert "was not measured" not in capsys.readouterr().err
+    data = from_store["task_data"]
+    assert found(task_data=dataclasses.replace(data, dev=data.dev.select(range(10)))) is None
+    assert found(task_data=dataclasses.replace(data, metrics=("accuracy", "f1"))) is None
+    assert found(options=dataclasses.replace(BOTH_STAGES, max_length=18)) is None
+    assert capsys.readouterr().err.count("the teacher was not measured on these development examples") == 3
+    # A run that reads nothing of a teacher compares itself to none.
+    assert found(options=dataclasses.replace(BOTH_STAGES, without=("augmentation", "task_distillation"))) is None
+    assert "was not measured" not in capsys.readouterr().err
+    for what in ("teacher", "tokenizer"):
+        before = getattr(read_manifest(store / "intermediate").identity, what)
+        for digest in ("0" * 64, before):
+            for stage in ("intermediate", "prediction"):
+                changed(store / stage, **{what: digest})
+            assert found() == (kept if digest == before else None)
+    (store / "teacher.json").write_text('{"origin": ')
+    assert found() is None
+
+
+@pytest.mark.parametrize("what", ["teacher", "tokenizer"])
+def test_stages_of_two_teachers_or_tokenizers_are_refused(
+    from_store: dict[str, Any], store: Path, what: str, tmp_path: Path
+) -> None:
+    changed(store / "prediction", **{what: "0" * 64})
+    message = (
+        f"the stages' targets must be of one {what}; received SHA-256 [0-9a-f]{{12}}… in intermediate, "
+        "SHA-256 000000000000… in prediction; make them with one teacher-dump command"
+    )
+    with pytest.raises(UserError, match=message):
+        distillation.distill(output=tmp_path / "run", **from_store)
+    assert not (tmp_path / "run").exists()
+
+
+def edited_vocabulary(folder: Path) -> None:
+    path = folder / "vocab.txt"
+    pieces = path.read_text("utf-8").split("\n")
+    pieces[5], pieces[6] = pieces[6], pieces[5]
+    path.write_text("\n".join(pieces), encoding="utf-8")
+
+
+def cased(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"do_lower_case": False}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("edit", [edited_vocabulary, cased])
+def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
+    from_store: dict[str, Any], teacher: Path, tmp_path: Path, edit: Any
+) -> None:
+    now = Path(shutil.copytree(teacher, tmp_path / "teacher"))
+    edit(now)
+    with pytest.raises(UserError, match="this store cannot stand for the teacher here: another tokenizer"):
+        distillation.distill(output=tmp_path / "run", **{**from_store, "teacher_directory": now})
+    assert not (tmp_path / "run").exists()
+    # Nothing but the tokenizer differs, and without the teacher there is nothing to differ from.
+    assert prepare(**from_store).vocabulary.path.parent.parent == from_store["store"]
+
+
+@pytest.mark.parametrize("given_teacher", [True, False])
+def test_what_no_stage_reads_is_refused(
+    given: dict[str, Any], from_store: dict[str, Any], tmp_path: Path, given_teacher: bool
+) -> None:
+    text = tmp_path / "wikipedia.txt"
+    text.write_text("the film .\n")
+    start = given if given_teacher else from_store
+    augmented = dataclasses.replace(given["task_data"].train, source="more.jsonl")
+    data = dataclasses.replace(given["task_data"], augmented=augmented)
+    with pytest.raises(UserError) as caught:
+        prepare(**{**start, "text": text, "task_data": data})
+    said = str(caught.value)
+    assert f"no stage of this run learns from plain text; received {text}; leave it out (--text)" in said
+    assert "no stage of this run learns from augmented examples; received more.jsonl; leave them out" in said
+    reads = dataclasses.replace(BOTH_STAGES, without=())
+    assert isinstance(prepare(**{**given, "task_data": data, "options": reads}), Preparation)
+    assert isinstance(prepare(**{**given, "task_data": None, "text": text}), Preparation)
+
+
+def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], store: Path) -> None:
+    best = {"duration": Epochs(1), "optimizer": OptimizerConfig(learning_rate=1e-3)}
+    wrong = {
+        **given,
+        "method": toy_method.ToyMethod(only="hidden", data="text", max_length=30, keep="best", **best),
+        "options": toy_method.ToyOptions(),
+        "student": tiny_distillation.STUDENT.replace(vocab_size=98),
+        "store": store,
+    }
+    with pytest.raises(UserError) as caught:
+        prepare(**wrong)
+    for each in (
+        "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 pieces, the "
+        "student's 98",
+        "stage hidden has texts of 30 tokens; the student has 29",
+        "stage hidden learns from plain text; received none",
+        "stage hidden keeps the best weights by a metric",
+        f"stage hidden needs its targets in {store / 'hidden'}; there are none",
+    ):
+        assert str(caught.value).count(each) == 1, each
+
+
+def test_everything_that_cannot_be_read_is_in_one_message(given: dict[str, Any], task_data: TaskData) -> None:
+    empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="f1")
+    missing = Path("no-such-folder")
+    with pytest.raises(UserError) as caught:
+        prepare(**{**given, "task_data": empty, "student": "no_such_student", "pretraining": missing})
+    for each in (
+        "the main metric must be among accuracy; received f1",
+        "there must be development examples; made for the test holds none",
+        "received no_such_student, which is none of them",
+        "no-such-folder",
+    ):
+        assert each in str(caught.value)
