@@ -1,20 +1,22 @@
-"""How the scaled-down MobileBERT is taught: shapes, arms, steps and rates. Nothing here imports TensorFlow."""
+"""How the scaled-down MobileBERT is taught: shapes, arms, steps and rates."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pocketbert.configs import BottleneckConfig
-from pocketbert.data.pretraining_manifest import PretrainingOptions
 from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
 from pocketbert.distillation.pretraining import PretrainOptions
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.presets import preset
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench.experiments.glue_examples import APART, CHOOSING, SST2_EXAMPLES
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining_manifest import PretrainingOptions
 
 SEEDS = (0, 1)
 # None of the students', so that no student sees the teacher's examples in the teacher's order.
@@ -107,6 +109,8 @@ ARMS = (
 
 def data_options() -> PretrainingOptions:
     """Of pretraining's examples."""
+    from pocketbert.data.pretraining_manifest import PretrainingOptions
+
     return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
 
 

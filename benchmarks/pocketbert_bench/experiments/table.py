@@ -55,7 +55,7 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
     """
     flag_values = flags.FlagValues()
     flags.DEFINE_string("output", experiment.output, "folder of everything that is made", flag_values=flag_values)
-    flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
+    flags.DEFINE_integer("processes", 2, "jobs at a time", flag_values=flag_values)
     flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
     try:
         if rest := flag_values(arguments)[1:]:
