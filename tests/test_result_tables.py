@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import mobilebert_tables
 import result_tables
 import tasks_tables
 import tinybert_tables
-from pocketbert_bench.experiments import mobilebert, tasks, tinybert
+from pocketbert_bench.experiments import glue_examples, mobilebert, mobilebert_setting, tasks, tinybert
 
 
 @pytest.mark.parametrize(
@@ -60,58 +62,93 @@ def test_mobileberts_losses_tasks_and_quantized_scores() -> None:
     def student(arm: str, task: str, seed: int) -> str:
         return mobilebert.job_name(mobilebert.STUDENT_MODEL, arm, task, seed)
 
-    def words(accuracy: float, nats: float) -> dict[str, Any]:
-        return {"metrics": {"masked_lm_accuracy": accuracy, "exp(-masked-LM loss)": math.exp(-nats)}, "examples": 1920}
+    def given(split: str = "held-out articles", recipe: str = "trained", **metrics: float) -> dict[str, Any]:
+        return {"split": split, "recipe": recipe, "metrics": metrics, "examples": 408}
 
-    def right(accuracy: float) -> dict[str, Any]:
-        return {"metrics": {"accuracy": accuracy, "f1": 0.999}, "examples": 408}
+    def words(accuracy: float, nats: float) -> dict[str, Any]:
+        named = {"masked_lm_accuracy": accuracy, "next_sentence_accuracy": 0.625}
+        return {"scores": [given(**named, **{"exp(-masked-LM loss)": math.exp(-nats)})]}
+
+    def right(accuracy: float, *, int8: float | None = None, apart: float | None = None) -> dict[str, Any]:
+        scores = [given("development set", accuracy=accuracy, f1=0.999)]
+        if int8 is not None:
+            scores.append(given("development set", "dynamic_wi8", accuracy=int8, f1=0.999))
+        if apart is not None:
+            scores.append(given("4000 training sentences kept apart", accuracy=apart))
+        return {"scores": scores}
 
     done = {
+        "constant/enwiki2015": words(0.056, 6.9),
+        "constant/mrpc": right(0.684),
         "teacher": words(0.4, 3.5),
-        mobilebert.job_name(mobilebert.TEACHER_MODEL, "teacher", "mrpc", 0): right(0.75),
-        mobilebert.quantized_name(mobilebert.TEACHER_MODEL, "teacher", "mrpc", 0): right(0.735),
+        mobilebert.job_name(mobilebert.TEACHER_MODEL, "teacher", "mrpc", 0): right(0.75, int8=0.735),
         student("joint", "enwiki2015", 0): words(0.2, 4.0),
         student("joint", "enwiki2015", 1): words(0.24, 5.0),
-        student("joint", "attention", 1): {
-            "metrics": {"exp(-attention divergence)": math.exp(-0.125)},
-            "examples": 640,
-        },
-        student("joint", "mrpc", 0): right(0.7),
+        student("joint", "attention", 1): {"scores": [given(**{"exp(-attention divergence)": math.exp(-0.125)})]},
+        student("joint", "mrpc", 0): right(0.7, int8=0.69),
         student("joint", "mrpc", 1): right(0.66),
-        mobilebert.quantized_name(mobilebert.STUDENT_MODEL, "joint", "mrpc", 0): right(0.69),
+        student("joint", "sst2", 0): right(0.8, apart=0.85),
         student("auxiliary", "mrpc", 0): right(0.655),
+        student("auxiliary", "mrpc", 1): right(0.655),
     }
-    lines = mobilebert_tables.table(mobilebert.content(done)).splitlines()
+    content = mobilebert.content(done)
+    assert mobilebert_tables.table(content).count("failed") == 0
+    failed = {student("PD", "enwiki2015", 1): "TrainingFailed: not finite", student("joint", "attention", 0): "E: x"}
+    content = dataclasses.replace(content, notes=(*content.notes, f"failed: {json.dumps(failed)}"))
+    lines = mobilebert_tables.table(content).splitlines()
     # 4.5 ± sqrt(0.5² + 0.5²), 22 ± sqrt(2² + 2²) and 68 ± the same; the paper's row last.
-    assert "| joint | 4.50 ± 0.71 | 22.0 ± 2.8 | 0.125 (1 of 2) | – | 68.0 ± 2.8 | 92.0 | 87.5 |" in lines
-    assert "| teacher | 3.50 | 40.0 | – | – | 75.0 | 94.1 | 87.3 |" in lines
-    assert "| progressive without PD | – | – | – | – | – | – | – |" in lines
-    assert lines[-4 - len(mobilebert.ARMS) - 3].startswith("| teacher | – | – | – | 75.0 | 73.5 | -1.5 |")
-    assert "| joint | – | – | – | 68.0 ± 2.8 | 69.0 (1 of 2) | -1.0 |" in lines
-    assert "| paper: MobileBERT | 92.1 | 91.9 | -0.2 | 87.5 | 87.0 | -0.5 |" in lines
-    joint = next(line for line in lines if line.startswith("| joint transfer is better than auxiliary"))
-    assert joint.endswith("| MRPC +4.5 |") and sum(line.endswith("| not measured |") for line in lines) == 4
+    assert (
+        "| joint | 4.50 ± 0.71 | 22.0 ± 2.8 | 62.5 ± 0.0 | 0.125 (1 of 2, 1 failed) | 80.0 (1 of 2) | 85.0 (1 of 2) "
+        "| 68.0 ± 2.8 | 92.0 | 87.5 |"
+    ) in lines
+    assert "| teacher | 3.50 | 40.0 | 62.5 | – | – | – | 75.0 | 94.1 | 87.3 |" in lines
+    assert "| commonest word or label | 6.90 | 5.6 | 62.5 | – | – | – | 68.4 | – | – |" in lines
+    assert "| progressive without PD | – | – | – | – | – | – | – | – | – |" in lines
+    # Without its student no task was begun, so that all of the row says why.
+    assert (
+        lines.count("| PD | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | – | – |") == 1
+    )
+    assert "| PD | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | 1 failed | 91.7 | 85.5 |" in lines
+    assert f"- `{student('PD', 'enwiki2015', 1)}`: TrainingFailed: not finite" in lines
+    assert "| teacher | – | – | – | – | – | – | 75.0 | 73.5 | -1.5 |" in lines
+    assert "| joint | 80.0 (1 of 2) | – | – | 85.0 (1 of 2) | – | – | 68.0 ± 2.8 | 69.0 (1 of 2) | -1.0 |" in lines
+    assert "| paper: MobileBERT | 92.1 | 91.9 | -0.2 | – | – | – | 87.5 | 87.0 | -0.5 |" in lines
+    question = next(line for line in lines if line.startswith("| is joint transfer better than auxiliary?"))
+    # 4.5 and 0.5.
+    assert question.endswith("| – | – | – | +2.5 ± 2.8 |")
+    assert sum(line.endswith("| – | – | – | – |") and "? (" in line for line in lines) == 9
 
 
 def test_mobileberts_page_describes_the_experiment() -> None:
-    rows = mobilebert_tables.BLOCK.path.read_text("utf-8").splitlines()
+    text = mobilebert_tables.BLOCK.path.read_text("utf-8")
+    rows = text.splitlines()
     here = {row.split(" | ")[0].strip("| "): row.split(" | ")[-1].strip("| ") for row in rows if row.count(" | ") == 2}
-    teacher, student = mobilebert.TEACHER, mobilebert.STUDENT
+    teacher, student = mobilebert_setting.TEACHER, mobilebert_setting.STUDENT
     assert here["teacher"] == f"{teacher.num_layers} layers, {teacher.hidden_size} between, {teacher.block_size} inside"
     shape = f"{student.num_layers} layers, {student.hidden_size} / {student.block_size}"
     assert here["student"] == f"{shape}, the same heads and feed-forwards"
     assert (student.num_attention_heads, student.num_feed_forwards) == (4, 4)
-    assert here["examples"] == f"{mobilebert.MAX_LENGTH} tokens, {mobilebert.BATCH_SIZE} at a time"
-    assert here["teacher's updates"] == f"{mobilebert.TEACHER_STEPS:,}"
-    transfer, updates = mobilebert.TRANSFER_STEPS, mobilebert.UPDATES
-    assert here["a student's updates"] == f"{transfer} and {updates - transfer}; {updates} where nothing is transferred"
-    tasks = f"{mobilebert.SST2_EXAMPLES:,} sentences of SST-2, and MRPC; one rate, {mobilebert.TASK_PASSES} passes"
+    setting = mobilebert_setting
+    assert here["examples"] == f"{setting.PRETRAINING_LENGTH} tokens, {setting.BATCH_SIZE} at a time"
+    assert here["teacher's updates"] == f"{setting.TEACHER_STEPS:,}"
+    assert here["teacher's training"].startswith("AdamW, no dropout")
+    assert setting.teacher_options().optimizer == "adamw" and teacher.hidden_dropout == teacher.attention_dropout == 0
+    transfer, updates = setting.TRANSFER_STEPS, setting.UPDATES
+    assert here["a student's updates"] == f"{transfer} and {updates - transfer}; {updates:,} where there is one stage"
+    tasks = f"{glue_examples.SST2_EXAMPLES:,} sentences of SST-2, and MRPC; one rate, {setting.TASK_PASSES} passes"
     assert here["tasks"] == tasks
+    assert here["quantized"] == f"at {setting.TASK_LENGTH} tokens"
+    assert f"{glue_examples.APART:,} other sentences" in text and f"{glue_examples.CHOOSING:,} other sentences" in text
+    assert setting.TEACHER_STEPS == 5 * setting.UPDATES and "five times as many updates" in text
+    # sqrt(0.7 · 0.3 / n), as the page has it.
+    errors = [round(100 * math.sqrt(0.7 * 0.3 / count), 1) for count in (872, 408, glue_examples.APART)]
+    assert errors == [1.6, 2.3, 0.7]
+    assert all(f"{error} " in text for error in errors)
 
 
 def test_every_arm_has_a_row() -> None:
     table = mobilebert_tables.table(mobilebert.content({}))
-    for arm in mobilebert.ARMS:
+    for arm in mobilebert_setting.ARMS:
         # In one of the first two tables or both, and in the last.
         assert table.count(f"\n| {arm.label} |") >= 2
 

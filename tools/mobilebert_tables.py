@@ -3,150 +3,208 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from marked_block import Block
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
+from pocketbert_bench.experiments.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
 from pocketbert_bench.experiments.mobilebert import (
-    ARMS,
     ATTENTION,
-    SEEDS,
+    COMMONEST,
+    NOBODY,
     STUDENT_MODEL,
-    TASKS,
+    TEACHER,
     TEACHER_MODEL,
     TEXT,
+    job_name,
+    scoring_jobs,
 )
+from pocketbert_bench.experiments.mobilebert_jobs import HELD_OUT, LIKELIHOOD, NEARNESS, NEXT, WORDS
+from pocketbert_bench.experiments.mobilebert_setting import ARMS, SEEDS, TASKS
 from pocketbert_bench.experiments.quantized import QUANTIZED
-from score_cells import NOTHING, Key, cell, difference, scores
+from pocketbert_bench.experiments.table import TRAINED, failures
+from score_cells import NOTHING, Values, cell, difference
 
 BLOCK = Block(
     path=Path(__file__).resolve().parents[1] / "docs" / "mobilebert-results.md",
     name="TABLE",
     origin="tools/result_tables.py from benchmarks/results/mobilebert.json",
 )
-TEACHER = "teacher"
-PD, PROGRESSIVE, PD_FMT = "no transfer (PD)", "progressive (PD, FMT, AT)", "progressive without AT"
-
-# What arms are compared by: name, metric, task.
-SCORED = (("masked words", "masked_lm_accuracy", TEXT), *((GLUE[task].folder, "accuracy", task) for task in TASKS))
-
-# Metric → values of each arm and task.
-Scores = dict[str, dict[Key, dict[str, float]]]
+UNTRAINED, BARE, PD, COPIED = "never pretrained", "bare", "PD", "PD, copied embedding and heads"
+PROGRESSIVE, AUXILIARY = "progressive (PD, FMT, AT)", "auxiliary"
 Paper = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """A row of the paper's, and ours that stands for it.
+class Score:
+    """A column: which scores are in it, and how they are written.
 
     Attributes:
-      label: the arm's.
-      paper: accuracy on SST-2 and MRPC; None where the paper has no such row.
+      head: the column's.
+      task: of the scores, or one of its kind.
+      metric: of the scores.
+      split: of the scores.
+      nats: whether the scores are exp(−nats), and the nats are written; else in hundredths.
+      digits: how a number is written.
     """
 
-    label: str
-    paper: Paper | None = None
+    head: str
+    task: str
+    metric: str
+    split: str
+    nats: bool = False
+    digits: str = ".1f"
 
 
-STRATEGIES = (
-    Row(label=PD),
-    Row(label="auxiliary", paper=(91.9, 86.8)),
-    Row(label="joint", paper=(92.0, 87.5)),
-    Row(label=PROGRESSIVE, paper=(92.1, 87.5)),
+LOSS = Score(head="masked-LM loss, nats", task=TEXT, metric=LIKELIHOOD, split=HELD_OUT, nats=True, digits=".2f")
+MASKED_WORDS = Score(head="masked words", task=TEXT, metric=WORDS, split=HELD_OUT)
+NEXT_SENTENCES = Score(head="next sentences", task=TEXT, metric=NEXT, split=HELD_OUT)
+ATTENTION_NATS = Score(head="attention, nats", task=ATTENTION, metric=NEARNESS, split=HELD_OUT, nats=True, digits=".3f")
+ON_TASKS = (
+    Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SPLIT),
+    Score(head=f"SST-2, {APART:,} others", task="sst2", metric="accuracy", split=APART_SPLIT),
+    Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SPLIT),
 )
-LOSSES = (
-    Row(label=TEACHER, paper=(94.1, 87.3)),
-    Row(label="bare", paper=(90.1, 84.3)),
-    Row(label=PD, paper=(91.7, 85.5)),
-    Row(label=PD_FMT, paper=(92.2, 87.0)),
-    Row(label=PROGRESSIVE, paper=(92.5, 87.0)),
-    Row(label="progressive without FMT"),
-    Row(label="progressive without PD"),
-)
-# What the paper finds on SST-2 and MRPC, and which of two arms has to be better for it.
-FINDINGS = {
-    "joint transfer is better than auxiliary (table 8: SST-2 +0.1, MRPC +0.7)": ("joint", "auxiliary"),
-    "progressive transfer is better than joint (table 8: +0.1, +0.0)": (PROGRESSIVE, "joint"),
-    "PD helps (table 9: +1.6, +1.2)": (PD, "bare"),
-    "FMT helps beside it (table 9: +0.5, +1.5)": (PD_FMT, PD),
-    "AT helps beside both (table 9: +0.3, +0.0)": (PROGRESSIVE, PD_FMT),
+COLUMNS = (LOSS, MASKED_WORDS, NEXT_SENTENCES, ATTENTION_NATS, *ON_TASKS)
+# What arms are compared by.
+COMPARED = (MASKED_WORDS, *ON_TASKS)
+
+# The paper's accuracies on SST-2 and MRPC, of our rows that stand for its own.
+STRATEGIES: dict[str, Paper | None] = {
+    COMMONEST: None,
+    UNTRAINED: None,
+    PD: None,
+    COPIED: None,
+    AUXILIARY: (91.9, 86.8),
+    "auxiliary, copied embedding and heads": None,
+    "joint": (92.0, 87.5),
+    PROGRESSIVE: (92.1, 87.5),
+}
+LOSSES: dict[str, Paper | None] = {
+    TEACHER: (94.1, 87.3),
+    BARE: (90.1, 84.3),
+    PD: (91.7, 85.5),
+    "progressive without AT": (92.2, 87.0),
+    PROGRESSIVE: (92.5, 87.0),
+    "progressive without FMT": None,
+    "progressive without PD": None,
+}
+# What is asked, with the paper's differences on SST-2 and MRPC, and the two arms of which the first has to be better.
+QUESTIONS = {
+    "does copying embedding and heads help? (no row in the paper)": (COPIED, PD),
+    "does progressive transfer help beyond copying? (no row)": (PROGRESSIVE, COPIED),
+    "does auxiliary transfer help, nothing being copied? (no row)": (AUXILIARY, PD),
+    "does it, beside the same copy? (no row)": ("auxiliary, copied embedding and heads", COPIED),
+    "is joint transfer better than auxiliary? (table 8: +0.1, +0.7; joint copies, auxiliary does not)": (
+        "joint",
+        AUXILIARY,
+    ),
+    "the same, both with the copy": ("joint", "auxiliary, copied embedding and heads"),
+    "is progressive transfer better than joint? (table 8: +0.1, +0.0)": (PROGRESSIVE, "joint"),
+    "does PD help a student that starts afresh? (table 9: +1.6, +1.2)": (PD, BARE),
+    "does PD help after transfer? (no row)": (PROGRESSIVE, "progressive without PD"),
+    "does FMT help? (table 9, beside PD alone: +0.5, +1.5; here beside PD and AT)": (
+        PROGRESSIVE,
+        "progressive without FMT",
+    ),
+    "does AT help beside both? (table 9: +0.3, +0.0)": (PROGRESSIVE, "progressive without AT"),
 }
 # Table 6: float and quantized.
 PAPER_QUANTIZED = {"MobileBERT": ((92.1, 87.5), (91.9, 87.0)), "MobileBERT-TINY": ((91.6, 86.7), (91.6, 86.3))}
 
+# Of a row, a column and a recipe, the values of its seeds.
+Look = Callable[[str, Score, str], Values]
+
 
 def table(content: results.ResultFile) -> str:
     """The text between the page's marks."""
-    found: Scores = {
-        metric: scores(each for each in content.accuracies if each.metric == metric and each.recipe != QUANTIZED)
-        for metric in sorted({each.metric for each in content.accuracies})
-    }
-    quantized = scores(each for each in content.accuracies if each.metric == "accuracy" and each.recipe == QUANTIZED)
-    trained = found.get("accuracy", {})
-    lines = ["Strategies, table 8 of the paper:", "", *_rows(STRATEGIES, found)]
-    lines += ["", "Losses, table 9:", "", *_rows(LOSSES, found)]
-    lines += ["", "| the paper finds | here: difference of means |", "|---|---|"]
-    for finding, (better, worse) in FINDINGS.items():
-        differences = []
-        for name, metric, task in SCORED:
-            values = found.get(metric, {})
-            if change := difference(values.get(_key(better, task), {}), values.get(_key(worse, task), {})):
-                differences.append(f"{name} {change}")
-        lines.append(f"| {finding} | {', '.join(differences) or 'not measured'} |")
-    lines += ["", "Float against int8 (`dynamic_wi8`), table 6:", "", *_quantized_rows(trained, quantized)]
-    examples = {each.task: each.examples for each in content.accuracies}
-    counted = ", ".join(f"{GLUE[task].folder} {examples[task]:,}" for task in TASKS if task in examples)
-    lines += ["", f"Development examples: {counted or 'none yet'}.", "", f"`{content.notes[0]}`"]
+    look, failed = _look(content), failures(content)
+    lines = ["Strategies, table 8 of the paper:", "", *_rows(STRATEGIES, look, failed)]
+    lines += ["", "Losses, table 9:", "", *_rows(LOSSES, look, failed)]
+    lines += ["", f"| here, difference | {' | '.join(each.head for each in COMPARED)} |"]
+    lines.append("|---|" + "---:|" * len(COMPARED))
+    for question, arms in QUESTIONS.items():
+        cells = [difference(*(look(arm, column, TRAINED) for arm in arms)) or NOTHING for column in COMPARED]
+        lines.append(f"| {question} | {' | '.join(cells)} |")
+    lines += ["", f"Float against int8 (`{QUANTIZED}`), table 6:", "", *_quantized_rows(look, failed)]
+    examples = {(each.task, each.split): each.examples for each in content.accuracies}
+    counted = ", ".join(
+        f"{column.head} {examples[column.task, column.split]:,}"
+        for column in (MASKED_WORDS, ATTENTION_NATS, *ON_TASKS)
+        if (column.task, column.split) in examples
+    )
+    lines += ["", f"Examples: {counted or 'none yet'}."]
+    if failed:
+        lines += [
+            "",
+            "Failed, in the run that wrote this:",
+            "",
+            *(f"- `{name}`: {why}" for name, why in failed.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _rows(rows: tuple[Row, ...], found: Scores) -> list[str]:
-    heads = [GLUE[task].folder for task in TASKS]
-    lines = [
-        f"| made by | masked-LM loss, nats | masked words | attention, nats | {' | '.join(heads)} | "
-        f"{' | '.join(f'paper: {head}' for head in heads)} |",
-        "|---|" + "---:|" * (3 + 2 * len(TASKS)),
-    ]
-    for row in rows:
-        seeds = _seeds(row.label)
-        cells = [
-            _nats(found, "exp(-masked-LM loss)", row.label, TEXT, ".2f"),
-            cell(found.get("masked_lm_accuracy", {}).get(_key(row.label, TEXT), {}).values(), seeds),
-            _nats(found, "exp(-attention divergence)", row.label, ATTENTION, ".3f"),
-            *(cell(found.get("accuracy", {}).get(_key(row.label, task), {}).values(), seeds) for task in TASKS),
-            *([NOTHING] * len(TASKS) if row.paper is None else [f"{value:.1f}" for value in row.paper]),
-        ]
-        lines.append(f"| {row.label} | {' | '.join(cells)} |")
+def _look(content: results.ResultFile) -> Look:
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for each in content.accuracies:
+        label, separator, seed = each.label.rpartition(", seed ")
+        key = (each.model, label if separator else each.label, each.task, each.metric, each.split, each.recipe)
+        found.setdefault(key, {})[seed if separator else ""] = each.value
+
+    def look(label: str, column: Score, recipe: str) -> Values:
+        return found.get((_model(label), label, column.task, column.metric, column.split, recipe), {})
+
+    return look
+
+
+def _rows(rows: Mapping[str, Paper | None], look: Look, failed: Mapping[str, str]) -> list[str]:
+    heads = [*(column.head for column in COLUMNS), *(f"paper: {GLUE[task].folder}" for task in TASKS)]
+    lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    for label, paper in rows.items():
+        cells = [_cell(label, column, TRAINED, look, failed) for column in COLUMNS]
+        cells += [NOTHING] * len(TASKS) if paper is None else [f"{value:.1f}" for value in paper]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
 
-def _quantized_rows(trained: dict[Key, dict[str, float]], quantized: dict[Key, dict[str, float]]) -> list[str]:
-    heads = [f"{GLUE[task].folder} | int8 | difference" for task in TASKS]
-    lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * (3 * len(TASKS))]
+def _quantized_rows(look: Look, failed: Mapping[str, str]) -> list[str]:
+    heads = [f"{column.head} | int8 | difference" for column in ON_TASKS]
+    lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * (3 * len(ON_TASKS))]
     for label in (TEACHER, *(arm.label for arm in ARMS)):
         cells = []
-        for task in TASKS:
-            before, after = (each.get(_key(label, task), {}) for each in (trained, quantized))
-            cells += [cell(values.values(), _seeds(label)) for values in (before, after)]
-            cells.append(difference(after, before) or NOTHING)
+        for column in ON_TASKS:
+            cells += [_cell(label, column, recipe, look, failed) for recipe in (TRAINED, QUANTIZED)]
+            cells.append(difference(look(label, column, QUANTIZED), look(label, column, TRAINED)) or NOTHING)
         lines.append(f"| {label} | {' | '.join(cells)} |")
     for name, both in PAPER_QUANTIZED.items():
-        papers = [f"{old:.1f} | {new:.1f} | {new - old:+.1f}" for old, new in zip(*both, strict=True)]
-        lines.append(f"| paper: {name} | {' | '.join(papers)} |")
+        sst2, mrpc = (f"{old:.1f} | {new:.1f} | {new - old:+.1f}" for old, new in zip(*both, strict=True))
+        lines.append(f"| paper: {name} | {sst2} | {NOTHING} | {NOTHING} | {NOTHING} | {mrpc} |")
     return lines
 
 
-def _key(label: str, task: str) -> Key:
-    return (TEACHER_MODEL if label == TEACHER else STUDENT_MODEL, label, task)
+def _cell(label: str, column: Score, recipe: str, look: Look, failed: Mapping[str, str]) -> str:
+    scores = look(label, column, recipe).values()
+    values = [-math.log(value) if column.nats else 100 * value for value in scores]
+    once = label in (TEACHER, COMMONEST)
+    names = [
+        name
+        for name, (model, made_by, task, _) in scoring_jobs().items()
+        if (model, made_by) == (_model(label), label) and task == column.task
+    ]
+    # A student that failed has no scores on tasks either.
+    students = () if once else [job_name(STUDENT_MODEL, label, TEXT, seed) for seed in SEEDS]
+    count = len(failed.keys() & {*names, *students})
+    return cell(
+        values,
+        1 if once else len(SEEDS),
+        unit=1.0,
+        digits=column.digits,
+        failed=count,
+    )
 
 
-def _seeds(label: str) -> int:
-    return 1 if label == TEACHER else len(SEEDS)
-
-
-def _nats(found: Scores, metric: str, label: str, task: str, digits: str) -> str:
-    """A result file's scores are 1 at best, and these are exp of minus nats."""
-    values = found.get(metric, {}).get(_key(label, task), {}).values()
-    return cell(map(math.log, values), _seeds(label), unit=-1.0, digits=digits)
+def _model(label: str) -> str:
+    return {TEACHER: TEACHER_MODEL, COMMONEST: NOBODY}.get(label, STUDENT_MODEL)

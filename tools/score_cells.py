@@ -23,22 +23,25 @@ def scores(accuracies: Iterable[results.Accuracy]) -> dict[Key, dict[str, float]
     return found
 
 
-def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: str = ".1f") -> str:
-    """Mean and standard deviation, in hundredths; how many seeds, where some are missing.
+def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: str = ".1f", failed: int = 0) -> str:
+    """Mean and standard deviation, in hundredths; how many seeds, where some are missing or failed.
 
     Args:
       values: of the seeds that there are.
       seeds: how many there will be.
       unit: what the values are multiplied by.
       digits: how a number is written.
+      failed: how many seeds' runs failed, since they diverged for example.
     """
     given = [unit * value for value in values]
     if not given:
-        return NOTHING
+        return f"{failed} failed" if failed else NOTHING
     text = f"{statistics.fmean(given):{digits}}"
     if len(given) > 1:
         text += f" ± {statistics.stdev(given):{digits}}"
-    return text if len(given) == seeds else f"{text} ({len(given)} of {seeds})"
+    if len(given) == seeds:
+        return text
+    return f"{text} ({len(given)} of {seeds}{f', {failed} failed' if failed else ''})"
 
 
 def difference(ours: Values, others: Values) -> str:

@@ -7,9 +7,10 @@ import pytest
 import tiny_finetuning
 
 import pocketbert as pb
-from pocketbert_bench.experiments.quantized import QUANTIZED, quantized_metrics
+from pocketbert_bench.experiments.quantized import QUANTIZED, export_quantized
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.predictors import ModelPredictor
+from pocketbert_export.predictors import ModelPredictor, open_predictor
+from pocketbert_export.scoring import score_texts
 
 
 def test_a_quantized_model_is_scored_whatever_it_answers(tmp_path: Path) -> None:
@@ -22,13 +23,10 @@ def test_a_quantized_model_is_scored_whatever_it_answers(tmp_path: Path) -> None
     # Labelled by the float model, but for nearly even answers; and then the other way round.
     rows = sorted([*order[:6], *order[-6:]])
     labels = logits.argmax(1)[rows].astype("int32")
+    export_quantized(tmp_path / "model", tmp_path / "bundle", [23])
     right, wrong = (
-        quantized_metrics(
-            tmp_path / "model",
-            tmp_path / "bundle",
-            dataclasses.replace(plain.select(rows), labels=given),
-            ("accuracy",),
-            length=23,
+        score_texts(
+            open_predictor(tmp_path / "bundle"), dataclasses.replace(plain.select(rows), labels=given), ("accuracy",)
         )["accuracy"]
         for given in (labels, 1 - labels)
     )

@@ -119,8 +119,8 @@ def test_a_folder_with_jobs_of_other_settings_is_refused(
 def test_every_job_of_a_task_runs(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pocketbert as pb
 
-    read = tinybert._examples
-    monkeypatch.setattr(tinybert, "_examples", lambda name: tuple(each.select(range(40)) for each in read(name)))
+    read = tinybert.task_examples
+    monkeypatch.setattr(tinybert, "task_examples", lambda name: tuple(each.select(range(40)) for each in read(name)))
     monkeypatch.setattr(tinybert, "GENERAL_STEPS", 2)
     monkeypatch.setattr(tinybert, "GENERAL_BATCH_SIZE", 4)
     masked_lm = tmp_path / "masked-lm"

@@ -1,20 +1,22 @@
-"""Jobs that wait for one another, several at a time, each in one thread; what is done stays done."""
+"""Jobs that wait for one another, several at a time; what is done stays done."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import process
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pocketbert import files
+from pocketbert.processes import end_with_parent, stderr_in
 from pocketbert.progress import say
 
 # A process gives the memory of its graphs back when it ends.
@@ -30,15 +32,30 @@ class Job:
       call: a function of a module, so that another process finds it; what it returns is JSON.
       arguments: for `call`.
       needs: names of the jobs that must be done before.
+      threads: it computes in; it counts as one job all the same, so that where others wait for it, it may also use a
+        core that would idle.
     """
 
     name: str
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
     needs: tuple[str, ...] = ()
+    threads: int = 1
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: float | None = None) -> dict[str, Any]:
+class Found(NamedTuple):
+    """What came of jobs.
+
+    Attributes:
+      done: name → result.
+      failed: name → why, of those that failed now; the next run tries them again.
+    """
+
+    done: dict[str, Any]
+    failed: dict[str, str]
+
+
+def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: float | None = None) -> Found:
     """Runs what is not done yet, in the order given wherever that is possible.
 
     A job's result lies in `folder/jobs/NAME.json`, and what it says goes to `folder/logs/NAME.log`.
@@ -49,25 +66,24 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: floa
       processes: jobs at a time.
       minutes: start no job later than this; None: all of them.
     Returns:
-      Name → result, of the jobs that are done.
-    Raises:
-      RuntimeError: jobs failed; the others have been run, but for those that needed them.
+      Results, of earlier runs too, and failures. A failed job keeps those from being run that need it, and no others;
+      but if a process dies, for want of memory say, no job is started any more.
     """
-    done = {job.name: _read(folder, job.name) for job in jobs if _path(folder, job.name).exists()}
+    done = {job.name: result_of(folder, job.name) for job in jobs if _path(folder, job.name).exists()}
     waiting = [job for job in jobs if job.name not in done]
     say(f"{len(done)} of {len(jobs)} jobs are done")
     failed: dict[str, str] = {}
     running: dict[concurrent.futures.Future[Any], tuple[Job, float]] = {}
     begun = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_one_thread, max_tasks_per_child=JOBS_A_PROCESS
-    ) as pool:
+    broken = False
+    with contextlib.ExitStack() as stack:
+        # A process is started when a job needs one.
+        pools = {threads: stack.enter_context(_pool(processes, threads)) for threads in {job.threads for job in jobs}}
         while True:
             late = minutes is not None and time.monotonic() - begun > 60 * minutes
             ready = [job for job in waiting if all(name in done for name in job.needs)]
-            for job in [] if late else ready[: processes - len(running)]:
-                running[pool.submit(_run, job, folder)] = (job, time.monotonic())
+            for job in [] if late or broken else ready[: processes - len(running)]:
+                running[pools[job.threads].submit(_run, job, folder)] = (job, time.monotonic())
                 waiting.remove(job)
             if not running:
                 break
@@ -75,14 +91,18 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: floa
             for future in finished:
                 job, since = running.pop(future)
                 if error := future.exception():
+                    broken |= isinstance(error, process.BrokenProcessPool)
                     failed[job.name] = f"{type(error).__name__}: {error}"
                     say(f"{job.name}: failed: {failed[job.name]}")
                     continue
                 done[job.name] = future.result()
                 say(f"{job.name}: {time.monotonic() - since:.0f} s; {len(done)} of {len(jobs)} jobs are done")
-    if failed:
-        raise RuntimeError(f"{len(failed)} jobs failed: {', '.join(failed)}; see {folder / 'logs'}")
-    return done
+    return Found(done, failed)
+
+
+def result_of(folder: Path, name: str) -> Any:
+    """The result of a job that is done."""
+    return json.loads(_path(folder, name).read_text(encoding="utf-8"))
 
 
 def keep(folder: Path, results: Mapping[str, Any]) -> None:
@@ -98,12 +118,7 @@ def keep(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 def _run(job: Job, folder: Path) -> Any:
-    log = folder / "logs" / f"{job.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a", encoding="utf-8") as stream:
-        sys.stderr.flush()
-        # TensorFlow writes to the descriptor, whatever `sys.stderr` is.
-        os.dup2(stream.fileno(), 2)
+    with stderr_in(folder / "logs" / f"{job.name}.log"):
         try:
             result = job.call(*job.arguments)
         except Exception:
@@ -113,18 +128,24 @@ def _run(job: Job, folder: Path) -> Any:
     return result
 
 
-def _one_thread() -> None:
-    # Two jobs with a thread each are faster than one after the other with two.
+def _pool(processes: int, threads: int) -> concurrent.futures.ProcessPoolExecutor:
+    return concurrent.futures.ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(threads,),
+        max_tasks_per_child=JOBS_A_PROCESS,
+    )
+
+
+def _begin(threads: int) -> None:
+    end_with_parent()
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-        os.environ[name] = "1"
+        os.environ[name] = str(threads)
 
 
 def _path(folder: Path, name: str) -> Path:
     return folder / "jobs" / f"{name}.json"
-
-
-def _read(folder: Path, name: str) -> Any:
-    return json.loads(_path(folder, name).read_text(encoding="utf-8"))
 
 
 def _write(folder: Path, name: str, result: Any) -> None:

@@ -4,163 +4,123 @@
     python tools/result_tables.py
 
 An IB-BERT teacher of 6 layers is pretrained on `enwiki2015`, then MobileBERT students of 6 layers learn by the paper's
-strategies (table 8) and with its losses one by one (table 9), each with the same number of updates. They are scored on
-held-out articles, by how far their attention is from the teacher's, and fine-tuned on SST-2 (a subset) and MRPC, before
-and after quantization (table 6).
+strategies (table 8) and with its losses one by one (table 9), each with the same number of updates. Progressive and
+joint transfer copy the teacher's embedding and heads, which is most of a student's weights, so other students get the
+same copy and no transfer: what copying gives and what transfer gives are told apart. All are scored on held-out
+articles, by how far their attention is from the teacher's, and fine-tuned on SST-2 (a draw) and MRPC, before and after
+quantization (table 6), beside a student that was never pretrained and the commonest word and label.
 
-Everything is small: the paper's teacher learns from 2 billion examples, this one from some fifty thousand. Two jobs at
-a time, each in one thread, what says most first: the students that need no teacher while the teacher is trained, then
-one seed of the paper's rows, the other ablations, and the second seed. Stopped at any moment, the same command goes on,
-and with `--minutes=0` it writes what is done. What has been scored is also read back from the committed result file, if
-it was made with the same settings.
+Nothing is learned from a teacher that hardly knows more than how frequent words are (`check_teacher`): its rate is
+found by `experiments.mobilebert_rates` in a few minutes.
+
+Two jobs at a time, what says most first; the teacher in two threads, so that no core waits for it. Stopped at any
+moment, the same command goes on, and with `--minutes=0` it writes what is done. From the committed result file, made
+with the same settings, those seeds come back that are complete. A file of scores holds no models: where others are
+missing the teacher is trained anew, so students of two teachers may stand in one table, but never in one seed.
+
+How long it takes is an estimate, nobody has timed it: operations (`pocketbert.costs`, with the masked-LM head at 10
+positions; a training pass is three forward passes; 32 examples of 64 tokens) at 100 GFLOP/s a core. On a core of the
+machine of benchmarks/results/mobilebert_training.json, updates included, the paper's student reaches 104 and transfer
+from its teacher 159. In core-minutes:
+
+    teacher, 5,000 updates of 132 GFLOP                                          110
+    a seed's students of 1,000 updates: 33 (bare), 77 (PD, PD copied, both of
+      auxiliary), 57 then 77 (joint), 28 then 77 or, without PD, 33 (four
+      progressive ones, on average over the layers)                              100
+    a seed's fine-tuning, exports and scores: 11 students, some 5 minutes each    55
+    the teacher's fine-tuning, data, commonest word                               10
+    in all, of two seeds                                                         430
+
+That is 3.6 hours of two quiet cores, or 4.5 if they reach 80 GFLOP/s. Teacher and the students that need none are done
+after 1.2 hours, a first seed of everything after 2.4.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from pocketbert.configs import BottleneckConfig, EncoderConfig
-from pocketbert.data.assets import minilm
-from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.presets import preset
 from pocketbert_bench import results
+from pocketbert_bench.experiments import mobilebert_jobs as work
 from pocketbert_bench.experiments.jobs import Job
-from pocketbert_bench.experiments.quantized import QUANTIZED, quantized_metrics
-from pocketbert_bench.experiments.table import (
-    RESULTS,
-    TRAINED,
-    Experiment,
-    main,
-    records,
-    scores_by_job,
-    seeds_label,
-    settings_note,
+from pocketbert_bench.experiments.mobilebert_jobs import COMMONEST_WORD_JOB, TEACHER_JOB
+from pocketbert_bench.experiments.mobilebert_setting import (
+    ARMS,
+    SEEDS,
+    TASKS,
+    Arm,
+    settings,
+    teacher_options,
 )
-from pocketbert_bench.suites.shared_data import shared_data
+from pocketbert_bench.experiments.table import RESULTS, Experiment, main, records, seeds_label, settings_note
 
-HELD_OUT, DEVELOPMENT = "held-out articles", "development set"
 # What models are scored on beside the tasks: masked words, and how near attention is to the teacher's.
 TEXT, ATTENTION = "enwiki2015", "attention"
-TEACHER_MODEL, STUDENT_MODEL = "IB-BERT 6x256/384", "MobileBERT 6x256/64"
+TEACHER_MODEL, STUDENT_MODEL, NOBODY = "IB-BERT 6x256/384", "MobileBERT 6x256/64", "none"
+TEACHER, COMMONEST = "teacher", "commonest word or label"
 
-SEEDS = (0, 1)
-DEV_EVERY = 50
-MAX_LENGTH = 64
-BATCH_SIZE = 32
-TEACHER_STEPS = 1600
-# Of LAMB, by 60 steps of the bare student on other text: 2e-3 leaves 9.5 nats of the 10.3 it starts from, 1e-2 7.2.
-RATE = 1e-2
-UPDATES = 800
-# Of a student's updates those of knowledge transfer, about as in the paper's ablations: 240,000 of 490,000.
-TRANSFER_STEPS = 392
-# Three times as much in the current layer.
-TRANSFER_RATE = 5e-3
-EVALUATION_BATCHES = 60
-DIVERGENCE_BATCHES = 20
-
-TASKS = ("sst2", "mrpc")
-SST2_EXAMPLES = 4000
-TASK_PASSES, TASK_RATE, TASK_BATCH_SIZE = 3, 2e-4, 32
-TASK_LENGTHS = {"sst2": 64, "mrpc": 64}
-
-# The paper's proportions: the teacher's blocks are wider than the feature maps, the student's four times narrower.
-TEACHER = preset("ib_bert_large").config.replace(
-    num_layers=6,
-    hidden_size=256,
-    head_size=96,
-    intermediate_size=1152,
-    bottleneck=BottleneckConfig(size=384, query_key="raw"),
-    max_positions=MAX_LENGTH,
-)
-STUDENT = preset("mobilebert_paper").config.replace(
-    num_layers=6,
-    hidden_size=256,
-    head_size=16,
-    intermediate_size=256,
-    bottleneck=BottleneckConfig(size=64, query_key="raw"),
-    max_positions=MAX_LENGTH,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    """One way to make a student.
-
-    Attributes:
-      label: in the table.
-      strategy: of knowledge transfer.
-      without: the losses that are left out.
-    """
-
-    label: str
-    strategy: Literal["none", "auxiliary", "joint", "progressive"]
-    without: tuple[str, ...] = ()
-
-
-# The paper's rows, then what it does not have.
-ARMS = (
-    Arm(label="bare", strategy="none", without=("distillation",)),
-    Arm(label="no transfer (PD)", strategy="none"),
-    Arm(label="progressive (PD, FMT, AT)", strategy="progressive"),
-    Arm(label="joint", strategy="joint"),
-    Arm(label="auxiliary", strategy="auxiliary"),
-    Arm(label="progressive without AT", strategy="progressive", without=("attention",)),
-    Arm(label="progressive without FMT", strategy="progressive", without=("feature_map",)),
-    Arm(label="progressive without PD", strategy="progressive", without=("distillation",)),
-)
+DATA_JOB, CHECK_JOB = "data", "check/teacher"
+# How the note begins that says what the scores came of.
+MADE_FROM = "made from: "
 
 
 def jobs(output: Path) -> list[Job]:
     """Everything that the table needs, what says most first."""
-    data, teacher = "data", "teacher"
     found = [
-        Job(name=data, call=make_data, arguments=(output,)),
-        Job(name=teacher, call=pretrain_teacher, arguments=(output,), needs=(data,)),
+        Job(name=DATA_JOB, call=work.make_data, arguments=(output,)),
+        Job(
+            name=TEACHER_JOB,
+            call=work.pretrain_teacher,
+            arguments=(TEACHER_JOB, teacher_options(), output),
+            needs=(DATA_JOB,),
+            threads=2,
+        ),
+        Job(name=COMMONEST_WORD_JOB, call=work.score_commonest_word, arguments=(output,), needs=(DATA_JOB,)),
+        *(Job(name=f"constant/{task}", call=work.score_commonest_label, arguments=(task,)) for task in TASKS),
+        Job(
+            name=CHECK_JOB,
+            call=work.check_teacher,
+            arguments=(output,),
+            needs=(TEACHER_JOB, COMMONEST_WORD_JOB),
+        ),
     ]
-    alone, *taught = ARMS
     for seed in SEEDS:
-        found += _student_jobs(alone, seed, (data,), output)
+        for arm in ARMS:
+            if not arm.taught:
+                found += _student_jobs(arm, seed, output)
     for seed in SEEDS:
-        for arm in taught:
-            found += _student_jobs(arm, seed, (data, teacher), output)
+        found.append(
+            Job(name=_start(seed), call=work.copy_start, arguments=(_start(seed), seed, output), needs=(CHECK_JOB,))
+        )
+        for arm in ARMS:
+            if arm.taught:
+                found += _student_jobs(arm, seed, output)
         if seed == SEEDS[0]:
-            found += _task_jobs(TEACHER_MODEL, "teacher", teacher, 0, output)
+            found += _task_jobs(TEACHER_MODEL, TEACHER, TEACHER_JOB, seed, output)
     return found
 
 
-def _student_jobs(arm: Arm, seed: int, needs: tuple[str, ...], output: Path) -> list[Job]:
+def _student_jobs(arm: Arm, seed: int, output: Path) -> list[Job]:
     """A student and all that it is scored on."""
     student, attention = (job_name(STUDENT_MODEL, arm.label, task, seed) for task in (TEXT, ATTENTION))
+    start = _start(seed) if arm.copied else None
+    needs = (start or CHECK_JOB,) if arm.taught else (DATA_JOB,)
     return [
-        Job(name=student, call=make_student, arguments=(arm, seed, output), needs=needs),
-        Job(name=attention, call=score_attention, arguments=(student, output), needs=("teacher", student)),
+        Job(name=student, call=work.make_student, arguments=(student, arm, start, seed, output), needs=needs),
+        Job(name=attention, call=work.score_attention, arguments=(student, output), needs=(TEACHER_JOB, student)),
         *_task_jobs(STUDENT_MODEL, arm.label, student, seed, output),
     ]
 
 
 def _task_jobs(model: str, label: str, pretrained: str, seed: int, output: Path) -> list[Job]:
-    """Fine-tuning on each task, and the same network quantized."""
-    found = []
-    for task in TASKS:
-        name = job_name(model, label, task, seed)
-        found += [
-            Job(name=name, call=finetune_on, arguments=(pretrained, name, task, seed, output), needs=(pretrained,)),
-            Job(
-                name=quantized_name(model, label, task, seed),
-                call=quantize,
-                arguments=(name, task, output),
-                needs=(name,),
-            ),
-        ]
-    return found
+    names = {job_name(model, label, task, seed): task for task in TASKS}
+    return [
+        Job(name=name, call=work.finetune_on, arguments=(name, pretrained, task, seed, output), needs=(pretrained,))
+        for name, task in names.items()
+    ]
 
 
 def job_name(model: str, label: str, task: str, seed: int) -> str:
@@ -169,210 +129,72 @@ def job_name(model: str, label: str, task: str, seed: int) -> str:
     return f"{'teacher' if model == TEACHER_MODEL else 'student'}-{task}/{words}-{seed}"
 
 
-def quantized_name(model: str, label: str, task: str, seed: int) -> str:
-    """What the job is called that scores the same quantized."""
-    return f"{QUANTIZED}/{job_name(model, label, task, seed)}"
+def _start(seed: int) -> str:
+    return f"copied-start/{seed}"
 
 
-def make_data(output: Path) -> dict[str, Any]:
-    """Makes pretraining's examples, with held-out articles; counts."""
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
-    from pocketbert.data.pretraining_run import write_pretraining_data
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
-    found = write_pretraining_data(
-        shared_data("text/enwiki2015-train.txt.xz"),
-        WordPieceTokenizer(minilm() / "vocab.txt", lowercase=True, special_tokens_in_text="text"),
-        _data(output),
-        PretrainingOptions(max_length=MAX_LENGTH, dev_every=DEV_EVERY),
-        shards=1,
-        overwrite=True,
-    )
-    return dict(found.train)
-
-
-def pretrain_teacher(output: Path) -> dict[str, Any]:
-    """Pretrains the IB-BERT teacher; its scores on held-out text."""
-    from pocketbert.distillation.pretraining import PretrainOptions, pretrain
-
-    found = pretrain(
-        model=TEACHER,
-        data=_data(output),
-        dev_data=_data(output) / "dev",
-        output=output / "teacher",
-        options=PretrainOptions(steps=TEACHER_STEPS, batch_size=BATCH_SIZE, learning_rate=RATE, bias_correction=True),
-        run=_run_options(0, TEACHER_STEPS),
-    )
-    return _scored(found.metrics, {"seconds": found.seconds})
-
-
-def make_student(arm: Arm, seed: int, output: Path) -> dict[str, Any]:
-    """Makes one student; its scores on held-out text."""
-    from pocketbert.distillation.methods.mobilebert import MobileBERTOptions
-    from pocketbert.distillation.run import distill
-
-    transfers = arm.strategy != "none"
-    taught = transfers or "distillation" not in arm.without
-    found = distill(
-        method="mobilebert",
-        student=STUDENT,
-        output=output / job_name(STUDENT_MODEL, arm.label, TEXT, seed),
-        teacher_directory=output / "teacher" / "model" if taught else None,
-        pretraining=_data(output),
-        dev_pretraining=_data(output) / "dev",
-        options=MobileBERTOptions(
-            strategy=arm.strategy,
-            without=arm.without,
-            max_length=MAX_LENGTH,
-            transfer_steps=TRANSFER_STEPS,
-            distillation_steps=UPDATES - TRANSFER_STEPS if transfers else UPDATES,
-            transfer_batch_size=BATCH_SIZE,
-            distillation_batch_size=BATCH_SIZE,
-            transfer_learning_rate=TRANSFER_RATE,
-            distillation_learning_rate=RATE,
-            bias_correction=True,
-        ),
-        run=_run_options(seed, UPDATES),
-    )
-    return _scored(found.metrics, {"seconds": found.seconds})
-
-
-def score_attention(student: str, output: Path) -> dict[str, Any]:
-    """How near a student's attention is to the teacher's on held-out text: 1 where it is the same."""
-    divergence = attention_divergence(output / "teacher" / "model", output / student / "model", _data(output) / "dev")
-    return {
-        "metrics": {"exp(-attention divergence)": math.exp(-divergence)},
-        "examples": DIVERGENCE_BATCHES * TASK_BATCH_SIZE,
+def scoring_jobs() -> dict[str, tuple[str, str, str, int | None]]:
+    """Name of a job that scores → model, label, task and seed; no seed where there is one run."""
+    found: dict[str, tuple[str, str, str, int | None]] = {
+        COMMONEST_WORD_JOB: (NOBODY, COMMONEST, TEXT, None),
+        **{f"constant/{task}": (NOBODY, COMMONEST, task, None) for task in TASKS},
+        TEACHER_JOB: (TEACHER_MODEL, TEACHER, TEXT, None),
+        **{job_name(TEACHER_MODEL, TEACHER, task, SEEDS[0]): (TEACHER_MODEL, TEACHER, task, None) for task in TASKS},
     }
-
-
-def attention_divergence(teacher_directory: Path, student_directory: Path, data: Path) -> float:
-    """KL of the student's attention from the teacher's in nats, mean over layers, heads and held-out tokens."""
-    import tensorflow as tf
-
-    import pocketbert as pb
-    from pocketbert.data.pretraining import PretrainingData
-    from pocketbert.distillation.losses import attention_transfer
-
-    teacher, student = pb.load(teacher_directory), pb.load(student_directory)
-    examples = PretrainingData.open(data)
-    plan = examples.plan(batch_size=TASK_BATCH_SIZE, seed=0, epoch=0)[:DIVERGENCE_BATCHES]
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def divergence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        inputs = {name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
-        theirs, ours = (
-            model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student)
-        )
-        layers = [attention_transfer(*pair, inputs["input_mask"]) for pair in zip(theirs, ours, strict=True)]
-        tokens = tf.cast(tf.reduce_sum(inputs["input_mask"]), tf.float32)
-        return tf.stack([tf.add_n(layers) / len(layers) * tokens, tokens])
-
-    batches = examples.dataset(plan, seed=0, epoch=0)
-    total, tokens = sum(divergence(batch).numpy().astype(np.float64) for batch in batches)
-    return float(total / tokens)
-
-
-def finetune_on(pretrained: str, name: str, task: str, seed: int, output: Path) -> dict[str, Any]:
-    """Fine-tunes a pretrained model; its metrics on the development set."""
-    from pocketbert.training.loop import finetune
-    from pocketbert.training.options import FinetuneOptions
-
-    train, dev = _examples(task)
-    options = FinetuneOptions(
-        learning_rate=TASK_RATE,
-        epochs=TASK_PASSES,
-        batch_size=TASK_BATCH_SIZE,
-        max_length=TASK_LENGTHS[task],
-        seed=seed,
-    )
-    glue = GLUE[task]
-    model = output / pretrained / "model"
-    found = finetune(model, glue.task, train, dev, output / name, options, glue.metrics, glue.main_metric)
-    return {"metrics": found.metrics, "examples": len(dev)}
-
-
-def quantize(tuned: str, task: str, output: Path) -> dict[str, Any]:
-    """Exports a fine-tuned model with int8 weights; the file's metrics on the development set."""
-    _, dev = _examples(task)
-    model, bundle = output / tuned / "model", output / QUANTIZED / tuned
-    metrics = quantized_metrics(model, bundle, dev, GLUE[task].metrics, length=TASK_LENGTHS[task])
-    return {"metrics": metrics, "examples": len(dev)}
-
-
-def _run_options(seed: int, steps: int) -> Any:
-    from pocketbert.distillation.run_options import RunOptions
-
-    return RunOptions(seed=seed, evaluation_steps=steps, evaluation_batches=EVALUATION_BATCHES, checkpoint_seconds=300)
-
-
-def _scored(metrics: Mapping[str, float], others: dict[str, Any]) -> dict[str, Any]:
-    """Scores that are 1 at best: of a loss, what the right answer's probability is on the geometric mean."""
-    kept = {name: value for name, value in metrics.items() if not name.endswith("_loss")}
-    kept["exp(-masked-LM loss)"] = math.exp(-metrics["masked_lm_loss"])
-    return {"metrics": kept, "examples": EVALUATION_BATCHES * 32, **others}
-
-
-def _examples(task: str) -> tuple[Examples, Examples]:
-    train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
-    if task == "sst2":
-        train = train.select(np.sort(np.random.default_rng(0).permutation(len(train))[:SST2_EXAMPLES]))
-    return train, dev
-
-
-def _data(output: Path) -> Path:
-    return output / "pretraining-data"
-
-
-def _shape(config: EncoderConfig) -> dict[str, Any]:
-    names = ("num_layers", "hidden_size", "num_attention_heads", "head_size", "intermediate_size", "num_feed_forwards")
-    return {name: getattr(config, name) for name in names} | {"block_size": config.block_size}
-
-
-def settings() -> dict[str, Any]:
-    """All that decides the table, as JSON values."""
-    return {
-        "teacher": _shape(TEACHER),
-        "student": _shape(STUDENT),
-        "tokens": MAX_LENGTH,
-        "batch size": BATCH_SIZE,
-        "teacher's updates": TEACHER_STEPS,
-        "updates of a student": UPDATES,
-        "of them transfer": TRANSFER_STEPS,
-        "rates": {"pretraining and distillation": RATE, "transfer": TRANSFER_RATE},
-        "examples of SST-2": SST2_EXAMPLES,
-        "fine-tuning": [TASK_PASSES, TASK_RATE, TASK_BATCH_SIZE],
-    }
+    for seed in SEEDS:
+        for arm in ARMS:
+            for task in (TEXT, ATTENTION, *TASKS):
+                found[job_name(STUDENT_MODEL, arm.label, task, seed)] = (STUDENT_MODEL, arm.label, task, seed)
+    return found
 
 
 def content(done: Mapping[str, Any]) -> results.ResultFile:
     """The scores of the jobs that are done."""
     accuracies = []
-    if found := done.get("teacher"):
-        accuracies += records(found, "teacher", TEACHER_MODEL, TEXT, HELD_OUT)
-    rows: list[tuple[str, str, int, tuple[str, ...]]] = [(TEACHER_MODEL, "teacher", 0, TASKS)]
-    rows += [(STUDENT_MODEL, arm.label, seed, (TEXT, ATTENTION, *TASKS)) for arm in ARMS for seed in SEEDS]
-    for model, label, seed, tasks in rows:
-        for task in tasks:
-            split = DEVELOPMENT if task in TASKS else HELD_OUT
-            for recipe, name in {TRAINED: job_name, QUANTIZED: quantized_name}.items():
-                if found := done.get(name(model, label, task, seed)):
-                    accuracies += records(found, seeds_label(label, seed), model, task, split, recipe)
-    notes = [settings_note(settings())]
+    for name, (model, label, task, seed) in scoring_jobs().items():
+        for each in done.get(name, {}).get("scores", ()):
+            accuracies += records(each, _label(label, seed), model, task, each["split"], each["recipe"])
+    made_from = {"data": done.get(DATA_JOB), "teacher's weights": done.get(TEACHER_JOB, {}).get("sha256")}
+    notes = [settings_note(settings()), MADE_FROM + json.dumps(made_from)]
     return results.result_file("MobileBERT scaled down", quick=False, accuracies=accuracies, notes=notes)
 
 
 def scored(read: results.ResultFile) -> dict[str, Any]:
-    """Name of a job → its result, from a result file with these settings; else nothing.
+    """Name of a job → its result, from a result file with these settings: of seeds that are complete; else nothing.
 
-    A file of scores holds no models: what a job that is missing needs is missing too.
+    What a missing score needs is missing too, since a file of scores holds no models.
     """
-    found = scores_by_job(read, settings(), job_name) | scores_by_job(read, settings(), quantized_name, QUANTIZED)
-    for job in reversed(jobs(Path())):
+    if settings_note(settings()) not in read.notes:
+        return {}
+    scoring = scoring_jobs()
+    names = {(model, _label(label, seed), task): name for name, (model, label, task, seed) in scoring.items()}
+    found: dict[str, Any] = {}
+    for each in read.accuracies:
+        scores = found.setdefault(names[each.model, each.label, each.task], {"scores": []})["scores"]
+        place = {"split": each.split, "recipe": each.recipe}
+        if not scores or any(scores[-1][key] != value for key, value in place.items()):
+            scores.append({**place, "metrics": {}, "examples": each.examples})
+        scores[-1]["metrics"][each.metric] = each.value
+    incomplete = {seed for name, (*_, seed) in scoring.items() if seed is not None and name not in found}
+    found = {name: result for name, result in found.items() if scoring[name][-1] not in incomplete}
+    made_from = json.loads(next(note.removeprefix(MADE_FROM) for note in read.notes if note.startswith(MADE_FROM)))
+    every = jobs(Path())
+    # What gives no score is there for the others.
+    found |= {job.name: {} for job in every if job.name not in scoring}
+    found[DATA_JOB] = made_from["data"]
+    if TEACHER_JOB in found:
+        found[TEACHER_JOB]["sha256"] = made_from["teacher's weights"]
+    for job in reversed(every):
         if job.name not in found:
             for name in job.needs:
                 found.pop(name, None)
+    if TEACHER_JOB not in found:
+        found = {name: each for name, each in found.items() if scoring.get(name, ("",))[0] != TEACHER_MODEL}
     return found
+
+
+def _label(label: str, seed: int | None) -> str:
+    return label if seed is None else seeds_label(label, seed)
 
 
 EXPERIMENT = Experiment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,8 @@ from pocketbert_bench.experiments.jobs import Job, keep, run_jobs
 
 # The recipe of a model directory.
 TRAINED = "trained"
+# How the note begins that says which jobs failed.
+FAILED = "failed: "
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
@@ -44,7 +47,7 @@ class Experiment:
 
 
 def main(experiment: Experiment, arguments: list[str]) -> int:
-    """Runs what is missing and writes the result file; 2 for bad input.
+    """Runs what is missing and writes the result file, whatever failed; 1 if a job failed, 2 for bad input.
 
     Args:
       experiment: which.
@@ -52,7 +55,7 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
     """
     flag_values = flags.FlagValues()
     flags.DEFINE_string("output", experiment.output, "folder of everything that is made", flag_values=flag_values)
-    flags.DEFINE_integer("processes", 2, "jobs at a time, each in one thread", flag_values=flag_values)
+    flags.DEFINE_integer("processes", 2, "jobs at a time", flag_values=flag_values)
     flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
     try:
         if rest := flag_values(arguments)[1:]:
@@ -62,7 +65,7 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
         claim(output / "settings.json", experiment.settings())
         if experiment.result.exists():
             keep(output, experiment.scored(results.read(experiment.result)))
-        done = run_jobs(
+        found = run_jobs(
             experiment.jobs(output),
             output,
             processes=flag_values.processes,
@@ -71,10 +74,20 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
     except (UserError, flags.Error) as error:
         print(error, file=sys.stderr)
         return 2
-    content = experiment.content(done)
+    content = experiment.content(found.done)
+    if found.failed:
+        content = dataclasses.replace(content, notes=(*content.notes, FAILED + json.dumps(found.failed)))
     results.write(experiment.result, content)
     say(f"{experiment.result}: {len(content.accuracies)} scores")
-    return 0
+    for name, why in found.failed.items():
+        print(f"{name}: {why}; see {output / 'logs' / name}.log", file=sys.stderr)
+    return 1 if found.failed else 0
+
+
+def failures(content: results.ResultFile) -> dict[str, str]:
+    """Name of a job → why it failed, in the run that wrote the result file."""
+    notes = [note.removeprefix(FAILED) for note in content.notes if note.startswith(FAILED)]
+    return json.loads(notes[0]) if notes else {}
 
 
 def settings_note(settings: Mapping[str, Any]) -> str:
@@ -117,7 +130,6 @@ def scores_by_job(
     content: results.ResultFile,
     settings: Mapping[str, Any],
     job_name: Callable[[str, str, str, int], str],
-    recipe: str = TRAINED,
 ) -> dict[str, Any]:
     """Name of a job → what it scored, of those with seeds, from a result file with these settings; else nothing.
 
@@ -125,14 +137,13 @@ def scores_by_job(
       content: the result file.
       settings: the experiment's.
       job_name: of model, label, task and seed.
-      recipe: the scores of this one alone.
     """
     if settings_note(settings) not in content.notes:
         return {}
     found: dict[str, Any] = {}
     for each in content.accuracies:
         label, separator, seed = each.label.rpartition(", seed ")
-        if separator and each.recipe == recipe:
+        if separator:
             name = job_name(each.model, label, each.task, int(seed))
             found.setdefault(name, {"metrics": {}, "examples": each.examples})["metrics"][each.metric] = each.value
     return found

@@ -23,14 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import minilm
-from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert_bench import results
+from pocketbert_bench.experiments.glue_examples import SST2_EXAMPLES, commonest_label_metrics, task_examples
 from pocketbert_bench.experiments.jobs import Job
 from pocketbert_bench.experiments.table import (
     RESULTS,
@@ -55,7 +53,6 @@ NOBODY, COMMONEST = "none", "commonest label"
 
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
-SST2_EXAMPLES = 4000
 # What the students of other shapes than 4x312 learn, to compare sizes by.
 FEWER_TASKS = ("sst2", "cola")
 LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128, "rte": 128}
@@ -171,15 +168,8 @@ def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
 
 def score_commonest_label(task: str) -> dict[str, Any]:
     """What the training examples' commonest label for every example gives."""
-    from pocketbert.tasks.metrics import compute
-
-    train, dev = _examples(task)
-    assert train.labels is not None and dev.labels is not None
-    commonest = np.bincount(train.labels).argmax()
-    return {
-        "metrics": compute(GLUE[task].metrics, dev.labels, np.full(len(dev), commonest)),
-        "examples": len(dev),
-    }
+    train, dev = task_examples(task)
+    return {"metrics": commonest_label_metrics(task, train, dev), "examples": len(dev)}
 
 
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
@@ -187,7 +177,7 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
     from pocketbert.training.loop import finetune
     from pocketbert.training.options import FinetuneOptions
 
-    train, dev = _examples(task)
+    train, dev = task_examples(task)
     options = FinetuneOptions(
         learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
     )
@@ -249,7 +239,7 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
     from pocketbert.data.augmentation import AugmentationOptions
     from pocketbert.distillation.augment_run import AugmentationJob, augment
 
-    train, _ = _examples(task)
+    train, _ = task_examples(task)
     job = AugmentationJob(
         masked_lm=str(masked_lm),
         glove=str(shared_data(GLOVE)),
@@ -309,19 +299,12 @@ def _options(arm: Arm, task: TaskConfig) -> Any:
     )
 
 
-def _examples(task: str) -> tuple[Examples, Examples]:
-    train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
-    if task == "sst2":
-        train = train.select(np.sort(np.random.default_rng(0).permutation(len(train))[:SST2_EXAMPLES]))
-    return train, dev
-
-
 def _task_data(task: str, augmented_file: Path | None = None) -> Any:
     from pocketbert.data.tables import read_table
     from pocketbert.distillation.preparation import TaskData
 
     glue = GLUE[task]
-    train, dev = _examples(task)
+    train, dev = task_examples(task)
     augmented = None
     if augmented_file is not None:
         augmented, _ = read_table(

@@ -11,10 +11,8 @@ import dataclasses
 import hashlib
 import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -43,6 +41,7 @@ from pocketbert.data.pretraining_shards import (
 from pocketbert.data.text import TextFormat, estimated_text_bytes, text_files
 from pocketbert.errors import UserError
 from pocketbert.files import check_absent, locked_directory, sha256, write_bytes, write_json
+from pocketbert.processes import end_with_parent
 from pocketbert.progress import bar, say
 
 if TYPE_CHECKING:
@@ -296,16 +295,7 @@ def _processes(workers: int) -> ShardWriter:
 
 
 def _begin_worker() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        raise RuntimeError("a worker is a process that another one started")
-
-    def follow(sentinel: int) -> None:
-        multiprocessing.connection.wait([sentinel])
-        os._exit(1)
-
-    # Else it would go on, and then wait forever, when its parent is killed.
-    threading.Thread(target=follow, args=(parent.sentinel,), daemon=True).start()
+    end_with_parent()
     import tensorflow as tf
 
     # As many processes as processors: more threads would be in each other's way.

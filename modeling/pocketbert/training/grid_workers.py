@@ -6,8 +6,6 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.processes import end_with_parent, stderr_in
 from pocketbert.progress import say
 from pocketbert.training.grid import Point
 
@@ -204,12 +203,7 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
         os.environ.setdefault(name, str(threads))
     # Else the first process would take all of a GPU's memory.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(job.log, "a", encoding="utf-8") as stream:
-        sys.stderr.flush()
-        # TensorFlow writes to the descriptor, whatever `sys.stderr` is.
-        before = os.dup(2)
-        os.dup2(stream.fileno(), 2)
+    with stderr_in(job.log):
         try:
             return _make(make_run, job)
         except UserError as error:
@@ -217,26 +211,14 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
         except Exception:
             traceback.print_exc()
             raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
 
 
 def _work(make_run: MakeRun, job: Job, threads: int, sender: Any) -> None:
     """What a process of `Processes` does."""
     # Ctrl-C on a terminal goes to every process; the parent alone answers, and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     sender.send(_work_logged(make_run, job, threads))
-
-
-def _end_with_parent() -> None:
-    # A killed parent cannot stop its children, and as long as one works, the same command could not go on.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
 
 
 def _received(answers: Any, process: Any, job: Job) -> Outcome:
