@@ -17,7 +17,7 @@ from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student, vocabulary_of
 from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, check_setting
-from pocketbert.distillation.pretraining_data import open_data, pretraining_problems
+from pocketbert.distillation.pretraining_data import open_data, pretraining_problems, unused_options
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
@@ -106,6 +106,8 @@ class Preparation:
         # The names of what a run does not use stay out, so that runs from before there was a choice go on.
         if self.dev_pretraining is None:
             del run["evaluation_batches"]
+        if not self.run.whole_words:
+            del run["whole_words"]
         if self.run.distribution == "one":
             del run["distribution"]
         if self.run.teacher_precision is None:
@@ -210,7 +212,7 @@ def prepare(
         )
     if teacher.heads == () and any("logits" in stage.teacher_features for stage in stages):
         problems.append("the teacher must have a head for the task; it is a bare encoder; fine-tune it first")
-    raise_if_any(problems, method.name)
+    raise_if_any([*problems, *unused_options(run, stages, data[0])], method.name)
     assert vocabulary is not None
     if any(stage.data == "augmented" for stage in stages) and task_data is not None and task_data.augmented is None:
         say(
@@ -303,8 +305,8 @@ def _stage_problems(stage: Stage, task_data: TaskData | None, text: Path | None,
     if store is not None and stage.teacher_features:
         if stage.data == "pretraining":
             problems.append(
-                f"{where} masks its examples anew in each epoch, which no stored targets can follow, and logits over "
-                "the vocabulary are too large to be stored; give a live teacher"
+                f"{where} learns from pretraining's examples, whose masks are new in each epoch unless they are baked "
+                "in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
             )
         elif stage.masked_text:
             problems.append(
