@@ -219,7 +219,7 @@ class Model(tf_keras.Model):
     def _head_outputs(
         self, encoded: dict[str, tf.Tensor], inputs: Inputs, training: bool | None
     ) -> dict[str, tf.Tensor]:
-        readable = {**encoded, "word_table": self.encoder.embeddings.word.table}
+        readable = {**encoded, "word_table": self.encoder.embeddings.output_table()}
         if "masked_lm_positions" in inputs:
             readable["masked_lm_positions"] = inputs["masked_lm_positions"]
         outputs: dict[str, tf.Tensor] = {}

@@ -128,17 +128,47 @@ def test_padding_content_and_length_change_nothing(config: EncoderConfig) -> Non
     np.testing.assert_allclose(model(alone)["logits"], expected[1:2], rtol=0, atol=ATOL)
 
 
-def test_mobilebert_padding_row_stays_zero_in_training() -> None:
+TRIGRAMS = pytest.mark.parametrize("name", ["mobilebert", "ib_bert"])
+PRETRAINING = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
+
+
+@TRIGRAMS
+@pytest.mark.parametrize("tasks", [(CLASSIFICATION,), PRETRAINING], ids=["classification", "pretraining"])
+def test_the_padding_row_of_trigrams_learns_nothing(name: str, tasks: tuple[TaskConfig, ...]) -> None:
     """Padding length would matter if the row that stands for padding learned something."""
-    config = tiny.MOBILEBERT
-    model = pb.build(config, tasks=[CLASSIFICATION])
+    config = tiny.FAMILIES[name].replace(pad_token_id=1)
+    model = shake(pb.build(config, tasks))
     table = model.encoder.embeddings.word.table
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(tiny.batch(config))["logits"])
-    gradient = tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
-    assert np.abs(gradient[config.pad_token_id]).max() == 0.0
-    assert np.abs(gradient).max() > 0.0
     assert np.abs(table[config.pad_token_id]).max() == 0.0
+    inputs = tiny.batch(config)
+    # Masking may put any piece in a word's place.
+    ids = inputs["input_word_ids"].numpy()
+    ids[0, 3] = config.pad_token_id
+    with tf.GradientTape() as tape:
+        outputs = model({**inputs, "input_word_ids": tf.constant(ids)})
+        loss = tf.add_n([tf.reduce_sum(tf.sin(output)) for output in outputs.values()])
+    gradient = tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
+    assert not gradient[config.pad_token_id].any()
+    # What is read learns; as an output matrix all of it.
+    learning = np.setdiff1d(np.arange(config.vocab_size) if tasks == PRETRAINING else ids, config.pad_token_id)
+    assert np.abs(gradient[learning]).max(axis=1).min() > 0.0
+
+
+@TRIGRAMS
+def test_all_other_rows_learn_as_in_any_tied_table(name: str) -> None:
+    config = tiny.FAMILIES[name]
+    model = shake(pb.build(config, PRETRAINING))
+    table = model.encoder.embeddings.word.table
+    # No padding: the encoder's part of the gradient is a plain look-up's.
+    inputs = {key: value[:1] for key, value in tiny.batch(config).items()}
+    with tf.GradientTape(persistent=True) as tape:
+        found = tf.reduce_sum(tf.sin(model(inputs)["prediction_logits"]))
+        encoded = {**model.encoder(inputs), "word_table": table}
+        expected = tf.reduce_sum(tf.sin(model.heads["masked_lm"](encoded)))
+    ours, theirs = (tf.convert_to_tensor(tape.gradient(loss, table)).numpy() for loss in (found, expected))
+    assert theirs[config.pad_token_id].any()
+    theirs[config.pad_token_id] = 0.0
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=ATOL)
 
 
 @families

@@ -1,8 +1,9 @@
-r"""Distil a teacher into a small student and keep the best one.
+r"""Distil a teacher into a small student.
 
 The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
 --dev-file and the names of its columns, as for finetune. Without a task, --text distils the encoder on plain text, and
---pretraining-data, a folder of pretrain-data, teaches what it knows of masked words.
+--pretraining-data, a folder of pretrain-data, teaches what it knows of masked words. Where a stage learns the task, the
+weights that do best on the development examples are kept; else the last.
 --output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and result.json, which is printed on
 stdout too and has the teacher's metrics beside the student's. Interrupted, even killed, the same command goes on where
 it was and ends with the same weights.
@@ -22,6 +23,8 @@ Example:
     --intermediate-epochs=3 --compare --output=runs/reviews-tiny
   pocketbert distill --method=tinybert --teacher=models/bert-base --student=tinybert_4l_312d --text=wikipedia \
     --output=runs/general
+  pocketbert distill --method=mobilebert --teacher=runs/teacher/model --student=mobilebert_paper \
+    --pretraining-data=data/wiki --dev-pretraining-data=data/wiki/dev --micro-batches=32 --output=runs/mobilebert
 """
 
 from __future__ import annotations

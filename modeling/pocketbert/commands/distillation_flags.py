@@ -18,7 +18,10 @@ def define(flag_values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, None, description, flag_values=flag_values)
 
     method_flags.define_method(flag_values)
-    text("teacher", "the teacher's model directory, fine-tuned on the task")
+    text(
+        "teacher",
+        "the teacher's model directory: fine-tuned on the task, or for --pretraining-data with pretraining's two heads",
+    )
     text("student", "a preset or a config.json for fresh weights, or a model directory to start from")
     flags.DEFINE_list(
         "teacher-layers",

@@ -3,8 +3,8 @@ r"""Turn plain text into pretraining's examples: pairs of segments for the maske
 --text is a file or a folder: what WikiExtractor makes of a Wikipedia dump, lines with an empty one between documents,
 or JSONL with `text`; gzip, xz or bzip2. Sentences are found, tokenized with --vocab or a model's vocabulary, and paired
 as BERT does it. --output becomes a folder of TFRecord shards with a manifest that names what was read, counted and left
-out. Words are masked while training, anew in each epoch; --baked-masks stores masks instead, in the form that
-tf-models-official reads. --dev-every=50 holds every 50th document out, in OUTPUT/dev.
+out. Words are masked while training, anew in each epoch (whole words with pretrain --whole-words); --baked-masks stores
+masks instead, in the form that tf-models-official reads. --dev-every=50 holds every 50th document out, in OUTPUT/dev.
 
 The same text, options and --shards give the same bytes, with any --workers or --runner. Killed and called again with
 the same options, it goes on after the shards that it had finished.
@@ -117,7 +117,8 @@ def _check(flag_values: flags.FlagValues) -> None:
     ]
     if flag_values["whole-words"].value and not flag_values["baked-masks"].value:
         problems.append(
-            "--whole-words is for --baked-masks; received it alone; without them, training says what it masks"
+            "--whole-words is for --baked-masks; received it alone; masks that are drawn while training are of whole "
+            "words with pretrain --whole-words, or distill --whole-words"
         )
     if flag_values["beam-options"].value and not flag_values.runner:
         problems.append("--beam-options are for --runner; received no --runner")

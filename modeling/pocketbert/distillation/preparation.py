@@ -14,7 +14,7 @@ from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student
 from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, compare_setting
-from pocketbert.distillation.pretraining_data import open_data, pretraining_problems
+from pocketbert.distillation.pretraining_data import open_data, pretraining_problems, unused_options
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.store_identity import one_origin_problems, stored_manifests, stores_digest
 from pocketbert.distillation.teacher_description import TeacherDescription, are_nameless, describe_teacher, same_labels
@@ -108,6 +108,8 @@ class Preparation:
         # The names of what a run does not use stay out, so that runs from before there was a choice go on.
         if self.dev_pretraining is None:
             del run["evaluation_batches"]
+        if not self.run.whole_words:
+            del run["whole_words"]
         if self.run.distribution == "one":
             del run["distribution"]
         if self.run.teacher_precision is None:
@@ -215,7 +217,7 @@ def prepare(
             "texts cannot be cut into tokens without a vocab.txt; neither the teacher's folder nor the student's has "
             "one; put the vocabulary there"
         )
-    raise_if_any(problems, method.name)
+    raise_if_any([*problems, *unused_options(run, stages, data[0])], method.name)
     assert vocabulary is not None
     theirs, ours = teacher.task, setting.teacher_task
     if theirs is not None and ours is not None and theirs != ours and are_nameless(theirs):
@@ -314,8 +316,8 @@ def _stage_problems(stage: Stage, teacher: TeacherDescription, store: Path | Non
     if store is not None and stage.teacher_features:
         if stage.data == "pretraining":
             problems.append(
-                f"{where} masks its examples anew in each epoch, which no stored targets can follow, and logits over "
-                "the vocabulary are too large to be stored; give a live teacher"
+                f"{where} learns from pretraining's examples, whose masks are new in each epoch unless they are baked "
+                "in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
             )
         elif stage.masked_text:
             problems.append(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketbert.distillation.method import Setting, Stage, Vocabulary, tokenizer_mismatches
+from pocketbert.distillation.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
@@ -64,6 +65,30 @@ def pretraining_problems(
         if each is not None and learning:
             problems += _mismatches(each, learning, setting)
     return list(dict.fromkeys(problems))
+
+
+def unused_options(run: RunOptions, stages: Sequence[Stage], data: PretrainingData | None) -> list[str]:
+    """Options of a run that none of its stages would heed.
+
+    Args:
+      run: the options.
+      stages: the run's.
+      data: pretraining's examples to learn from, or None.
+    """
+    problems = []
+    if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
+        problems.append(
+            f"patience waits for a new best, and no stage here keeps its best weights; received {run.patience}; leave "
+            "it out"
+        )
+    if run.whole_words and data is None:
+        problems.append("whole_words is for pretraining's examples; received it without any; leave it out")
+    elif run.whole_words and data is not None and data.masked:
+        problems.append(
+            f"whole_words is for masks that are drawn while training; those of {data.folder} are baked in; leave it "
+            "out, or make the examples with pocketbert pretrain-data --baked-masks --whole-words"
+        )
+    return problems
 
 
 def _mismatches(data: PretrainingData, learning: Sequence[Stage], setting: Setting) -> list[str]:

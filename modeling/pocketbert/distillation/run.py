@@ -288,7 +288,7 @@ class _Run:
         preparation, seed = self.preparation, self.preparation.run.seed
         if stage.data == "pretraining":
             assert preparation.pretraining is not None
-            return PretrainingSource(preparation.pretraining, seed, index)
+            return PretrainingSource(preparation.pretraining, seed, index, whole_words=preparation.run.whole_words)
         encoded = self.examples.of_stage(stage)
         store = None
         if preparation.store is not None and stage.teacher_features:

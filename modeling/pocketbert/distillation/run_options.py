@@ -22,11 +22,15 @@ class RunOptions:
         held-out pretraining data; None: only after each epoch.
       evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
         same; about 50,000 masked words by default.
-      patience: end a stage after so many evaluations in a row without a new best; None: never.
+      whole_words: of pretraining's examples to learn from, mask whole words, not pieces; held-out ones are masked by
+        pieces in every run.
+      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best; None:
+        never.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
         `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
-        own TF_CONFIG and sees the same files; the first writes. `tpu`: a TPU, which nobody has tried this on yet.
+        own TF_CONFIG and sees the same files; the first writes. `tpu`: a TPU of this machine, no pod; nobody has tried
+        this on one yet.
       tpu: the TPU's name or address, for `tpu`.
     """
 
@@ -35,6 +39,7 @@ class RunOptions:
     seed: int = 0
     evaluation_steps: int | None = None
     evaluation_batches: int = 100
+    whole_words: bool = False
     patience: int | None = None
     checkpoint_seconds: float = 60.0
     distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"

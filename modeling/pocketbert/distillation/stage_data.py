@@ -84,10 +84,12 @@ class PretrainingSource:
       data: the files.
       seed: of order and masks.
       stage: the stage's number in the run, from 0. A short stage sees a part of the data; each sees another.
+      whole_words: mask whole words, not pieces, where masks are not baked in.
     """
 
-    def __init__(self, data: PretrainingData, seed: int, stage: int = 0) -> None:
+    def __init__(self, data: PretrainingData, seed: int, stage: int = 0, *, whole_words: bool = False) -> None:
         self._data, self._seed = data, seed
+        self._masking = MaskingOptions.of_length(data.max_length, whole_words=whole_words)
         self._first_epoch = stage * _EPOCHS_A_STAGE
 
     def __len__(self) -> int:
@@ -99,7 +101,8 @@ class PretrainingSource:
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
         """As `Source`."""
-        return self._data.dataset(list(rows), seed=self._seed, epoch=self._first_epoch + epoch)
+        epoch += self._first_epoch
+        return self._data.dataset(list(rows), seed=self._seed, epoch=epoch, masking=self._masking)
 
 
 class StageData:

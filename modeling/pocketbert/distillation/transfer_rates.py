@@ -56,7 +56,8 @@ class TransferRates:
     - those of layers above, of the embedding and of the heads: 0.
 
     The factors and b are the authors' code's. Their optimizer also sets its moments to zero whenever b is 0, that is
-    in each phase's first step: a fresh optimizer a stage is the same.
+    in each phase's first step, so that theirs begin with the second step's gradient. Departure: a fresh optimizer a
+    stage begins with the first step's, whose gradient enters the moments although it moves no weight.
 
     Attributes:
       first: the lowest current layer, counted from 1.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
@@ -33,9 +35,10 @@ class Embeddings(tf_keras.layers.Layer):
 
     MobileBERT (section 3.4) joins each word vector with its neighbours' before a linear map. What stands
     after the last token counts as `pad_token_id` whatever the batch is filled with, so that the content of
-    padding changes nothing; its row starts at zero and gets no gradient, so that (but for imported
-    weights whose padding row is not zero) the length of padding changes nothing either. Without padding
-    the neighbour is zero, as in the authors' code.
+    padding changes nothing. Without padding the neighbour is zero, as in the authors' code; so the row of
+    padding starts at zero and gets no gradient, neither here, where a masked word may have become [PAD], nor
+    as a row of the output matrix, and (but for imported weights whose row is not zero) the length of padding
+    changes nothing either.
 
     RoBERTa: positions count from `position_offset` for right-padded input. With one segment row
     (`type_vocab_size` 1), segment ids are not read.
@@ -71,15 +74,27 @@ class Embeddings(tf_keras.layers.Layer):
         x = self.dropout(self.norm(x), training=training)
         return self.projection(x) if config.embedding_projection == "output" else x
 
+    def output_table(self) -> tf.Tensor:
+        """The word table as an output matrix, [vocab_size, embedding_size]."""
+        table, config = tf.convert_to_tensor(self.word.table), self._config
+        if not config.trigram:
+            return table
+        is_word = tf.range(config.vocab_size)[:, None] != config.pad_token_id
+        return _learned_where(is_word, table)
+
     def _trigrams(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Joins next, current and previous word vectors: [B, S] → [B, S, 3·embedding_size]."""
         ids = ids * mask
         if self._config.pad_token_id:
             ids += self._config.pad_token_id * (1 - mask)
-        x = self.word(ids)
-        is_token = tf.cast(mask, x.dtype)[:, :, None]
-        # The value of x, with a gradient at tokens only.
-        x = is_token * x + tf.stop_gradient((1 - is_token) * x)
+        is_word = (ids != self._config.pad_token_id)[:, :, None]
+        x = _learned_where(is_word, self.word(ids))
         following = tf.pad(x[:, 1:], [[0, 0], [0, 1], [0, 0]])
         previous = tf.pad(x[:, :-1], [[0, 0], [1, 0], [0, 0]])
         return tf.concat([following, x, previous], axis=-1)
+
+
+@tf.custom_gradient
+def _learned_where(places: tf.Tensor, x: tf.Tensor) -> Any:
+    """The value of x; its gradient only at the places, of a shape that is stretched to x's, that are true."""
+    return tf.identity(x), lambda upstream: (None, upstream * tf.cast(places, upstream.dtype))

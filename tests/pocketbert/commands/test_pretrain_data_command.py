@@ -172,7 +172,7 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--vocab=", "--model=missing"], "must be a folder; received missing"),
         (["--text=missing"], "missing: there is no such file or folder"),
         (["--vocab=missing"], "missing: a vocabulary is"),
-        (["--whole-words"], "--whole-words is for --baked-masks"),
+        (["--whole-words"], "masks that are drawn while training are of whole words with pretrain --whole-words"),
         (["--beam-options=--x=y"], "--beam-options are for --runner"),
         (["--max-length=4", "--dev-every=1"], "received 4; dev_every is 0 or at least 2; received 1"),
         (["--duplicates=0", "--seed=-1"], "duplicates must be at least 1; received 0; seed lies in [0, 2^31); rec"),

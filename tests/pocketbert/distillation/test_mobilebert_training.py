@@ -17,6 +17,7 @@ import tiny_mobilebert
 from tiny_mobilebert import HEADS, STUDENT, TEACHER
 
 import pocketbert as pb
+from pocketbert._keras import tf_keras
 from pocketbert.distillation.distiller import Distiller, make_optimizer
 from pocketbert.distillation.method import Setting, Stage, check_setting
 from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
@@ -234,6 +235,31 @@ def test_training_brings_the_student_closer(teacher: Model) -> None:
         before = terms(teacher, student, made[name])
         train(teacher, student, made[name], steps=8)
         assert terms(teacher, student, made[name])["loss"] < factor * before["loss"], name
+
+
+def test_padding_means_nothing_to_a_student_that_has_learned_words(teacher: Model) -> None:
+    """As long as what stands behind the last token is as good as nothing, a batch's width changes no answer."""
+    student = pb.build(STUDENT, HEADS, seed=4)
+    distiller = Distiller(student, METHOD, make_stages()["distillation"], teacher=teacher)
+    distiller.compile(optimizer=tf_keras.optimizers.SGD(0.3))
+    table = student.encoder.embeddings.word.table
+    before = table.numpy()
+    batch = tiny_mobilebert.batch()
+    ids = batch["input_word_ids"].numpy()
+    ids[1, 2] = STUDENT.pad_token_id
+    for _ in range(2):
+        distiller.train_step({**batch, "input_word_ids": tf.constant(ids)})
+    assert not table[STUDENT.pad_token_id].numpy().any()
+    assert np.abs(table.numpy() - before).max() > 1e-2
+    # The first row's 7 tokens fill one batch and not the other.
+    narrow, wide = (student(tiny.batch(STUDENT, length=length)) for length in (7, 9))
+    for name in wide:
+        expected = wide[name].numpy()
+        found = narrow[name].numpy()
+        if name == "prediction_logits":
+            expected, found = expected[0, :7], found[0]
+        # Softmax over 9 keys of which 2 count for nothing, and over 7: a few float32 roundings, through 3 layers.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
 
 
 # --- what is copied ---
