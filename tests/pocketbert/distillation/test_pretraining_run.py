@@ -22,9 +22,6 @@ from pocketbert import cli
 from pocketbert._keras import tf_keras
 from pocketbert.commands import method_flags
 from pocketbert.configs import TaskConfig
-from pocketbert.data.masking import MaskingOptions
-from pocketbert.data.pretraining_manifest import PretrainingOptions
-from pocketbert.data.pretraining_run import write_pretraining_data
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import make_student, plan_student
@@ -250,63 +247,15 @@ def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path
     assert np.array_equal(words[0], words[1]) and not np.array_equal(words[0], words[2])
 
 
-STEMS, ENDINGS = "play walk jump turn".split(), "##ing ##ed ##er ##s".split()
-
-
-def write_words_of_pieces(folder: Path, masking: MaskingOptions | None = None) -> Path:
-    """Pretraining data whose words are a stem and up to three endings."""
-    random = np.random.default_rng(2)
-    pieces = [*tiny_pretraining.PIECES[:5], *STEMS, *ENDINGS]
-    vocabulary = tiny_pretraining.write_vocabulary(folder.parent / "pieces.txt", pieces)
-    lines = []
-    for line in range(90):
-        words = [
-            random.choice(STEMS) + "".join(random.choice(ENDINGS, random.integers(4))).replace("##", "")
-            for _ in range(random.integers(2, 6))
-        ]
-        lines.append(" ".join(words) + ("\n" if line % 4 == 3 else ""))
-    text = folder.parent / "pieces-text.txt"
-    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    options = PretrainingOptions(max_length=29, masking=masking)
-    write_pretraining_data(text, pb.WordPieceTokenizer(vocabulary), folder, options, shards=1, workers=1)
-    return folder
-
-
-def words_cut(batch: dict[str, np.ndarray]) -> int:
-    """How many words have pieces that are masked and pieces that are not."""
-    cut = 0
-    for ids, mask, places, labels in zip(
-        *(batch[f"input_{name}"] for name in ("word_ids", "mask")),
-        *(batch[f"masked_lm_{name}"] for name in ("positions", "labels")),
-        strict=True,
-    ):
-        counted = labels >= 0
-        original = ids.copy()
-        original[places[counted]] = labels[counted]
-        words: list[set[bool]] = []
-        for place in range(mask.sum()):
-            # [PAD], [UNK], [CLS], [SEP] and [MASK], then the stems: whatever stands behind these begins no word.
-            if original[place] < 5 + len(STEMS) or original[place - 1] < 5:
-                words.append(set())
-            words[-1].add(place in places[counted])
-        cut += sum(len(masked) == 2 for masked in words)
-    return cut
-
-
-def test_whole_words_are_masked_while_training_if_asked(
+def test_whole_words_are_handed_on_and_recorded(
     finished: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = opened(write_words_of_pieces(tmp_path / "data"))
-    for whole_words in (False, True):
-        source = PretrainingSource(data, 3, whole_words=whole_words)
-        (batch,) = source.batches(source.plan(16, 0)[:1], 0)
-        assert (words_cut({name: value.numpy() for name, value in batch.items()}) == 0) is whole_words
-    # A run hands it on, and cannot change its mind; a run from before there was a choice goes on.
+    # A run from before there was a choice goes on.
     assert "whole_words" not in json.loads((finished / "run.json").read_text("utf-8"))
-    whole = RunOptions(whole_words=True)
-    given: dict[str, Any] = {"model": inputs / "config.json", "data": inputs / "data", "run": whole}
+    given: dict[str, Any] = {"model": inputs / "config.json", "data": inputs / "data"}
+    given |= {"run": RunOptions(whole_words=True), "options": PretrainOptions(batch_size=32)}
     with pytest.raises(UserError, match="a finished run with other options: .*whole_words="):
-        pretrain(**given, options=PretrainOptions(batch_size=32), output=finished)
+        pretrain(**given, output=finished)
     handed_on: list[dict[str, Any]] = []
 
     def source_of(*arguments: Any, **options: Any) -> None:
@@ -315,17 +264,8 @@ def test_whole_words_are_masked_while_training_if_asked(
 
     monkeypatch.setattr(distillation, "PretrainingSource", source_of)
     with pytest.raises(UserError, match="seen"):
-        pretrain(**given, options=PretrainOptions(batch_size=32), output=tmp_path / "run")
+        pretrain(**given, output=tmp_path / "run")
     assert handed_on == [{"whole_words": True}]
-    baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
-    with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
-        pretrain(
-            model=tiny_pretraining.MODEL.replace(vocab_size=13),
-            data=baked,
-            run=whole,
-            options=PretrainOptions(batch_size=8),
-            output=tmp_path / "run",
-        )
 
 
 class WithTeacher(toy_method.ToyMethod):

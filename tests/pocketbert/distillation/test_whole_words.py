@@ -1,0 +1,84 @@
+"""Whole words, masked while training: on words of several pieces, of which none is masked in part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_pretraining
+
+import pocketbert as pb
+from pocketbert.data.masking import MaskingOptions
+from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_manifest import PretrainingOptions
+from pocketbert.data.pretraining_run import write_pretraining_data
+from pocketbert.distillation.pretraining import PretrainOptions, pretrain
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.stage_data import PretrainingSource
+from pocketbert.errors import UserError
+
+SPECIAL = tiny_pretraining.PIECES[:5]
+STEMS, ENDINGS = "play walk jump turn".split(), "##ing ##ed ##er ##s".split()
+
+
+def write_words_of_pieces(folder: Path, masking: MaskingOptions | None = None) -> Path:
+    """Pretraining data whose words are a stem and up to three endings."""
+    random = np.random.default_rng(2)
+    pieces = [*SPECIAL, *STEMS, *ENDINGS]
+    vocabulary = tiny_pretraining.write_vocabulary(folder.parent / "pieces.txt", pieces)
+    lines = []
+    for line in range(90):
+        words = [
+            random.choice(STEMS) + "".join(random.choice(ENDINGS, random.integers(4))).replace("##", "")
+            for _ in range(random.integers(2, 6))
+        ]
+        lines.append(" ".join(words) + ("\n" if line % 4 == 3 else ""))
+    text = folder.parent / "pieces-text.txt"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options = PretrainingOptions(max_length=29, masking=masking)
+    write_pretraining_data(text, pb.WordPieceTokenizer(vocabulary), folder, options, shards=1, workers=1)
+    return folder
+
+
+def words_cut(batch: dict[str, np.ndarray]) -> int:
+    """How many words have pieces that are masked and pieces that are not."""
+    cut = 0
+    for ids, mask, places, labels in zip(
+        *(batch[f"input_{name}"] for name in ("word_ids", "mask")),
+        *(batch[f"masked_lm_{name}"] for name in ("positions", "labels")),
+        strict=True,
+    ):
+        counted = labels >= 0
+        original = ids.copy()
+        original[places[counted]] = labels[counted]
+        words: list[set[bool]] = []
+        for place in range(mask.sum()):
+            # [PAD], [UNK], [CLS], [SEP] and [MASK], then the stems: whatever stands behind these begins no word.
+            if original[place] < len(SPECIAL) + len(STEMS) or original[place - 1] < len(SPECIAL):
+                words.append(set())
+            words[-1].add(place in places[counted])
+        cut += sum(len(masked) == 2 for masked in words)
+    return cut
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_whole_words_are_masked_if_asked(whole_words: bool, tmp_path: Path) -> None:
+    data = PretrainingData.open(write_words_of_pieces(tmp_path / "data"))
+    source = PretrainingSource(data, 3, whole_words=whole_words)
+    (batch,) = source.batches(source.plan(16, 0)[:1], 0)
+    assert (words_cut({name: value.numpy() for name, value in batch.items()}) == 0) is whole_words
+
+
+def test_baked_masks_stay_what_they_are(tmp_path: Path) -> None:
+    baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
+    config = tiny_pretraining.MODEL.replace(vocab_size=len(SPECIAL) + len(STEMS) + len(ENDINGS))
+    with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
+        pretrain(
+            model=config,
+            data=baked,
+            run=RunOptions(whole_words=True),
+            options=PretrainOptions(batch_size=8),
+            output=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
