@@ -79,6 +79,11 @@ class Distribution:
         """Goes on when every process has come here."""
         self.as_chief_says(True)
 
+    def leave(self) -> None:
+        """As `wait`, where nothing follows: a process that came through and has ended is no failure of this one."""
+        with contextlib.suppress(tf.errors.UnavailableError):
+            self.wait()
+
 
 def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribution:
     """The replicas that a run asks for.

@@ -275,7 +275,7 @@ def run_once(
         if distribution.is_chief:
             (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
         # A worker that left earlier would be taken for a dead one.
-        distribution.wait()
+        distribution.leave()
         # As the file has it, with lists for tuples, whether or not this process sees the file yet.
         return folder, json.loads(json.dumps(result))
 

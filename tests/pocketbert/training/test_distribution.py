@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
-from pocketbert.training.distribution import open_distribution
+from pocketbert.training.distribution import Distribution, open_distribution
 
 LEARNING_RATE, STEPS = 1e-2, 6
 
@@ -127,6 +127,17 @@ def test_two_replicas_give_the_result_of_one(alone: tuple[list[str], Path], tmp_
     assert_about_the_same(tmp_path / "run", alone[1])
 
 
+def test_a_process_that_ended_first_is_no_failure_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(self: Distribution, answer: bool) -> bool:
+        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")
+
+    monkeypatch.setattr(Distribution, "as_chief_says", closed)
+    distribution = open_distribution()
+    distribution.leave()
+    with pytest.raises(tf.errors.UnavailableError):
+        distribution.wait()
+
+
 @pytest.mark.slow
 def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
     alone: tuple[list[str], Path], tmp_path: Path
@@ -189,7 +200,7 @@ tf.config.set_logical_device_configuration(
 from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.layers.dropout import Dropout
-from pocketbert.training.distribution import open_distribution
+from pocketbert.training.distribution import Distribution, open_distribution
 import toy_method
 
 distribution = open_distribution("mirrored")
