@@ -5,19 +5,25 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pretraining_text
 import pytest
 
+import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
+from pocketbert.data.next_sentence import Pair, next_sentence_pairs
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
+from pocketbert.errors import UserError
 
 KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
@@ -112,6 +118,37 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     assert json.loads(answer.stdout)["tokens_per_second"] is None
 
 
+def test_shards_that_went_with_a_deleted_output_are_made_again(
+    folder: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear = pretraining_run._clear
+
+    def interrupted(unfinished: Path) -> None:
+        if (tmp_path / "data").exists():
+            raise Interrupted
+        clear(unfinished)
+
+    with monkeypatch.context() as context, pytest.raises(Interrupted):
+        context.setattr(pretraining_run, "_clear", interrupted)
+        cli.main(command(folder, tmp_path / "data"))
+    shutil.rmtree(tmp_path / "data")
+    assert cli.main(command(folder, tmp_path / "data")) == 0
+    assert tree(tmp_path / "data") == expected
+
+
+def test_no_two_parts_share_their_random_numbers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[tuple[int, ...]] = []
+
+    def noted(*arguments: Any, key: tuple[int, ...], **options: Any) -> Iterator[Pair]:
+        keys.append(key)
+        return next_sentence_pairs(*arguments, key=key, **options)
+
+    monkeypatch.setattr(pretraining_shards, "next_sentence_pairs", noted)
+    assert cli.main(command(folder, tmp_path / "data", "--duplicates=2")) == 0
+    # Three shards, training and held-out, twice each.
+    assert len(keys) == len(set(keys)) == 12
+
+
 class Interrupted(BaseException):
     """Stands for the end of the process."""
 
@@ -137,6 +174,9 @@ def test_shards_of_another_run_are_refused_or_overwritten(
         cli.main(command(folder, output))
     assert [path.name for path in tmp_path.iterdir()] == ["data.unfinished"]
     assert "option_seed=0, received 3" in one_error(command(folder, output, "--seed=3"), capsys)
+    tokenizer = pb.WordPieceTokenizer(folder / "vocab.txt", special_tokens_in_text="token")
+    with pytest.raises(UserError, match="special_tokens_in_text='text', received 'token'"):
+        pretraining_run.write_pretraining_data(folder / "text.txt", tokenizer, output, shards=3)
     changed = tmp_path / "changed.txt"
     changed.write_text((folder / "text.txt").read_text("utf-8") + "w9\n", encoding="utf-8")
     assert "other options: text_sha256=" in one_error(command(folder, output, f"--text={changed}"), capsys)
