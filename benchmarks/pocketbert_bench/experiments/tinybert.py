@@ -64,7 +64,7 @@ TIMES_MORE = 1 + COPIES
 TEACHER_PASSES, TEACHER_RATE = 3, 1e-4
 LEARNING_RATES = {"intermediate": 3e-4, "prediction": 1e-4, "labels": 1e-4}
 GENERAL_STEPS, GENERAL_BATCH_SIZE, GENERAL_RATE = 1000, 32, 5e-4
-# The paper's text has two; it was distilled before they could be had.
+# The paper's text has two; the published students come from one.
 GENERAL_SEGMENTS: Literal[1] = 1
 
 # Shape → preset and layers, and the teacher's layers that a student of the teacher's width starts from.

@@ -79,8 +79,7 @@ class FeatureStore:
           path: the stage's folder inside the store.
           expect: what the run would have its live teacher compute from; parts that are None are not compared.
           verify: compare every file's SHA-256 with the manifest's, under a progress bar. It reads the whole store
-            once, at the disk's speed or about 1.5 GB a second on a core with instructions for SHA-256, whichever is
-            lower; sizes are always compared.
+            once; sizes are always compared.
 
         Raises:
           UserError: there is no store, it is unfinished or damaged, or it was made from something else; the message

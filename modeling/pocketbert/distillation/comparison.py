@@ -25,7 +25,7 @@ from pocketbert.distillation.method import (
     Stage,
     Steps,
     StudentFeatures,
-    TeacherFeatures,
+    WithoutTeacher,
 )
 from pocketbert.distillation.preparation import Preparation, prepare
 from pocketbert.distillation.run import distill_prepared
@@ -65,7 +65,7 @@ class FineTuningOptions:
     optimizer: OptimizerConfig
 
 
-class LabelsAlone:
+class LabelsAlone(WithoutTeacher):
     """Fine-tuning (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) as a method with one stage.
 
     It has no name on the command line: it belongs to a distillation, and its run has all that a distillation's has.
@@ -100,24 +100,12 @@ class LabelsAlone:
             )
         ]
 
-    def adapters(self, setting: Setting, options: FineTuningOptions) -> Adapters:
-        """None."""
-        return {}
-
-    def mismatches(self, setting: Setting, options: FineTuningOptions) -> list[str]:
-        """None: the distillation has been checked."""
-        return []
-
     def initialize(self, teacher: Model | None, student: Model, options: FineTuningOptions) -> None:
         """Copies what the distillation's method copies, and so reads the teacher that this run does not follow."""
         beside = self._beside
         if beside.store is None and beside.teacher_directory is not None:
             teacher = load(beside.teacher_directory)
         beside.method.initialize(teacher, student, beside.options)
-
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
-        """None."""
-        return {}
 
     def loss(
         self,

@@ -54,6 +54,7 @@ __all__ = [
     "StudentFeatures",
     "TeacherFeatures",
     "Vocabulary",
+    "WithoutTeacher",
     "check_setting",
     "compare_setting",
     "describe_options",
@@ -170,6 +171,25 @@ class Method(Protocol):
         batch: Batch,
     ) -> Mapping[str, tf.Tensor]:
         """Named float32 scalars, one for each key of `stage.weights`, unweighted."""
+
+
+class WithoutTeacher:
+    """What `Method` asks of one that learns from labels alone, but for its stages and its loss."""
+
+    def adapters(self, setting: Setting, options: Any) -> Adapters:
+        """None: there is nothing to be compared with."""
+        return {}
+
+    def mismatches(self, setting: Setting, options: Any) -> list[str]:
+        """None: there is no other model."""
+        return []
+
+    def initialize(self, teacher: Model | None, student: Model, options: Any) -> None:
+        """Copies nothing."""
+
+    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
+        """None."""
+        return {}
 
 
 def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage, ...]:

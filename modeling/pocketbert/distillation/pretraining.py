@@ -21,7 +21,7 @@ from pocketbert.distillation.method import (
     Stage,
     Steps,
     StudentFeatures,
-    TeacherFeatures,
+    WithoutTeacher,
 )
 from pocketbert.distillation.options import option_problems
 from pocketbert.distillation.run_options import DistillResult, RunOptions
@@ -29,8 +29,6 @@ from pocketbert.errors import raise_if_any
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from pocketbert.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,7 @@ class PretrainOptions:
         raise_if_any(problems, "pretraining options")
 
 
-class Pretraining:
+class Pretraining(WithoutTeacher):
     """What `Method` asks of a distillation, of a run that learns from labels alone.
 
     Args:
@@ -114,21 +112,6 @@ class Pretraining:
                 ),
             )
         ]
-
-    def adapters(self, setting: Setting, options: PretrainOptions) -> Adapters:
-        """None: there is nothing to be compared with."""
-        return {}
-
-    def mismatches(self, setting: Setting, options: PretrainOptions) -> list[str]:
-        """None: there is no other model."""
-        return []
-
-    def initialize(self, teacher: Model | None, student: Model, options: PretrainOptions) -> None:
-        """Copies nothing."""
-
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
-        """None: there is no teacher."""
-        return {}
 
     def loss(
         self,

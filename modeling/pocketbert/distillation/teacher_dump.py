@@ -60,8 +60,8 @@ def dump_stages(
         if stage.masked_text
     ]
     problems += [
-        f"stage {stage.name} masks its examples anew in each epoch, which no stored targets can follow; distil with a "
-        "live teacher"
+        f"stage {stage.name} learns from pretraining's examples, whose masks are new in each epoch unless they are "
+        "baked in, and whose logits over the vocabulary are too large to be stored; distil with a live teacher"
         for stage in stages
         if stage.data == "pretraining"
     ]

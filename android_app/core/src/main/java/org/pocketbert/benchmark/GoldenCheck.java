@@ -16,8 +16,7 @@ import org.pocketbert.engine.EngineException;
 final class GoldenCheck {
   // As a part of the largest recorded value; where the figures come from: pocketbert_bench.configurations.
   private static final Map<String, Double> TOLERANCES = tolerances();
-  // The GPU rounds to 11 bits. A trained network of six layers, emulated: off by 0.1 % where what every operator writes
-  // is rounded, by 0.5 % where sums are too, after each product; by 2 % if 24 layers add all of that up.
+  // The GPU rounds to 11 bits, by 2^-11 = 0.05 % at most: as much as a hundred roundings that all go the same way.
   private static final double GPU_TOLERANCE = 0.05;
   // JSON has no NaN; an answer that is none is infinitely wrong.
   private static final double NOT_A_NUMBER = 1e30;
