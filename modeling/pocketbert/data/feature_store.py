@@ -87,9 +87,11 @@ class FeatureStore:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        if expect is not None:
-            raise_if_any(
-                manifest.identity.differences(expect), f"{folder}: this store cannot stand for the teacher here"
+        if expect is not None and (different := manifest.identity.differences(expect)):
+            raise UserError(
+                f"{folder}: this store cannot stand for the teacher here: {'; '.join(different)}; repeat what "
+                "teacher-dump was given, the file of development examples too: without one a part of the training "
+                "examples is set aside"
             )
         if not manifest.finished:
             written = sum(shard.sha256 is not None for shard in manifest.shards)

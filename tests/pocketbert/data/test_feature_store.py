@@ -245,6 +245,7 @@ def test_what_differs_is_named(finished: Path, name: str) -> None:
     with pytest.raises(UserError, match=f"cannot stand for the teacher here: {message}") as caught:
         FeatureStore.open(finished, dataclasses.replace(IDENTITY, **{name: value}))
     assert len(re.findall("in the store", str(caught.value))) == 1
+    assert "repeat what teacher-dump was given, the file of development examples too" in str(caught.value)
 
 
 def test_all_differences_are_listed_and_what_is_not_known_is_not_compared(finished: Path) -> None:
