@@ -9,7 +9,7 @@ from marked_block import Block
 from pocketbert_bench import results
 from pocketbert_bench.experiments.quantized import QUANTIZED
 from pocketbert_bench.experiments.table import TRAINED
-from pocketbert_bench.experiments.tasks import MOST_ANSWERS, MOST_POINTS, SETTINGS
+from pocketbert_bench.experiments.tasks import MOST_ANSWERS, MOST_POINTS, NOBODY, SETTINGS
 from score_cells import NOTHING
 
 BLOCK = Block(
@@ -23,22 +23,29 @@ _COUNTED = ("accuracy", "exact_match")
 
 def table(content: results.ResultFile) -> str:
     """The text between the page's marks."""
-    found = {(each.task, each.metric, each.recipe): each for each in content.accuracies}
+    found = {(each.task, each.metric, each.recipe): each for each in content.accuracies if each.model != NOBODY}
+    constant = {each.task: each for each in content.accuracies if each.model == NOBODY}
     lines = [
-        f"| task | learned from | scored | metric | float | `{QUANTIZED}` | points lost | right answers lost | |",
-        "|---|---:|---:|---|---:|---:|---:|---:|---|",
+        f"| task | learned from | scored | metric | commonest | float | `{QUANTIZED}` | points lost "
+        "| right answers lost | |",
+        "|---|---:|---:|---|---:|---:|---:|---:|---:|---|",
     ]
     for task, setting in SETTINGS.items():
         first, second = (found.get((task, setting.metric, recipe)) for recipe in (TRAINED, QUANTIZED))
         if first is None or second is None:
-            lines.append(f"| {setting.title} | {NOTHING} | {NOTHING} | {setting.metric} |" + f" {NOTHING} |" * 4 + " |")
+            lines.append(f"| {setting.title} | {NOTHING} | {NOTHING} | {setting.metric} |" + f" {NOTHING} |" * 5 + " |")
             continue
         points, answers = 100 * (first.value - second.value), answers_lost(found, task)
         within = points <= MOST_POINTS + 1e-9 or (answers is not None and answers <= MOST_ANSWERS)
+        verdict, guess = "within" if within else "**beyond**", NOTHING
+        if task in constant:
+            guess = f"{100 * constant[task].value:.2f}"
+            # What has nothing to lose keeps it.
+            verdict = "**nothing learned**" if first.value <= constant[task].value else verdict
         lines.append(
             f"| {setting.title} | {int(first.label.split()[0]):,} | {first.examples:,} | {setting.metric} "
-            f"| {100 * first.value:.2f} | {100 * second.value:.2f} | {points:+.2f} "
-            f"| {NOTHING if answers is None else f'{answers:+d}'} | {'within' if within else '**beyond**'} |"
+            f"| {guess} | {100 * first.value:.2f} | {100 * second.value:.2f} | {points:+.2f} "
+            f"| {NOTHING if answers is None else f'{answers:+d}'} | {verdict} |"
         )
     lines += ["", f"`{content.notes[0]}`"]
     return "\n".join(lines) + "\n"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.glue import read_glue
 from pocketbert.data.held_out import hold_out
 from pocketbert_bench.suites.shared_data import shared_data
 
@@ -39,13 +39,13 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}
 
 
-def commonest_label_metrics(task: str, train: Examples, scored: Examples) -> Mapping[str, float]:
-    """What the training examples' commonest label for every example gives."""
+def commonest_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:
+    """What the training examples' commonest label for every example gives, by these metrics."""
     from pocketbert.tasks.metrics import compute
 
     assert train.labels is not None and scored.labels is not None
     commonest = np.bincount(train.labels).argmax()
-    return compute(GLUE[task].metrics, scored.labels, np.full(len(scored), commonest))
+    return compute(names, scored.labels, np.full(len(scored), commonest))
 
 
 def _sst2_draw(train: Examples, start: int, count: int) -> Examples:

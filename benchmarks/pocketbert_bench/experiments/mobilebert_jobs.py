@@ -93,7 +93,8 @@ def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray
 def score_commonest_label(task: str) -> dict[str, Any]:
     """What the training examples' commonest label for every example gives."""
     train, _, scored = task_parts(task)
-    metrics = {split: commonest_label_metrics(task, train, examples) for split, examples in scored.items()}
+    names = GLUE[task].metrics
+    metrics = {split: commonest_label_metrics(names, train, examples) for split, examples in scored.items()}
     return {"scores": [_scores(metrics[split], len(examples), split) for split, examples in scored.items()]}
 
 

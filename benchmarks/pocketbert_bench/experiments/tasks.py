@@ -7,7 +7,11 @@ One run a task, with settings that were not searched: what is asked is what the 
 can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
 `pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
 learned from, and the rest is scored; XNLI in English alone. Of TyDi QA there are no development answers: a fifth of its
-training questions takes their place.
+training questions takes their place. SQuAD 2.0's part is too little to learn spans from, so its model starts from that
+of SQuAD 1.1; from the network alone it left every question without an answer.
+
+Beside them stands what the commonest label gives, or no answer to any question: a model with that score has learned
+nothing, and its bundle nothing to lose.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
 read back from the committed result file, if it was made with the same settings.
@@ -25,6 +29,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert_bench import results
+from pocketbert_bench.experiments.glue_examples import commonest_label_metrics
 from pocketbert_bench.experiments.jobs import Job
 from pocketbert_bench.experiments.quantized import QUANTIZED, export_quantized
 from pocketbert_bench.experiments.table import (
@@ -40,6 +45,7 @@ from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 
 SEED = 0
+COMMONEST, NOBODY = "commonest label, or no answer", "none"
 DEVELOPMENT, HELD_OUT = "development set", "held-out fifth of the development set"
 HELD_OUT_TRAINING = "held-out fifth of the training set"
 HELD_OUT_PART = 0.2
@@ -59,6 +65,7 @@ class Setting:
       learning_rate: the highest.
       lengths: the bundle's; the model learns with the longest.
       split: which examples are scored.
+      start: the task whose model it starts from; None for the network.
     """
 
     title: str
@@ -68,6 +75,7 @@ class Setting:
     learning_rate: float = 1e-4
     lengths: tuple[int, ...] = (128,)
     split: str = DEVELOPMENT
+    start: str | None = None
 
 
 # The short ones first.
@@ -80,7 +88,7 @@ SETTINGS: dict[str, Setting] = {
     "stsb": Setting(title="STS-B", metric="spearman"),
     "qnli": Setting(title="QNLI", metric="accuracy", split=HELD_OUT),
     "squad": Setting(title="SQuAD 1.1", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
-    "squad2": Setting(title="SQuAD 2.0", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
+    "squad2": Setting(title="SQuAD 2.0", metric="f1", folder="squad", lengths=(128, 384), start="squad"),
     "tydiqa": Setting(
         title="TyDi QA, English", metric="f1", folder="tydiqa", epochs=2, lengths=(128, 384), split=HELD_OUT_TRAINING
     ),
@@ -88,15 +96,26 @@ SETTINGS: dict[str, Setting] = {
 
 
 def jobs(output: Path) -> list[Job]:
-    """Training, and export with both scores, a task after the other."""
-    return [
-        job
-        for task in SETTINGS
-        for job in (
-            Job(name=f"model/{task}", call=train, arguments=(task, output)),
+    """What the commonest label gives, then training, and export with both scores, a task after the other."""
+    # A constant correlates with nothing.
+    counted = [task for task, setting in SETTINGS.items() if setting.metric != "spearman"]
+    found = [Job(name=f"constant/{task}", call=score_commonest, arguments=(task,)) for task in counted]
+    for task, setting in SETTINGS.items():
+        needs = (f"model/{setting.start}",) if setting.start else ()
+        found += [
+            Job(name=f"model/{task}", call=train, arguments=(task, output), needs=needs),
             Job(name=f"scores/{task}", call=score_both, arguments=(task, output), needs=(f"model/{task}",)),
-        )
-    ]
+        ]
+    return found
+
+
+def score_commonest(task: str) -> dict[str, Any]:
+    """What the commonest label of the training examples gives, or no answer to any question."""
+    config, own, dev = task_examples(task)
+    if config.kind == "span":
+        unanswerable = sum(not question.answers for question in dev) / len(dev)
+        return {"metrics": {SETTINGS[task].metric: unanswerable}, "examples": len(dev)}
+    return {"metrics": commonest_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}
 
 
 def train(task: str, output: Path) -> dict[str, Any]:
@@ -110,7 +129,8 @@ def train(task: str, output: Path) -> dict[str, Any]:
     options = FinetuneOptions(
         learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
     )
-    found = finetune(minilm(), config, own, dev, output / "model" / task, options, *task_metrics(config))
+    start = output / "model" / setting.start / "model" if setting.start else minilm()
+    found = finetune(start, config, own, dev, output / "model" / task, options, *task_metrics(config))
     return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
 
 
@@ -157,7 +177,7 @@ def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
 
 def settings() -> dict[str, Any]:
     """All that decides the table, as JSON values."""
-    names = ("epochs", "learning_rate", "lengths", "split")
+    names = ("epochs", "learning_rate", "lengths", "split", "start")
     return {
         "seed": SEED,
         "tasks": {task: [_plain(getattr(setting, name)) for name in names] for task, setting in SETTINGS.items()},
@@ -168,6 +188,8 @@ def content(done: Mapping[str, Any]) -> results.ResultFile:
     """The scores of the jobs that are done."""
     accuracies = []
     for task, setting in SETTINGS.items():
+        if found := done.get(f"constant/{task}"):
+            accuracies += records(found, COMMONEST, NOBODY, task, setting.split)
         if found := done.get(f"scores/{task}"):
             for recipe, metrics in found["metrics"].items():
                 scored = {"metrics": metrics, "examples": found["examples"]}
@@ -183,12 +205,15 @@ def scored(read: results.ResultFile) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     for each in read.accuracies:
+        if each.model == NOBODY:
+            found[f"constant/{each.task}"] = {"metrics": {each.metric: each.value}, "examples": each.examples}
+            continue
         count = int(each.label.split()[0])
         result = {"metrics": {}, "examples": each.examples, "training examples": count}
         metrics = found.setdefault(f"scores/{each.task}", result)["metrics"]
         metrics.setdefault(each.recipe, {})[each.metric] = each.value
     # Nothing that is missing needs their models.
-    return found | {name.replace("scores/", "model/"): {} for name in found}
+    return found | {name.replace("scores/", "model/"): {} for name in found if name.startswith("scores/")}
 
 
 def _plain(value: Any) -> Any:

@@ -169,7 +169,7 @@ def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
 def score_commonest_label(task: str) -> dict[str, Any]:
     """What the training examples' commonest label for every example gives."""
     train, dev = task_examples(task)
-    return {"metrics": commonest_label_metrics(task, train, dev), "examples": len(dev)}
+    return {"metrics": commonest_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
 
 
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
