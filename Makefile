@@ -13,11 +13,11 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test android-test android bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test android-test android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
-	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
+	sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## from nothing to a report on a real network, in about ten minutes
 	$(BIN)/pocketbert quickstart --output runs/quickstart
@@ -54,6 +54,10 @@ android: android-test ## the Android app: its tests on a JVM, then an APK that i
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
 	$(BIN)/python tools/build_apk.py $(addprefix --runtime ,$(RUNTIME)) $(addprefix --bundle ,$(BUNDLES))
+
+arm64-check: $(INSTALLED) ## every recipe on ARM64's kernels under QEMU: its answers, and instructions; BUNDLES="DIR…" are asked too
+	$(BIN)/python tools/arm64_check.py $(BUNDLES)
+	$(BIN)/pytest -m arm64 $(PYTEST_FLAGS) tests/android
 
 bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
 	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,13 +64,18 @@ class Artifacts:
     tools: tuple[Path, ...]
 
 
-def require_packages() -> None:
-    """Raises `BuildError` with what to install if a tool is missing."""
-    missing = [what for what in PACKAGES if not (shutil.which(what) or os.path.exists(what))]
+def require_packages(packages: Mapping[str, str] = PACKAGES, user: str = "an APK") -> None:
+    """Raises `BuildError` with what to install if a tool is missing.
+
+    Args:
+      packages: command or file → the Debian package that has it.
+      user: what needs them.
+    """
+    missing = [what for what in packages if not (shutil.which(what) or os.path.exists(what))]
     if missing:
-        names = " ".join(PACKAGES[what] for what in missing)
+        names = " ".join(dict.fromkeys(packages[what] for what in missing))
         raise BuildError(
-            f"an APK needs {', '.join(missing)}, which this machine has not; "
+            f"{user} needs {', '.join(missing)}, which this machine has not; "
             f"on Debian 12: apt-get install --no-install-recommends {names}"
         )
 
@@ -86,19 +92,9 @@ def fetch(dexer: str, runtime: str = "javacpp") -> Artifacts:
     """
     shutil.rmtree(FETCHED, ignore_errors=True)
     profiles = ",".join(["apk", *["r8"] * (dexer == "r8"), *["aar"] * (runtime == "aar")])
-    command = ["mvn", "--quiet", "--batch-mode", *os.environ.get("MAVEN_FLAGS", "").split()]
-    command += ["--file", str(APP / "pom.xml"), "-P", profiles, "-pl", "apk", "package"]
-    if subprocess.run(command, check=False).returncode:
-        hint = "; R8 comes from Google's Maven repository: name it in Maven's settings, or take --dexer dx"
-        raise BuildError(f"Maven must fetch what android_app/apk/pom.xml names; it failed{hint * (dexer == 'r8')}")
-    expected = recorded()
-    problems = []
-    for path in fetched():
-        found = sha256(path)
-        if expected.get(path.name) != found:
-            problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
-    if problems:
-        raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
+    hint = "; R8 comes from Google's Maven repository: name it in Maven's settings, or take --dexer dx"
+    run_maven("apk", profiles, hint * (dexer == "r8"))
+    require_sums(fetched(), recorded())
     archives = [path for path in fetched() if path.suffix == ".aar"]
     jars = [path for path in fetched() if path.suffix == ".jar"]
     natives = [path for path in jars if path.name.endswith("-android-arm64.jar")]
@@ -108,6 +104,25 @@ def fetch(dexer: str, runtime: str = "javacpp") -> Artifacts:
     if runtime == "aar":
         natives, classes = archives, [_classes(path) for path in archives]
     return Artifacts(name=runtime, android=android, runtime=tuple(classes), natives=tuple(natives), tools=tuple(tools))
+
+
+def run_maven(module: str, profiles: str, hint: str = "") -> None:
+    """Lets Maven fetch what a module names, or raises `BuildError`."""
+    command = ["mvn", "--quiet", "--batch-mode", *os.environ.get("MAVEN_FLAGS", "").split()]
+    command += ["--file", str(APP / "pom.xml"), "-P", profiles, "-pl", module, "package"]
+    if subprocess.run(command, check=False).returncode:
+        raise BuildError(f"Maven must fetch what android_app/{module}/pom.xml names; it failed{hint}")
+
+
+def require_sums(paths: Iterable[Path], expected: Mapping[str, str]) -> None:
+    """Raises `BuildError` unless every file has the SHA-256 that is expected of its name."""
+    problems = []
+    for path in paths:
+        found = sha256(path)
+        if expected.get(path.name) != found:
+            problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
+    if problems:
+        raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
 
 
 def fetched() -> list[Path]:
@@ -124,9 +139,9 @@ def _classes(archive: Path) -> Path:
     return jar
 
 
-def recorded() -> dict[str, str]:
+def recorded(sums: Path = SUMS) -> dict[str, str]:
     """File name → SHA-256, as `sha256sum` writes them."""
-    lines = SUMS.read_text(encoding="ascii").splitlines()
+    lines = sums.read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
 

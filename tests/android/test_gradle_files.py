@@ -80,8 +80,8 @@ def test_both_builds_have_the_same_sources() -> None:
     included = re.findall(r'":(\w+)"', script("settings.gradle.kts"))
     assert tuple(included) == MODULES
     mavens = set(re.findall(r"<module>(\w+)</module>", script("pom.xml")))
-    # The command for computers is none of Android Studio's; `apk` fetches what the build script needs.
-    assert mavens == {*MODULES, "host", "apk"}
+    # The command for computers is none of Android Studio's; `apk` and `arm64` fetch what commands of ours need.
+    assert mavens == {*MODULES, "host", "apk", "arm64"}
     in_modules = [path for name in MODULES for path in (APP / name / "src/main/java").rglob("*.java")]
     others = {path.relative_to(APP).parts[0] for path in APP.rglob("src/main/**/*.java") if path not in in_modules}
     assert len(in_modules) >= 30 and others == {"host"}

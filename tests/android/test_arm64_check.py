@@ -1,0 +1,124 @@
+"""What is made of answers on ARM64's kernels, and with -m arm64 those kernels themselves, under QEMU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import apk_artifacts
+import arm64_check
+from arm64_check import Answer, Checked
+from pocketbert_bench.configurations import Call, Configuration
+
+CHECKED = Checked(
+    name="mine", recipe="float32", length=9, difference=0.01, tolerance=0.01, instructions=1000, vector_share=0.5
+)
+
+
+def configuration(*expected: dict[str, Any]) -> Configuration:
+    calls = tuple(Call(signature="", inputs={"input_ids": [1]}, expected=each) for each in expected)
+    return Configuration(
+        label="mine",
+        model="network",
+        recipe="float32",
+        model_path=Path("model.tflite"),
+        length=9,
+        threads=1,
+        calls=calls,
+        weights="random",
+    )
+
+
+def test_a_line_of_answers_is_read() -> None:
+    assert arm64_check.values_of("2 start 3 1 -2.5 1e-3 end 1 nan")["start"] == [1, -2.5, 0.001]
+    assert math.isnan(arm64_check.values_of("1 end 1 nan")["end"][0])
+
+
+def test_the_worst_value_of_the_worst_call_counts() -> None:
+    # A thousandth of the largest value, 4, is allowed.
+    asked = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
+    answers = [Answer({"a": [1.0, -4.003], "b": [2.0]}, 10, 5), Answer({"a": [0.0, 0.0], "b": [-0.002]}, 40, 30)]
+    found = arm64_check.checked(asked, 9, answers)
+    assert found.difference == pytest.approx(0.003) and found.tolerance == pytest.approx(0.004)
+    assert (found.instructions, found.vector_share) == (40, 0.75)
+    assert arm64_check.answer_problems([found]) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_off(value: float) -> None:
+    asked = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
+    found = arm64_check.checked(asked, 9, [Answer({"a": [value]}, 1, 1), Answer({"a": [2.0]}, 1, 1)])
+    (problem,) = arm64_check.answer_problems([found])
+    assert problem == "mine at 9 tokens must answer its golden examples to 0.002; it is off by inf"
+
+
+def test_other_outputs_are_refused() -> None:
+    with pytest.raises(apk_artifacts.BuildError, match="mine must answer a; received .'b'"):
+        arm64_check.checked(configuration({"a": [[1.0]]}), 9, [Answer({"b": [1.0]}, 1, 1)])
+
+
+def test_a_count_may_be_two_hundredths_larger() -> None:
+    assert arm64_check.answer_problems([CHECKED, dataclasses.replace(CHECKED, difference=0.0101)]) != []
+    expected = {"a": 1000, "b": 1000}
+    assert arm64_check.count_problems({"a": 1020, "b": 10}, expected) == []
+    (more,) = arm64_check.count_problems({"a": 1021}, expected)
+    assert "a must take 1,000 instructions and 2% more at most; it takes 1,021" in more
+    (unknown,) = arm64_check.count_problems({"c": 1}, expected)
+    assert "c has no recorded count; run with --record" in unknown
+
+
+def test_the_runtime_is_the_apps() -> None:
+    (recorded,) = apk_artifacts.recorded(arm64_check.ARM64 / "artifacts.sha256")
+    (apps,) = (name for name in apk_artifacts.recorded() if name.startswith("tensorflow-lite-") and "android" in name)
+    assert recorded.replace("linux-", "android-") == apps
+
+
+def test_what_is_missing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(arm64_check, "PACKAGES", {"no-such-emulator": "its-package", "no-such-library": "its-package"})
+    assert arm64_check.main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("the check on ARM64 needs no-such-emulator, no-such-library, which this machine has not;")
+    assert line.endswith("--no-install-recommends its-package")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What asks, and a bundle with int8 weights."""
+    folder = tmp_path_factory.mktemp("arm64")
+    arm64_check.build(folder)
+    bundles = arm64_check.reference_bundles(folder)
+    return folder, next(bundle for bundle in bundles if bundle.name == "dynamic_wi8")
+
+
+@pytest.mark.arm64
+def test_a_bundle_that_answers_wrongly_is_found(
+    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, good = built
+    wrong = tmp_path / "wrong"
+    shutil.copytree(good, wrong)
+    description = json.loads((wrong / "bundle.json").read_text(encoding="utf-8"))
+    for golden in description["goldens"]:
+        golden["exported_outputs"]["logits"] = [
+            [value + 1 for value in row] for row in golden["exported_outputs"]["logits"]
+        ]
+    (wrong / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    # Both were made before.
+    monkeypatch.setattr(arm64_check, "build", lambda into: shutil.copytree(folder, into, dirs_exist_ok=True))
+    monkeypatch.setattr(arm64_check, "reference_bundles", lambda _: [good])
+    output = tmp_path / "found.json"
+    assert arm64_check.main([str(wrong), f"--output={output}"]) == 1
+    printed = capsys.readouterr()
+    problems = [line for line in printed.err.splitlines() if "must answer its golden examples" in line]
+    assert [line.split(" tokens")[0] for line in problems] == ["wrong at 32", "wrong at 64"]
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["measured_on"] == "qemu" and len(found["bundles"]) == 4
+    # TensorFlow Lite's own kernels, without XNNPACK, take several times as many.
+    assert all(0.6 < each["vector_share"] < 0.9 for each in found["bundles"])
+    assert not any(line.startswith("dynamic_wi8") for line in printed.err.splitlines())
