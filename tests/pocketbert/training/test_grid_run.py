@@ -328,7 +328,7 @@ class FakeRay(types.ModuleType):
         self.asked: list[Any] = []
         self._nodes, self._waiting = nodes, dict[str, Any]()
 
-    def init(self, address: str) -> None:
+    def init(self, address: str, log_to_driver: bool) -> None:
         self.asked.append(("init", address))
 
     def cluster_resources(self) -> dict[str, float]:
