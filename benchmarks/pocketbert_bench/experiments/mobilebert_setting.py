@@ -29,8 +29,8 @@ BATCH_SIZE = 32
 
 TEACHER_STEPS = 5000
 # AdamW: with batches so small the LAMB of the paper's batches has no advantage, and takes steps of the same rate, which
-# has to be twenty times as high, on biases and norms too. The rate is ELECTRA-small's, which is as wide, and the best of
-# those that `mobilebert_rates` tries.
+# has to be twenty times as high, on biases and norms too. The rate is ELECTRA-small's, which is as wide, and the best
+# of those that `mobilebert_rates` tries.
 TEACHER_RATE = 5e-4
 # LAMB's, as the method has it. The highest that `mobilebert_rates` tries is a little better in its few steps; the
 # transfer's was tried for a few dozen only.
