@@ -44,7 +44,7 @@ def table(content: results.ResultFile) -> str:
             verdict = "**nothing learned**" if first.value <= constant[task].value else verdict
         lines.append(
             f"| {setting.title} | {int(first.label.split()[0]):,} | {first.examples:,} | {setting.metric} "
-            f"| {guess} | {100 * first.value:.2f} | {100 * second.value:.2f} | {points:+.2f} "
+            f"| {guess} | {100 * first.value:.2f} | {100 * second.value:.2f} | {round(points, 2) + 0.0:+.2f} "
             f"| {NOTHING if answers is None else f'{answers:+d}'} | {verdict} |"
         )
     lines += ["", f"`{content.notes[0]}`"]
