@@ -39,7 +39,7 @@ PACKAGES = {
 }
 # The large cores of a Pixel 4 (its chip's are made after this one); it has the dot products of 8-bit integers.
 PROCESSOR = "cortex-a76"
-# A count varies by thousandths, with the addresses that memory gets.
+# Another release of the emulator or the compiler may place memory differently.
 MOST_MORE = 0.02
 LENGTHS = (32, 64)
 

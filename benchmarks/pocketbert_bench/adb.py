@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shlex
 import shutil
@@ -20,8 +21,8 @@ from pocketbert.errors import UserError
 
 SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
-# A transfer that breaks off although the phone is still there is begun again so many times.
-TRANSFERS = 3
+# What breaks off although the phone is still there is done so many times in all.
+ATTEMPTS = 3
 # What to do where a phone is listed but does not take commands.
 REMEDIES = {
     "unauthorized": "unlock it and allow USB debugging for this computer",
@@ -112,6 +113,26 @@ class Phone:
         """
         return self._run("shell", shlex.join(words), check=check)
 
+    def ask(self, *words: str) -> str:
+        """Runs a command on the phone that says no by its exit code; what it printed, "" for no.
+
+        A connection that breaks off leaves no answer either, or one with adb's own complaint: the command is asked
+        again, and is no to nothing.
+
+        Raises:
+          PhoneError: adb fails again and again.
+          Disconnected: the phone has gone.
+        """
+        said = ""
+        for _ in range(ATTEMPTS):
+            done = self._adb("shell", shlex.join(words), seconds=SHELL_SECONDS)
+            said = done.stderr
+            complains = re.search(r"^(?:adb: )?error: ", done.stderr, re.MULTILINE)
+            if done.stdout or (done.returncode and not complains):
+                return done.stdout
+            self.check_connected()
+        raise PhoneError(f"adb shell failed {ATTEMPTS} times: {_sentence(said)}")
+
     def properties(self) -> dict[str, str]:
         """Android's properties by name."""
         lines = [line.strip().split("]: [", 1) for line in self.shell("getprop").splitlines() if "]: [" in line]
@@ -120,7 +141,7 @@ class Phone:
     def sha256(self, paths: Sequence[str]) -> dict[str, str]:
         """Path → SHA-256 of those of `paths` that are files on the phone."""
         # Its exit code is 1 as soon as one is missing.
-        lines = [line.split(maxsplit=1) for line in self.shell("sha256sum", *paths, check=False).splitlines()]
+        lines = [line.split(maxsplit=1) for line in self.ask("sha256sum", *paths).splitlines()]
         return {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in paths}
 
     def push(self, sources: Mapping[str, Path]) -> int:
@@ -172,14 +193,14 @@ class Phone:
             raise Disconnected(f"the phone is gone ({_sentence(done.stdout + done.stderr)})")
 
     def _transfer(self, *words: str) -> None:
-        for attempt in range(1, TRANSFERS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._run(*words, seconds=TRANSFER_SECONDS)
                 return
             except Disconnected:
                 raise
             except PhoneError as error:
-                if attempt == TRANSFERS or "No space left" in str(error):
+                if attempt == ATTEMPTS or "No space left" in str(error):
                     raise
 
     def _run(self, *words: str, seconds: float = SHELL_SECONDS, check: bool = True) -> str:
@@ -190,7 +211,8 @@ class Phone:
             self.check_connected()
             if check:
                 if "No space left" in said or "INSUFFICIENT_STORAGE" in said:
-                    raise PhoneError(f"the phone's storage is full (No space left: adb {words[0]}); free some of it")
+                    whose = "this computer's disk" if words[0] == "pull" else "the phone's storage"
+                    raise PhoneError(f"{whose} is full (No space left: adb {words[0]}); free some of it")
                 raise PhoneError(f"adb {words[0]} failed: {_sentence(said)}")
         return done.stdout
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
+# Fewer give no interval.
+_FEWEST_ROUNDS = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -101,9 +104,12 @@ def name(row: Row, found: Sequence[Row]) -> str:
 
 
 def faster(ours: Row, theirs: Row, at: tuple[int, int]) -> Ratio | None:
-    """The latency of `ours` over that of `theirs` at (length, threads); None where their rounds were no pairs."""
+    """The latency of `ours` over that of `theirs` at (length, threads); None where their rounds were no pairs.
+
+    One round or two give no interval, and where each had a process and its one round for itself they took no turns.
+    """
     mine, other = ours.latencies.get(at), theirs.latencies.get(at)
-    if not mine or not other or len(mine.round_sizes) != len(other.round_sizes):
+    if not mine or not other or not len(mine.round_sizes) == len(other.round_sizes) >= _FEWEST_ROUNDS:
         return None
     return latency_ratio(ours.label, mine, other, f"{ours.label} over {theirs.label}", None)
 

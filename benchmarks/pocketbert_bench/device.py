@@ -153,14 +153,19 @@ class _Session:
                 self._kept.same_phone({"phone": self._subject.model, "system": self._subject.system, "app": app})
                 with self._pushed() as folders:
                     self._measure(folders)
-        except (PhoneError, UserError) as error:
+        except (PhoneError, UserError, OSError) as error:
+            # Other phones go on, whatever this one's folder or bundles have.
             problem = str(error)
             progress.say(f"{self._subject.name}: {problem}")
         what = "the GPU of a" if self._plan.delegate == "gpu" else "a"
-        result = self._kept.join(f"Latency of exported bundles on {what} {self._subject.model}")
-        if result:
-            results.write(self._path, result)
-        elif not problem:
+        result = None
+        try:
+            result = self._kept.join(f"Latency of exported bundles on {what} {self._subject.model}")
+            if result:
+                results.write(self._path, result)
+        except OSError as error:
+            problem = problem or str(error)
+        if not result and not problem:
             problem = f"nothing was measured: {self._kept.first_problem}"
         return Outcome(name=self._subject.name, problem=problem, result=result, path=self._path)
 
@@ -184,7 +189,7 @@ class _Session:
         return installed
 
     def _installed(self) -> str | None:
-        said = self._phone.shell("pm", "path", phone_app.APPLICATION, check=False)
+        said = self._phone.ask("pm", "path", phone_app.APPLICATION)
         paths = [line.removeprefix("package:").strip() for line in said.splitlines() if line.endswith("base.apk")]
         return self._phone.sha256(paths).get(paths[0]) if paths else None
 

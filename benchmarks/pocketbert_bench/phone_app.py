@@ -22,12 +22,12 @@ OLDEST_API = 26
 ABI = "arm64-v8a"
 DELEGATES = ("cpu", "gpu")
 AFFINITIES = ("any", "big", "little")
-MOST_REPEATS = 100
+MOST_REPEATS, MOST_THREADS = 100, 16
 
 State = Literal["started", "cooling", "checking", "warming_up", "measuring", "done", "failed", "refused"]
 _FINAL = ("done", "failed", "refused")
 
-# The app says something every second while it measures and every five while it cools down; opening a large model is
+# The app says something twice a second while it measures and every five while it cools down; opening a large model is
 # the longest silence.
 SILENCE_SECONDS = 90.0
 # It cools down for at most 5 minutes and then warms up and measures for about 20 s, or for longer than its own limits
@@ -130,7 +130,7 @@ def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
                         tell(progress)
                     if progress and progress.state in _FINAL:
                         return progress
-                    if line is None and not phone.shell("pidof", PROCESS, check=False).strip():
+                    if line is None and not phone.ask("pidof", PROCESS).strip():
                         return _last_words(phone, run)
                     _check_time(heard, end)
         phone.check_connected()

@@ -86,7 +86,7 @@ class Section:
     @property
     def on_gpu(self) -> bool:
         """Whether the graphics processor computed; the paper's figures are of the other one."""
-        return _on_gpu(self.run)
+        return bool(_gpu_share(self.run))
 
     def beside_the_paper(self) -> list[tuple[str, float]]:
         """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads."""
@@ -207,7 +207,7 @@ def _sections(
         rows = _rows([part], pair)
         runtime = next((each.runtime for each in part.measurements if each.runtime and not each.peer), None)
         heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
-        heading += ", GPU" * _on_gpu(part)
+        heading += _gpu_share(part)
         sections.append(
             Section(
                 run=part,
@@ -221,8 +221,10 @@ def _sections(
     return sections
 
 
-def _on_gpu(run: ResultFile) -> bool:
-    return any(each.delegate and each.delegate.is_gpu for each in run.measurements)
+def _gpu_share(run: ResultFile) -> str:
+    """Of how little the name GPU may stand for: the smallest part of a graph that it took; empty without one."""
+    taken = [each.delegate for each in run.measurements if each.delegate and each.delegate.is_gpu]
+    return f", GPU for {min(each.delegated_ops / each.total_ops for each in taken):.0%} of operators" if taken else ""
 
 
 def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:

@@ -374,8 +374,15 @@ def problems(document: Any) -> list[str]:
     ]
     if found:
         return found
+    names = set()
     for measurement in document["measurements"]:
         found += _measurement_problems(measurement)
+        name = tuple(measurement[key] for key in ("model", "label", "length", "threads"))
+        if name in names:
+            found.append(f"measurement {name[1]} at {name[2]}: another one of this network has that name; rename one")
+        names.add(name)
+        if document["measured_on"] == "qemu" and measurement["latency_us"]:
+            found.append(f"measurement {name[1]} at {name[2]}: an emulator's time is no latency; leave it out")
     for entry in document["ratios"]:
         value, interval, _ = statistics.paired_ratio(entry["ours_samples"], entry["peer_samples"])
         if not np.allclose([value, *interval], [entry["value"], *entry["interval"]], rtol=1e-6):

@@ -93,6 +93,8 @@ def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path:
     theirs = delegate(interpreter)
     assert theirs and measurement.delegate
     assert measurement.delegate.total_ops == theirs["total_ops"]
+    # Another release of XNNPACK may know an operator more or less.
+    assert measurement.delegate.delegated_ops == pytest.approx(theirs["delegated_ops"], abs=2)
 
 
 def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:

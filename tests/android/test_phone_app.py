@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pocketbert_bench import phone_app
 
-APP = Path(__file__).parents[2] / "android_app"
+ROOT = Path(__file__).parents[2]
+APP = ROOT / "android_app"
 DEVICE = APP / "core/src/main/java/org/pocketbert/device"
 
 
@@ -46,4 +47,8 @@ def test_time_limits_are_longer_than_the_apps() -> None:
 
 def test_bundles_and_results_lie_where_the_app_looks() -> None:
     text = (APP / "app/src/main/java/org/pocketbert/app/AppFolders.java").read_text(encoding="utf-8")
-    assert '"bundles"' in text and '"results"' in text and "getExternalFilesDir" in text
+    # What getExternalFilesDir gives an app, as adb's shell calls it.
+    assert phone_app.FILES == f"/sdcard/Android/data/{phone_app.APPLICATION}/files" and "getExternalFilesDir" in text
+    assert '"bundles"' in text and '"results"' in text
+    driver = (ROOT / "benchmarks/pocketbert_bench/device.py").read_text(encoding="utf-8")
+    assert "{phone_app.FILES}/bundles/" in driver and "{phone_app.FILES}/results/" in driver

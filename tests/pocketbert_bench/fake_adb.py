@@ -40,7 +40,8 @@ class FakePhone:
     Attributes:
       state: what `adb devices` shows; None: it is not connected.
       files: path → content.
-      drops: service (`push`, `pull`, `logcat`, `install`) → how many more times its connection breaks off halfway.
+      drops: service (`push`, `pull`, `logcat`, `install`, or a shell's command) → how many more times its connection
+        breaks off halfway.
       unplug_at: the service at which, halfway, the phone is unplugged.
       spoils: whether files arrive with a byte changed.
       log_delay: seconds by which the log's stream is late.
@@ -235,6 +236,7 @@ class _Connection:
             if command.startswith("logcat") and not command.endswith(" -d"):
                 self._follow_log(phone)
             else:
+                phone.breaks(command.split()[0])
                 code, out, err = phone.command(command)
                 for number, text in ((STDOUT, out.encode()), (STDERR, err.encode()), (EXIT, bytes([code]))):
                     if text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -15,7 +16,7 @@ from fake_adb import APK, FILES, FakePhone, ending
 from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
 
 from pocketbert import cli, files
-from pocketbert_bench import report, results
+from pocketbert_bench import phone_app, phone_plan, report, results
 from pocketbert_bench.results import Delegate
 
 
@@ -116,9 +117,14 @@ def test_the_same_command_measures_nothing_twice(connect: Any, bench: Any) -> No
     assert len(phone.starts) == 12 and asked(phone)[:6] != asked(phone)[6:]
 
 
-@pytest.mark.parametrize("service", ["push", "logcat", "pull"])
+@pytest.mark.parametrize("service", ["push", "logcat", "pull", "pm", "sha256sum", "pidof"])
 def test_a_connection_that_breaks_off_is_made_again(connect: Any, bench: Any, tmp_path: Path, service: str) -> None:
-    phone = FakePhone(SERIAL, good)
+    def slow(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
+        # Longer than one waits for a line before asking whether the process is still there.
+        time.sleep(0.5 if len(phone.starts) == 1 else 0.0)
+        return good(phone, extras, say)
+
+    phone = FakePhone(SERIAL, slow)
     phone.drops = {service: 2}
     connect(phone)
     assert bench()[0] == 0
@@ -231,7 +237,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (ending(lambda phone, extras: "{"), "a result file must be JSON"),
         (ending(lambda phone, extras: result(phone, extras, model_sha256="00" * 32)), "model_sha256 must be"),
         (ending(lambda phone, extras: result(phone, extras, threads=7)), "threads must be 1; it is 7"),
-        (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "qemu"}), "it says qemu"),
+        (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "host"}), "it says host"),
         (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "it has 0"),
     ],
 )
@@ -285,6 +291,40 @@ def test_a_phone_that_gave_nothing_is_a_failure(connect: Any, bench: Any) -> Non
     connect(FakePhone(SERIAL, refused))
     code, out, _ = bench("--repeats=1", "--lengths=9")
     assert code == 1 and "nothing was measured: affinity must be any" in out
+
+
+def test_a_full_disk_is_one_phones_problem(
+    connect: Any, bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phones = [FakePhone(serial, good) for serial in ("one", "two")]
+    connect(*phones)
+    keep = phone_plan.Kept.keep
+
+    def failing(kept: phone_plan.Kept, *arguments: Any) -> Any:
+        # The first to keep anything finds no room.
+        if failed_for.setdefault("folder", kept) is kept:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return keep(kept, *arguments)
+
+    failed_for: dict[str, Any] = {}
+    monkeypatch.setattr(phone_plan.Kept, "keep", failing)
+    code, out, err = bench(serials="one,two")
+    assert code == 1 and out.count("No space left on device") == 1 and "Traceback" not in err
+    assert len(list((tmp_path / "out").glob("pixel_4_*.json"))) == 1
+
+
+def test_more_threads_than_the_app_takes_are_refused_at_once(connect: Any, bench: Any) -> None:
+    phone = FakePhone(SERIAL, good)
+    connect(phone)
+    code, _, err = bench("--threads=1,32")
+    assert code == 2 and "the app takes at most 16 threads; received 1,32" in err and not phone.starts
+
+
+def test_the_bounds_are_the_apps() -> None:
+    source = (
+        Path(__file__).parents[2] / "android_app/core/src/main/java/org/pocketbert/device/RunRequest.java"
+    ).read_text("utf-8")
+    assert f"MOST_THREADS = {phone_app.MOST_THREADS};" in source
 
 
 def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:

@@ -140,6 +140,16 @@ def test_the_headline_is_about_our_smallest_export(run: ResultFile) -> None:
     assert tiles["accuracy"][0] == "78.8 %" and "float32 80.0 %" in tiles["accuracy"][1]
 
 
+@pytest.mark.parametrize(("rounds", "compared"), [(1, False), (2, False), (3, True)])
+def test_few_rounds_are_no_comparison(rounds: int, compared: bool) -> None:
+    sizes = {"round_sizes": (12 - rounds + 1,) + (1,) * (rounds - 1)}
+    run = bench_subjects.result(
+        measurement("plain converter float32", 128, 10.0, peer=True, **sizes), measurement("ours", 128, 5.0, **sizes)
+    )
+    ours = next(row for row in comparison.rows([run]) if row.label == "ours")
+    assert (ours.faster is not None) == compared and ours.smaller is not None
+
+
 def test_a_lone_export_is_not_compared_with_itself(run: ResultFile) -> None:
     alone = bench_subjects.result(measurement("float32", 32, 3.0), accuracies=run.accuracies)
     assert report._tiles(comparison.rows([alone]), {}) == [("80.0 %", "accuracy", "float32 on 80 examples")]
@@ -219,7 +229,7 @@ def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path:
     ]  # fmt: skip
     text = report.build_report([both], tmp_path / "report").read_text(encoding="utf-8")
     assert re.findall(r"<h2>A phone&#39;s run: ([^<]*)</h2>", text) == [
-        "device, tflite-aar 2.16.1", "device, tflite-aar 2.16.1, GPU",
+        "device, tflite-aar 2.16.1", "device, tflite-aar 2.16.1, GPU for 90% of operators",
     ]  # fmt: skip
     # The paper measured the processor.
     (table,) = text.split("Beside the paper")[1:]

@@ -94,6 +94,11 @@ def break_measurement(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (lambda document: document["measurements"][0]["summary"].update(median_us=1.0), "summary must follow"),
         (lambda document: document["measurements"][1].update(error=None), "a failed one has an error"),
         (lambda document: document["ratios"][0].update(value=0.1), "value and interval must follow"),
+        (lambda document: document.update(measured_on="qemu"), "an emulator's time is no latency"),
+        (
+            lambda document: document["measurements"].append(document["measurements"][0]),
+            "another one of this network has that name",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(

@@ -115,6 +115,10 @@ def _run_on_phones(
         problems.append("--device needs --output, the folder that keeps what was measured")
     if len(set(serials)) != len(serials) or not all(serials):
         problems.append(f"--device takes different serial numbers, as adb devices lists them; received {serials}")
+    if max(threads) > phone_app.MOST_THREADS:
+        problems.append(
+            f"the app takes at most {phone_app.MOST_THREADS} threads; received {','.join(map(str, threads))}"
+        )
     if apk and not apk.is_file():
         problems.append(f"--apk must be a file that make android built; received {apk}")
     raise_if_any(problems, "bench")
