@@ -74,6 +74,25 @@ public class DeviceRunTest {
   }
 
   @Test
+  public void callsBeyondTheExpectedOnesAreNotDisturbedEither() throws IOException {
+    FakeDevice faster = new FakeDevice() {
+      @Override
+      long latencyUs() {
+        return seen.get(seen.size() - 1).startsWith("MEASURING") ? 8_000 : 10_000;
+      }
+    };
+    Map<String, Object> result = measure(faster);
+    // 2 seconds of calls of 8 ms, where calls of 10 ms let 200 be expected.
+    assertEquals(250, ((double[]) result.get("latency_us")).length);
+    seen.removeIf(line -> !line.startsWith("MEASURING"));
+    // Half a second is over after 63 calls.
+    assertEquals(
+        Arrays.asList(
+            "MEASURING 0/200", "MEASURING 63/200", "MEASURING 126/200", "MEASURING 189/200", "MEASURING 250/250"),
+        seen);
+  }
+
+  @Test
   public void aHotPhoneCoolsDownFirst() throws IOException {
     FakeDevice device = new FakeDevice() {
       @Override
