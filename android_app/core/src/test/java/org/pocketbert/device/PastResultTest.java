@@ -44,7 +44,7 @@ public class PastResultTest {
   private Map<String, Object> measurement(int length, FakeDevice device) throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
     RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, RunRequest.Affinity.ANY, 1);
-    return DeviceRun.measure(device, Schedule.FULL, request, bundle, (state, done, of) -> {});
+    return DeviceRun.measure(device, Schedule.FULL, request, bundle, null, (state, done, of) -> {});
   }
 
   @Test
