@@ -172,7 +172,7 @@ public final class Benchmark {
   /** What is known before anything ran; the order of the keys is the schema's. */
   private void describe() {
     result.put("label", configuration.label);
-    result.put("model", configuration.bundle.name());
+    result.put("model", configuration.label);
     result.put("recipe", configuration.bundle.recipe());
     result.put("peer", false);
     result.put("weights", "trained");

@@ -117,6 +117,8 @@ public class BenchmarkTest {
     FakePlatform platform = new FakePlatform();
     Map<String, Object> result = measure(platform);
     assertEquals("ok", result.get("status"));
+    assertEquals("label", result.get("label"));
+    assertEquals("label", result.get("model"));
     assertEquals(3000.0, result.get("init_us"));
     assertEquals(70_000.0, result.get("first_inference_us"));
     // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.
