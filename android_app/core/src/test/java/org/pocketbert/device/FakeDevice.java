@@ -10,7 +10,7 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 
-/** A phone made by hand whose network takes 30 ms a call if nothing else is said, and answers as {@code BundleFolder}'s does. */
+/** A phone made by hand whose network takes 30 ms a call if no test says more, and answers as {@code BundleFolder}'s. */
 class FakeDevice implements Device, Engine {
   long now;
   int calls;
