@@ -1,4 +1,4 @@
-// Not built here; see ../settings.gradle.kts. The activities' tests run with Maven alone (make android-test).
+// Not built here; see ../settings.gradle.kts. The activities' tests run with Maven alone (make android).
 
 plugins {
     alias(libs.plugins.android.application)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pocketbert_export import checks
 from pocketbert_export.bundle_schema import SCHEMA
 
 pytestmark = pytest.mark.java
 
-BUNDLE = Path(__file__).parents[2] / "android_app/core/src/test/resources/bundles/dynamic_wi8/bundle.json"
+CORE = Path(__file__).parents[2] / "android_app/core/src"
+BUNDLE = CORE / "test/resources/bundles/dynamic_wi8/bundle.json"
 # One of each kind; a place that allows one of them is not spoiled by it, which the schema says.
 OTHERS = (None, True, 0, -1, 1.5, "", "x", [], [1], {}, {"x": 1})
 
@@ -66,3 +69,9 @@ def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path) -> Non
     good, *bad = found.read_text(encoding="utf-8").splitlines()
     assert good == "ok"
     assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []
+
+
+def test_the_outputs_that_have_an_answer_for_each_token_are_the_exporters() -> None:
+    source = (CORE / "main/java/org/pocketbert/bundle/Bundle.java").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"TOKEN_OUTPUTS\s*=\s*Arrays\.asList\(([^)]*)\);", source)
+    assert tuple(re.findall(r'"(\w+)"', listed)) == checks.TOKEN_OUTPUTS

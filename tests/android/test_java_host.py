@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -95,6 +96,24 @@ def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path:
     assert measurement.delegate.total_ops == theirs["total_ops"]
     # Another release of XNNPACK may know an operator more or less.
     assert measurement.delegate.delegated_ops == pytest.approx(theirs["delegated_ops"], abs=2)
+
+
+def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, Path], tmp_path: Path) -> None:
+    padded = shutil.copytree(bundles["float32"], tmp_path / "padded")
+    model, extra = padded / "model.tflite", 2**28
+    with model.open("rb+") as file:
+        # Bytes after the graph, which no runtime reads, but which are hashed as all others.
+        file.truncate(model.stat().st_size + extra)
+    description = json.loads((padded / "bundle.json").read_text(encoding="utf-8"))
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    description["files"]["model.tflite"] = {"sha256": digest, "size_bytes": model.stat().st_size}
+    (padded / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    output = tmp_path / "result.json"
+    done = host(padded, "--lengths=9", f"--output={output}")
+    assert done.returncode == 0, done.stdout
+    (measurement,) = results.read(output).measurements
+    assert measurement.base_memory_bytes and measurement.peak_memory_bytes
+    assert measurement.base_memory_bytes < extra < measurement.peak_memory_bytes
 
 
 def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
+import org.pocketbert.benchmark.ProcessMemory;
 import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.device.DeviceRun;
@@ -112,10 +113,12 @@ public final class BenchmarkActivity extends Activity {
       Engines.load();
       device.awaitFront(SECONDS_TO_FRONT);
       long started = System.currentTimeMillis();
+      Long baseMemoryBytes = ProcessMemory.residentBytes();
       org.pocketbert.bundle.Bundle bundle = folders.store.take(request.bundle);
       bundle.checkTokenizer();
       Map<String, Object> machine = device.describe();
-      Map<String, Object> measurement = DeviceRun.measure(device, Schedule.FULL, request, bundle, this::show);
+      Map<String, Object> measurement =
+          DeviceRun.measure(device, Schedule.FULL, request, bundle, baseMemoryBytes, this::show);
       List<String> notes = Collections.emptyList();
       ResultFile.write(
           path,

@@ -13,6 +13,7 @@ import android.view.View;
 import android.widget.Spinner;
 import android.widget.TextView;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -128,6 +129,27 @@ public class MainActivityTest {
     assertEquals(Intent.ACTION_SEND, send.getAction());
     assertEquals("new.json", send.getStringExtra(Intent.EXTRA_SUBJECT));
     assertTrue(send.getStringExtra(Intent.EXTRA_TEXT).contains("9900.0"));
+  }
+
+  private static void change(String name, String pattern, String replacement) throws IOException {
+    Path path = Phone.files().resolve("results").resolve(name);
+    String text = new String(Files.readAllBytes(path), StandardCharsets.US_ASCII);
+    String changed = text.replaceFirst(pattern, replacement);
+    assertFalse(changed.equals(text));
+    Files.write(path, changed.getBytes(StandardCharsets.US_ASCII));
+  }
+
+  @Test
+  public void filesThatAreNoResultsAreNotShown() throws Exception {
+    writeResult("good.json", 0, 3000, 3000, 3000);
+    writeResult("timeless.json", 60_000, 4000, 4000);
+    change("timeless.json", "\"created\": \"[^\"]*\"", "\"created\": null");
+    writeResult("numberless.json", 120_000, 5000, 5000);
+    change("numberless.json", "\"summary\": \\{[^}]*}", "\"summary\": null");
+    Activity activity = open().get();
+    Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
+    String result = text(activity, R.id.result);
+    assertTrue(result, result.startsWith("tiny, 17 tokens, 1 thread: median 3.0 ms"));
   }
 
   @Test

@@ -40,11 +40,14 @@ public final class Benchmark {
   /**
    * Measures.
    *
+   * @param baseMemoryBytes {@link ProcessMemory#residentBytes} before the bundle was opened, which reads the whole model
+   *     file into memory; null where the system does not tell
    * @return a measurement as a result file holds it; one whose answers are wrong or whose runtime fails has the status
    *     {@code failed}, a sentence and no latency
    */
-  public static Map<String, Object> measure(Platform platform, Schedule schedule, Configuration configuration) {
-    return new Benchmark(platform, schedule, configuration).run();
+  public static Map<String, Object> measure(
+      Platform platform, Schedule schedule, Configuration configuration, Long baseMemoryBytes) {
+    return new Benchmark(platform, schedule, configuration).run(baseMemoryBytes);
   }
 
   /**
@@ -58,8 +61,9 @@ public final class Benchmark {
     return benchmark.fail(error);
   }
 
-  private Map<String, Object> run() {
+  private Map<String, Object> run(Long baseMemoryBytes) {
     describe();
+    result.put("base_memory_bytes", baseMemoryBytes);
     result.put("thermal_start", platform.thermal());
     try {
       goldens = configuration.bundle.goldens(configuration.length);
@@ -78,7 +82,6 @@ public final class Benchmark {
   /** Fills the result; gives a sentence if the answers are wrong, or are not the GPU's that was asked for. */
   private String measure(GoldenCheck check) {
     platform.progress(Stage.CHECKING, 0, goldens.size());
-    result.put("base_memory_bytes", ProcessMemory.residentBytes());
     long began = platform.nanoTime();
     try (Engine engine = platform.open(configuration.bundle.model(), signature(), configuration.threads)) {
       result.put("init_us", microseconds(began));
@@ -140,7 +143,8 @@ public final class Benchmark {
     while (runs < MOST_RUNS
         && seconds < schedule.longestSeconds
         && (runs < schedule.runs || seconds < schedule.seconds)) {
-      platform.progress(Stage.MEASURING, runs, Math.max(runs, expected));
+      // One call is still to come, so that no platform takes this for the end, where it may take its time.
+      platform.progress(Stage.MEASURING, runs, Math.max(runs + 1, expected));
       latencyUs[runs] = Statistics.rounded(call(engine));
       seconds += latencyUs[runs++] / 1e6;
     }
@@ -168,7 +172,7 @@ public final class Benchmark {
   /** What is known before anything ran; the order of the keys is the schema's. */
   private void describe() {
     result.put("label", configuration.label);
-    result.put("model", configuration.bundle.name());
+    result.put("model", configuration.label);
     result.put("recipe", configuration.bundle.recipe());
     result.put("peer", false);
     result.put("weights", "trained");

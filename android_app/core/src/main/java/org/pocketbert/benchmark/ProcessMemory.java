@@ -6,11 +6,11 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 
 /** This process' resident memory, as Linux and Android tell it. */
-final class ProcessMemory {
+public final class ProcessMemory {
   private ProcessMemory() {}
 
   /** Bytes now; null where the system does not tell. */
-  static Long residentBytes() {
+  public static Long residentBytes() {
     return entry("VmRSS:");
   }
 

@@ -34,7 +34,9 @@ public final class Bundle {
   public static final String TYPE_IDS = "input_type_ids";
 
   private static final String DESCRIPTION = "bundle.json";
-  private static final List<String> TOKEN_OUTPUTS = Arrays.asList("sequence_output", "start_logits", "end_logits");
+  // As pocketbert_export.checks has them.
+  private static final List<String> TOKEN_OUTPUTS =
+      Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
   private static final String VOCABULARY = "vocab.txt";
   private static final long MOST_MODEL_BYTES = 1L << 30;

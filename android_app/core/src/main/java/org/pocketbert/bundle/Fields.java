@@ -128,12 +128,12 @@ final class Fields {
     }
   }
 
-  /** Numbers in lists that may be nested, one after another. */
+  /** Numbers in lists that may be nested, one after another; JSON's 1e999 is too large to be one. */
   double[] numbers(String name) {
     List<Double> found = new ArrayList<>();
     boolean valid = collect(list(name), found);
     if (!valid || found.isEmpty()) {
-      problems.add(path(name) + " must hold numbers");
+      problems.add(path(name) + " must hold finite numbers");
     }
     double[] numbers = new double[found.size()];
     for (int i = 0; i < numbers.length; i++) {
@@ -146,7 +146,9 @@ final class Fields {
     boolean valid = true;
     for (Object value : values) {
       if (value instanceof Number) {
-        found.add(((Number) value).doubleValue());
+        double number = ((Number) value).doubleValue();
+        found.add(number);
+        valid &= !Double.isInfinite(number);
       } else {
         valid &= value instanceof List && collect((List<?>) value, found);
       }

@@ -50,19 +50,20 @@ public final class DeviceRun implements Platform {
   /**
    * Measures on the calling thread.
    *
+   * @param baseMemoryBytes as {@link Benchmark#measure} takes it
    * @return a measurement of a result file, with its {@code device}; a spoiled one has the status {@code failed}
    * @throws UserError if the request cannot be met: the bundle has no such length, or others beside it that the GPU is
    *     not asked to hold; this build has no GPU; or processors cannot be chosen here
    */
   public static Map<String, Object> measure(
-      Device device, Schedule schedule, RunRequest request, Bundle bundle, Watcher watcher) {
+      Device device, Schedule schedule, RunRequest request, Bundle bundle, Long baseMemoryBytes, Watcher watcher) {
     Configuration configuration =
         new Configuration(bundle.name(), bundle, request.length, request.threads, request.delegate);
     checkDelegate(device, request.delegate, bundle);
     if (request.affinity != RunRequest.Affinity.ANY) {
       device.restrict(request.affinity);
     }
-    return new DeviceRun(device, request.delegate, watcher).run(schedule, configuration, request);
+    return new DeviceRun(device, request.delegate, watcher).run(schedule, configuration, request, baseMemoryBytes);
   }
 
   private static void checkDelegate(Device device, Delegate delegate, Bundle bundle) {
@@ -79,11 +80,12 @@ public final class DeviceRun implements Platform {
     }
   }
 
-  private Map<String, Object> run(Schedule schedule, Configuration configuration, RunRequest request) {
+  private Map<String, Object> run(
+      Schedule schedule, Configuration configuration, RunRequest request, Long baseMemoryBytes) {
     Map<String, Object> result;
     try {
       coolDown();
-      result = Benchmark.measure(this, schedule, configuration);
+      result = Benchmark.measure(this, schedule, configuration, baseMemoryBytes);
     } catch (EngineException error) {
       result = Benchmark.failed(configuration, error.getMessage());
     }

@@ -54,15 +54,19 @@ public final class PastResult {
   public final double p90Us;
 
   private final Object runtime;
+  private final Object affinity;
 
   private PastResult(Path path, Map<?, ?> file, Map<?, ?> measurement) {
     this.path = path;
-    created = (String) file.get("created");
+    created = (String) Objects.requireNonNull(file.get("created"));
     label = (String) measurement.get("label");
     modelSha256 = (String) measurement.get("model_sha256");
     length = ((Number) measurement.get("length")).intValue();
     threads = ((Number) measurement.get("threads")).intValue();
     runtime = measurement.get("runtime");
+    Map<?, ?> conditions = (Map<?, ?>) measurement.get("device");
+    Object chosen = conditions == null ? null : conditions.get("affinity");
+    affinity = chosen == null ? RunRequest.Affinity.ANY.word() : chosen;
     Map<?, ?> delegate = (Map<?, ?>) measurement.get("delegate");
     onGpu = delegate != null && Delegate.GPU.name().equals(delegate.get("name"));
     error = (String) measurement.get("error");
@@ -72,6 +76,9 @@ public final class PastResult {
       latencyUs[i] = ((Number) latencies.get(i)).doubleValue();
     }
     Map<?, ?> summary = (Map<?, ?>) measurement.get("summary");
+    if (summary == null && error == null) {
+      throw unreadable(path);
+    }
     medianUs = summary == null ? 0 : ((Number) summary.get("median_us")).doubleValue();
     p90Us = summary == null ? 0 : ((Number) summary.get("p90_us")).doubleValue();
   }
@@ -113,10 +120,11 @@ public final class PastResult {
     return results;
   }
 
-  /** Whether both measured the same in the same way: file, length, threads, runtime, and CPU or GPU. */
+  /** Whether both measured the same in the same way: file, length, threads, processors, runtime, and CPU or GPU. */
   public boolean isComparable(PastResult other) {
     return modelSha256 != null && modelSha256.equals(other.modelSha256) && length == other.length
-        && threads == other.threads && Objects.equals(runtime, other.runtime) && onGpu == other.onGpu;
+        && threads == other.threads && affinity.equals(other.affinity) && Objects.equals(runtime, other.runtime)
+        && onGpu == other.onGpu;
   }
 
   private static UserError unreadable(Path path) {

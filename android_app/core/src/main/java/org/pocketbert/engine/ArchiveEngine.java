@@ -25,7 +25,8 @@ public final class ArchiveEngine implements Engine {
    * @param model the file's bytes, a direct buffer; it must not change while the engine is open
    * @param signature its name
    * @param threads for what the GPU does not take
-   * @throws EngineException if the runtime cannot open the file, or the GPU cannot be had
+   * @throws EngineException if the runtime cannot open the file, the file has no such signature or one of other types, or
+   *     the GPU cannot be had
    */
   public ArchiveEngine(ArchiveRuntime runtime, ByteBuffer model, String signature, int threads, Delegate delegate) {
     this.runtime = runtime;
@@ -33,8 +34,15 @@ public final class ArchiveEngine implements Engine {
     operators = FirstGraph.operators(model);
     String action = delegate == Delegate.GPU ? "put the model on the GPU" : "open the model";
     opened = tried(action, () -> runtime.open(model, signature, threads, delegate));
-    inputBuffers = buffers(opened.inputBytes());
-    outputBuffers = buffers(opened.outputBytes());
+    try {
+      String tensors = "give the tensors of " + signature;
+      inputBuffers = buffers(tried(tensors, opened::inputBytes));
+      outputBuffers = buffers(tried(tensors, opened::outputBytes));
+    } catch (EngineException error) {
+      // Nobody else can: there is no engine to close.
+      opened.close();
+      throw error;
+    }
   }
 
   @Override
@@ -79,7 +87,7 @@ public final class ArchiveEngine implements Engine {
   @Override
   public Delegation delegation() {
     String name = delegate == Delegate.GPU ? delegate.name() : "XNNPACK";
-    return Delegation.ofPlan(name, operators, opened.planLength());
+    return Delegation.ofPlan(name, operators, tried("tell the length of its plan", opened::planLength));
   }
 
   @Override

@@ -23,10 +23,18 @@ public interface ArchiveRuntime {
 
   /** A signature of a model, opened. */
   interface OpenModel extends AutoCloseable {
-    /** Name of each input, all int32, to its size in bytes. */
+    /**
+     * Name of each input, all int32, to its size in bytes.
+     *
+     * @throws RuntimeException in the archive's own words, or if one has another type
+     */
     Map<String, Integer> inputBytes();
 
-    /** Name of each output, all float32, to its size in bytes. */
+    /**
+     * Name of each output, all float32, to its size in bytes.
+     *
+     * @throws RuntimeException in the archive's own words, or if one has another type
+     */
     Map<String, Integer> outputBytes();
 
     /**

@@ -28,7 +28,7 @@ import org.bytedeco.tensorflowlite.TfLiteTensor;
  * TensorFlow Lite through the JavaCPP presets: the same class runs on the phone and, with the host's natives, in tests.
  *
  * <p>It uses the C++ interface on purpose. The presets' C interface ({@code TfLiteInterpreterCreate}) answers rightly
- * but attaches no XNNPACK, and was 3 to 32 times slower on the same models.
+ * but attaches no XNNPACK, and was several times slower on the same models.
  */
 public final class TfLiteEngine implements Engine {
   // tflite::BuiltinOperator_DELEGATE.

@@ -103,7 +103,7 @@ public class BenchmarkTest {
 
   private Map<String, Object> measure(FakePlatform platform) throws IOException {
     Configuration configuration = new Configuration("label", Bundle.open(folder().path), 7, 3);
-    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration, 12_345L);
     assertTrue(platform.closed);
     return result;
   }
@@ -117,10 +117,15 @@ public class BenchmarkTest {
     FakePlatform platform = new FakePlatform();
     Map<String, Object> result = measure(platform);
     assertEquals("ok", result.get("status"));
+    assertEquals("label", result.get("label"));
+    assertEquals("label", result.get("model"));
     assertEquals(3000.0, result.get("init_us"));
     assertEquals(70_000.0, result.get("first_inference_us"));
     // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.
     assertEquals(35, result.get("warm_up_runs"));
+    // What the process had before the bundle was opened, and not what it has by now.
+    assertEquals(12_345L, result.get("base_memory_bytes"));
+    assertTrue((Long) result.get("peak_memory_bytes") > 1_000_000);
     assertEquals(67, latencies(result).length);
     assertEquals(Arrays.asList(67), result.get("round_sizes"));
     for (double latency : latencies(result)) {
@@ -220,7 +225,7 @@ public class BenchmarkTest {
       platform.logits = logits;
       platform.delegate = "GPU";
       Configuration configuration = new Configuration("label", Bundle.open(folder().path), 7, 3, Delegate.GPU);
-      Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+      Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration, 12_345L);
       assertEquals(0.1, (Double) asMap(result.get("golden")).get("tolerance"), 1e-15);
       assertEquals(logits[0] == -2 ? "failed" : "ok", result.get("status"));
     }
@@ -249,7 +254,7 @@ public class BenchmarkTest {
     folder.write();
     Configuration configuration = new Configuration("label", Bundle.open(folder.path), 7, 3);
     FakePlatform platform = new FakePlatform();
-    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration);
+    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration, 12_345L);
     assertEquals("failed", result.get("status"));
     assertTrue(((String) result.get("error")).contains("received dynamic_wi2"));
     assertEquals(0, platform.calls);

@@ -73,6 +73,33 @@ public class BundleTest {
   }
 
   @Test
+  public void answersForEachTokenAreComparedAtTheirOwnLength() throws IOException {
+    for (String output : new String[] {"sequence_output", "start_logits", "end_logits", "prediction_logits"}) {
+      BundleFolder folder = folder();
+      List<?> answers = Arrays.asList(Arrays.asList(1, 2, 3, 4));
+      Object outputs = BundleFolder.object(output, answers);
+      Map<String, Object> golden = with(BundleFolder.golden(), "outputs", outputs);
+      folder.description.put("outputs", Arrays.asList(BundleFolder.object("name", output, "dtype", "float32")));
+      folder.description.put("goldens", Arrays.asList(with(golden, "exported_outputs", outputs)));
+      folder.write();
+      Bundle bundle = Bundle.open(folder.path);
+      assertEquals(4, bundle.goldens(4).get(0).length);
+      assertThrows(output, UserError.class, () -> bundle.goldens(7));
+    }
+  }
+
+  @Test
+  public void goldenNumbersThatAreInfiniteAreRefused() throws IOException {
+    BundleFolder folder = folder();
+    Path file = folder.path.resolve("bundle.json");
+    String text = new String(Files.readAllBytes(file), StandardCharsets.UTF_8);
+    Files.write(file, text.replace("[-2.0, 0.5]", "[-2.0, 1e999]").getBytes(StandardCharsets.UTF_8));
+    assertRefused(
+        folder.path, "$.goldens[0].outputs.logits must hold finite numbers",
+        "$.goldens[0].exported_outputs.logits must hold finite numbers");
+  }
+
+  @Test
   public void everyDamagedFileIsListed() throws IOException {
     BundleFolder folder = folder();
     Files.write(folder.path.resolve("model.tflite"), "not a modeL".getBytes(StandardCharsets.UTF_8));

@@ -31,7 +31,7 @@ public class DeviceRunTest {
   private Map<String, Object> measure(FakeDevice device, RunRequest request) throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
     return DeviceRun.measure(
-        device, Schedule.FULL, request, bundle, (state, done, of) -> seen.add(state + " " + done + "/" + of));
+        device, Schedule.FULL, request, bundle, 12_345L, (state, done, of) -> seen.add(state + " " + done + "/" + of));
   }
 
   private static RunRequest request(RunRequest.Affinity affinity) {
@@ -63,6 +63,7 @@ public class DeviceRunTest {
     assertEquals(0.25, conditions.get("thermal_headroom"));
     assertTrue(((String) conditions.get("processors_allowed")).matches("[0-9,-]+"));
     assertEquals("none", ((Map<?, ?>) result.get("thermal_end")).get("status"));
+    assertEquals(12_345L, result.get("base_memory_bytes"));
     assertEquals(Delegate.CPU, device.opened);
     // 2 seconds of calls of 30 ms: the 67th passes them, and 66.7 are expected.
     assertEquals("CHECKING 0/1", seen.get(0));
@@ -71,6 +72,25 @@ public class DeviceRunTest {
     assertTrue(seen.toString(), seen.contains("MEASURING 0/66"));
     // Every half second, not at every call: that would disturb what is measured.
     assertTrue(seen.size() + "", seen.size() < 14);
+  }
+
+  @Test
+  public void callsBeyondTheExpectedOnesAreNotDisturbedEither() throws IOException {
+    FakeDevice faster = new FakeDevice() {
+      @Override
+      long latencyUs() {
+        return seen.get(seen.size() - 1).startsWith("MEASURING") ? 8_000 : 10_000;
+      }
+    };
+    Map<String, Object> result = measure(faster);
+    // 2 seconds of calls of 8 ms, where calls of 10 ms let 200 be expected.
+    assertEquals(250, ((double[]) result.get("latency_us")).length);
+    seen.removeIf(line -> !line.startsWith("MEASURING"));
+    // Half a second is over after 63 calls.
+    assertEquals(
+        Arrays.asList(
+            "MEASURING 0/200", "MEASURING 63/200", "MEASURING 126/200", "MEASURING 189/200", "MEASURING 250/250"),
+        seen);
   }
 
   @Test
@@ -185,7 +205,7 @@ public class DeviceRunTest {
     folder.keepOneLength();
     RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
     return DeviceRun.measure(
-        device, Schedule.FULL, request, Bundle.open(folder.path), (state, done, of) -> seen.add(state.name()));
+        device, Schedule.FULL, request, Bundle.open(folder.path), null, (state, done, of) -> seen.add(state.name()));
   }
 
   @Test

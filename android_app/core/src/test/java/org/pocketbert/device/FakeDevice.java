@@ -10,7 +10,7 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 
-/** A phone made by hand whose network takes 30 ms a call and answers as {@code BundleFolder}'s does. */
+/** A phone made by hand whose network takes 30 ms a call if no test says more, and answers as {@code BundleFolder}'s. */
 class FakeDevice implements Device, Engine {
   long now;
   int calls;
@@ -24,6 +24,10 @@ class FakeDevice implements Device, Engine {
 
   /** Called before each call of the network, which is where tests let things happen. */
   void before(int call) {}
+
+  long latencyUs() {
+    return 30_000;
+  }
 
   /** Called in each second of waiting. */
   void whileWaiting() {}
@@ -53,7 +57,7 @@ class FakeDevice implements Device, Engine {
   @Override
   public Map<String, float[]> run(Map<String, int[]> inputs) {
     before(++calls);
-    now += 30_000_000;
+    now += 1000 * latencyUs();
     return Collections.singletonMap("logits", new float[] {-2, 0.5f});
   }
 

@@ -42,9 +42,14 @@ public class PastResultTest {
   }
 
   private Map<String, Object> measurement(int length, FakeDevice device) throws IOException {
+    return measurement(length, device, RunRequest.Affinity.ANY);
+  }
+
+  private Map<String, Object> measurement(int length, FakeDevice device, RunRequest.Affinity affinity)
+      throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
-    RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, RunRequest.Affinity.ANY, 1);
-    return DeviceRun.measure(device, Schedule.FULL, request, bundle, (state, done, of) -> {});
+    RunRequest request = new RunRequest("run", "bundle", length, 3, Delegate.CPU, affinity, 1);
+    return DeviceRun.measure(device, Schedule.FULL, request, bundle, null, (state, done, of) -> {});
   }
 
   @Test
@@ -87,6 +92,46 @@ public class PastResultTest {
     assertTrue(results.get(0).isComparable(results.get(3)));
     assertTrue(results.get(1).onGpu);
     assertFalse(results.get(0).onGpu);
+  }
+
+  @Test
+  public void otherProcessorsAreNotComparedWith() throws IOException {
+    Map<String, Object> older = measurement(7);
+    older.remove("device");
+    write("a.json", 3000, measurement(7));
+    write("b.json", 2000, measurement(7, new FakeDevice(), RunRequest.Affinity.BIG));
+    write("c.json", 1000, measurement(7, new FakeDevice(), RunRequest.Affinity.BIG));
+    write("d.json", 0, older);
+    List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
+    assertFalse(results.get(0).isComparable(results.get(1)));
+    assertTrue(results.get(1).isComparable(results.get(2)));
+    // A file that does not say was measured on all of them.
+    assertTrue(results.get(0).isComparable(results.get(3)));
+  }
+
+  private void assertNoResult(Path path) {
+    UserError error = assertThrows(UserError.class, () -> PastResult.read(path));
+    assertTrue(error.getMessage(), error.getMessage().contains("must be a result file"));
+  }
+
+  @Test
+  public void aResultWithoutItsTimeHidesNoOther() throws IOException {
+    Path folder = temporary.getRoot().toPath().resolve("results");
+    write("good.json", 0, measurement(7));
+    Map<String, Object> file =
+        ResultFile.of("t", 0, "device", new HashMap<>(), Arrays.asList(measurement(7)), Arrays.asList());
+    file.put("created", null);
+    ResultFile.write(folder.resolve("bad.json"), file, true);
+    assertNoResult(folder.resolve("bad.json"));
+    assertEquals(1, PastResult.all(folder).size());
+  }
+
+  @Test
+  public void aResultHasANumberOrASentence() throws IOException {
+    Map<String, Object> neither = measurement(7);
+    neither.put("summary", null);
+    write("neither.json", 0, neither);
+    assertNoResult(temporary.getRoot().toPath().resolve("results").resolve("neither.json"));
   }
 
   @Test

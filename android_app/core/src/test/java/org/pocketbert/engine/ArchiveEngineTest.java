@@ -25,6 +25,8 @@ public class ArchiveEngineTest {
     int planLength;
     RuntimeException failure;
     RuntimeException callFailure;
+    RuntimeException tensorFailure;
+    RuntimeException planFailure;
     String opened;
     ByteBuffer model;
     boolean closed;
@@ -46,6 +48,9 @@ public class ArchiveEngineTest {
 
     @Override
     public Map<String, Integer> inputBytes() {
+      if (tensorFailure != null) {
+        throw tensorFailure;
+      }
       Map<String, Integer> bytes = new LinkedHashMap<>();
       for (String name : new String[] {"a", "b", "c"}) {
         bytes.put(name, 12);
@@ -80,6 +85,9 @@ public class ArchiveEngineTest {
 
     @Override
     public int planLength() {
+      if (planFailure != null) {
+        throw planFailure;
+      }
       return planLength;
     }
 
@@ -163,6 +171,24 @@ public class ArchiveEngineTest {
     error = assertThrows(EngineException.class, () -> open(Delegate.CPU));
     assertTrue(error.getMessage(), error.getMessage().contains("cannot open the model: Didn't find op"));
     assertTrue(error.getMessage(), error.getMessage().endsWith("export it with --runtime=tflite-2.16"));
+  }
+
+  @Test
+  public void otherTensorsAreASentenceAndNothingStaysOpen() {
+    runtime.tensorFailure = new IllegalArgumentException("Invalid signature name: length_9");
+    EngineException error = assertThrows(EngineException.class, () -> open(Delegate.GPU));
+    assertEquals(
+        "TensorFlow Lite 2.16.1 cannot give the tensors of length_9: Invalid signature name: length_9",
+        error.getMessage());
+    assertTrue(runtime.closed);
+  }
+
+  @Test
+  public void aPlanThatCannotBeReadIsASentence() {
+    runtime.planFailure = new IllegalStateException("closed");
+    ArchiveEngine engine = open(Delegate.GPU);
+    EngineException error = assertThrows(EngineException.class, engine::delegation);
+    assertEquals("TensorFlow Lite 2.16.1 cannot tell the length of its plan: closed", error.getMessage());
   }
 
   @Test

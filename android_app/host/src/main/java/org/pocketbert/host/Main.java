@@ -6,6 +6,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -65,9 +67,10 @@ public final class Main {
     return measurements.stream().anyMatch(measurement -> measurement.get("status").equals("failed")) ? 1 : 0;
   }
 
-  private static List<Job> jobs(Arguments arguments) {
+  private static List<Job> jobs(Arguments arguments) throws IOException {
     List<Job> jobs = new ArrayList<>();
     List<String> problems = new ArrayList<>();
+    Map<Path, String> labels = labels(arguments.bundles);
     for (Path path : arguments.bundles) {
       try {
         Bundle bundle = Bundle.open(path);
@@ -78,8 +81,8 @@ public final class Main {
         }
         for (int length : lengths) {
           for (int threads : arguments.threads) {
-            Configuration configuration = new Configuration(bundle.name(), bundle, length, threads);
-            List<String> words = List.of(bundle.name(), path.toString(), length + "", threads + "");
+            Configuration configuration = new Configuration(labels.get(path), bundle, length, threads);
+            List<String> words = List.of(labels.get(path), path.toString(), length + "", threads + "");
             jobs.add(new Job(jobs.size(), configuration, words));
           }
         }
@@ -89,6 +92,17 @@ public final class Main {
     }
     UserError.throwIfAny(problems, "pocketbert-host");
     return jobs;
+  }
+
+  /** The folders' names; where two share one, as student/float32 and teacher/float32 do, the paths as given. */
+  static Map<Path, String> labels(List<Path> bundles) throws IOException {
+    Map<Path, String> names = new HashMap<>();
+    Map<Path, String> paths = new HashMap<>();
+    for (Path path : bundles) {
+      names.put(path, String.valueOf(path.toRealPath().getFileName()));
+      paths.put(path, path.toString());
+    }
+    return new HashSet<>(names.values()).size() < names.size() ? paths : names;
   }
 
   private static Map<String, Object> measure(Job job) throws IOException, InterruptedException {

@@ -8,6 +8,7 @@ import org.bytedeco.javacpp.Loader;
 import org.bytedeco.tensorflowlite.global.tensorflowlite;
 import org.pocketbert.benchmark.Benchmark;
 import org.pocketbert.benchmark.Configuration;
+import org.pocketbert.benchmark.ProcessMemory;
 import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.json.Json;
@@ -19,10 +20,12 @@ final class Worker {
   public static void main(String[] arguments) throws IOException {
     // Unpacking the native library is not the model's opening time.
     Loader.load(tensorflowlite.class);
+    Long baseMemoryBytes = ProcessMemory.residentBytes();
     Bundle bundle = Bundle.open(Path.of(arguments[1]));
     Configuration configuration =
         new Configuration(arguments[0], bundle, Integer.parseInt(arguments[2]), Integer.parseInt(arguments[3]));
-    Map<String, Object> measurement = Benchmark.measure(new HostPlatform(), Schedule.FULL, configuration);
+    Map<String, Object> measurement =
+        Benchmark.measure(new HostPlatform(), Schedule.FULL, configuration, baseMemoryBytes);
     Files.writeString(Path.of(arguments[4]), Json.write(measurement));
   }
 }
