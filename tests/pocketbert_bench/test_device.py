@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,15 @@ def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any,
     assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["plan.json"]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    # A shell that starts tests in the background has them ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_command_cleans_up_and_goes_on(
     connect: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
