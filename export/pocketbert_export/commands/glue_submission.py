@@ -5,7 +5,7 @@ the diagnostic one, AX. Labels are matched by name, whatever their order in the 
 to 5. The zip is the same, byte by byte, whenever the answers are.
 
 The server refuses a zip in which a file is missing, and so does this command. --constant fills the files of tasks
-without a model with one answer each, the most frequent of the training file. That is also what is commonly submitted
+without a model with one answer each, the most frequent of GLUE's training file. That is also what is commonly submitted
 for WNLI: its development set repeats the training sentences with the labels turned round, a trained model scores worse
 than the constant.
 
