@@ -181,7 +181,7 @@ def distil_student(name: str, options: MobileBERTOptions, start: str | None, see
         pretraining=_data(output),
         dev_pretraining=_data(output) / "dev",
         options=options,
-        run=setting.run_options(seed),
+        run=setting.run_options(seed, taught=taught),
     )
     return {"scores": [_text_scores(found.metrics)], "seconds": found.seconds}
 

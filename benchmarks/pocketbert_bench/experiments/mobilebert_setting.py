@@ -38,6 +38,8 @@ RATE, TRANSFER_RATE = 2e-2, 5e-3
 UPDATES = 1000
 # About as in the paper's ablations: 240,000 of 490,000.
 TRANSFER_STEPS = 490
+# More than half of a step's operations are a live teacher's; in this format they take less time.
+LIVE_TEACHER_PRECISION: Literal["float32", "bfloat16"] = "bfloat16"
 EVALUATION_BATCHES, DIVERGENCE_BATCHES = 60, 20
 # What is counted for the commonest word and the words' frequencies: a million masked words.
 COUNTED_BATCHES = 4000
@@ -150,9 +152,14 @@ def finetune_options(seed: int) -> FinetuneOptions:
     )
 
 
-def run_options(seed: int) -> RunOptions:
+def run_options(seed: int, *, taught: bool = False) -> RunOptions:
     """Of the teacher's pretraining and of the students'; each stage is scored at its end."""
-    return RunOptions(seed=seed, evaluation_batches=EVALUATION_BATCHES, checkpoint_seconds=300)
+    return RunOptions(
+        seed=seed,
+        teacher_precision=LIVE_TEACHER_PRECISION if taught else None,
+        evaluation_batches=EVALUATION_BATCHES,
+        checkpoint_seconds=300,
+    )
 
 
 def settings() -> dict[str, Any]:
@@ -173,6 +180,7 @@ def settings() -> dict[str, Any]:
             for label, options in students.items()
         },
         "start with the teacher's embedding and heads": [arm.label for arm in ARMS if arm.copied],
+        "a live teacher computes in": LIVE_TEACHER_PRECISION,
         "evaluation batches": [EVALUATION_BATCHES, DIVERGENCE_BATCHES, COUNTED_BATCHES],
         "tasks": TASKS,
         "sentences of SST-2 that teach, choose and are scored": [SST2_EXAMPLES, CHOOSING, APART],
