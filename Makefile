@@ -44,6 +44,7 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
 	  echo "android-test needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
 	mvn --quiet --batch-mode --file android_app/pom.xml package
+	$(BIN)/python tools/java_test_artifacts.py core host
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
 
@@ -52,6 +53,7 @@ android: android-test ## the Android app: its tests on a JVM, then an APK that i
 	$(BIN)/python tools/apk_artifacts.py --require
 	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
+	$(BIN)/python tools/java_test_artifacts.py app
 	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
 	$(BIN)/python tools/build_apk.py $(addprefix --runtime ,$(RUNTIME)) $(addprefix --bundle ,$(BUNDLES))
 

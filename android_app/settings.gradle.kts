@@ -1,5 +1,5 @@
-// For Android Studio. Not built here, where there is no Android SDK: the APK comes from tools/build_apk.py (make android),
-// the tests from Maven (make android-test). tests/android/test_gradle_files.py holds the three together.
+// For Android Studio. Not built here, where there is no Android SDK: the APK comes from tools/build_apk.py, the tests run by
+// Maven (make android has both). tests/android/test_gradle_files.py holds the three together.
 // Needs Gradle 8.9 or newer.
 
 pluginManagement {

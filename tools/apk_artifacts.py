@@ -114,15 +114,21 @@ def run_maven(module: str, profiles: str, hint: str = "") -> None:
         raise BuildError(f"Maven must fetch what android_app/{module}/pom.xml names; it failed{hint}")
 
 
-def require_sums(paths: Iterable[Path], expected: Mapping[str, str]) -> None:
-    """Raises `BuildError` unless every file has the SHA-256 that is expected of its name."""
+def require_sums(paths: Iterable[Path], expected: Mapping[str, str], sums: Path = SUMS) -> None:
+    """Raises `BuildError` unless every file has the SHA-256 that is expected of its name.
+
+    Args:
+      paths: the files.
+      expected: name → SHA-256.
+      sums: the file to name in the error.
+    """
     problems = []
     for path in paths:
         found = sha256(path)
         if expected.get(path.name) != found:
             problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
     if problems:
-        raise BuildError("; ".join(problems) + f"; compare with {SUMS.name}, and build nothing from it")
+        raise BuildError("; ".join(problems) + f"; compare with {sums.name}, and build nothing from it")
 
 
 def fetched() -> list[Path]:

@@ -171,7 +171,7 @@ class Phone:
 
     def install(self, apk: Path) -> None:
         """Installs an APK, or puts it in an older one's place."""
-        self._run("install", "-r", str(apk), seconds=TRANSFER_SECONDS)
+        self._transfer("install", "-r", str(apk))
 
     @contextlib.contextmanager
     def stream(self, *words: str) -> Iterator[Stream]:
@@ -200,7 +200,8 @@ class Phone:
             except Disconnected:
                 raise
             except PhoneError as error:
-                if attempt == ATTEMPTS or "No space left" in str(error):
+                # The phone said no, and would again.
+                if attempt == ATTEMPTS or any(each in str(error) for each in ("No space left", "Failure [")):
                     raise
 
     def _run(self, *words: str, seconds: float = SHELL_SECONDS, check: bool = True) -> str:

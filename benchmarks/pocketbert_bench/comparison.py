@@ -51,6 +51,16 @@ class Row:
         measurement = self.latencies.get((length, threads))
         return measurement.summary.median_us if measurement and measurement.summary else None
 
+    @property
+    def warnings(self) -> list[str]:
+        """What its figures are to be doubted for, a sentence each."""
+        return [
+            f"calls of {length} tokens, {threads} thread{'s' if threads > 1 else ''}, had not become steady when the "
+            "longest warm-up ended"
+            for (length, threads), measurement in self.latencies.items()
+            if measurement.warmed_up is False
+        ]
+
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
         """What a text of so many tokens costs: the shortest measured length that holds it."""
         lengths = [length for length, number in self.latencies if length >= tokens and number == threads]

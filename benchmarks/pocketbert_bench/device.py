@@ -32,7 +32,7 @@ class Outcome:
     """What came of one phone.
 
     Attributes:
-      name: what its files are called: its model and a digest of its serial number, which no file names.
+      name: what its files are called: its model and a digest of its own serial number, which no file names.
       problem: why it did not get to the end, a sentence; None if it did.
       result: what was measured, in earlier runs too; None if that is nothing.
       path: where the result was written.
@@ -50,18 +50,20 @@ class Subject:
 
     Attributes:
       phone: the connection.
+      identity: the phone's own serial number, the same by cable and by network; the connection's where it tells none.
       model: what people call it.
       system: Android's build fingerprint.
     """
 
     phone: Phone
+    identity: str
     model: str
     system: str
 
     @property
     def name(self) -> str:
         """For files and progress."""
-        digest = hashlib.sha256(self.phone.serial.encode()).hexdigest()[:6]
+        digest = hashlib.sha256(self.identity.encode()).hexdigest()[:6]
         return re.sub(r"[^a-z0-9]+", "_", self.model.lower()).strip("_") + f"_{digest}"
 
 
@@ -110,7 +112,7 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
     connected = adb.states(tool)
     problems = [found for serial in serials if (found := adb.problem(serial, connected))]
     raise_if_any(problems, "phones")
-    subjects = []
+    subjects: list[Subject] = []
     for serial in serials:
         phone = Phone(tool, serial)
         try:
@@ -126,8 +128,11 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
             )
         if phone_app.ABI not in abis.split(","):
             problems.append(f"{serial} must run {phone_app.ABI} code; it runs {abis or 'none that it names'}")
+        identity = properties.get("ro.serialno") or properties.get("ro.boot.serialno") or serial
+        if same := [each.phone.serial for each in subjects if each.identity == identity]:
+            problems.append(f"a phone must be named once; {same[0]} and {serial} are one phone")
         model, system = properties.get("ro.product.model", "phone"), properties.get("ro.build.fingerprint", "unknown")
-        subjects.append(Subject(phone=phone, model=model, system=system))
+        subjects.append(Subject(phone=phone, identity=identity, model=model, system=system))
     raise_if_any(problems, "phones")
     return subjects
 

@@ -232,6 +232,7 @@ class _Subject:
         self.latency_us: list[float] = []
         self.round_sizes: list[int] = []
         self._warm_up_runs = 0
+        self._warmed_up: bool | None = None
         self._runs_in_a_round = 0
         self._golden: Golden | None = None
         self._thermal_start = machine.thermal()
@@ -286,6 +287,7 @@ class _Subject:
             init_us=started.get("init_us"),
             first_inference_us=started.get("first_inference_us"),
             warm_up_runs=self._warm_up_runs,
+            warmed_up=self._warmed_up,
             latency_us=() if failed else tuple(self.latency_us),
             round_sizes=() if failed else tuple(self.round_sizes),
             summary=None if failed else summarize(self.latency_us),
@@ -316,7 +318,8 @@ class _Subject:
             median = statistics.median(batch)
             steady = abs(median - before) < STEADY * before
             enough = self._warm_up_runs >= schedule.warm_up_runs and seconds >= schedule.warm_up_seconds
-            if (enough and steady) or seconds > LONGEST_WARM_UP_SECONDS:
+            self._warmed_up = enough and steady
+            if self._warmed_up or seconds > LONGEST_WARM_UP_SECONDS:
                 break
             before = median
         median_seconds = max(median / 1e6, 1e-6)

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pocketbert import files
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
-from pocketbert_bench.results import Measurement, ResultFile, summarize
+from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile, summarize
 
 PLAN_FILE = "plan.json"
 PHONE_FILE = "phone.json"
@@ -245,11 +245,14 @@ class Kept:
             init_us=_median([each.init_us for each in repeats]),
             first_inference_us=_median([each.first_inference_us for each in repeats]),
             warm_up_runs=min(each.warm_up_runs for each in repeats),
+            warmed_up=_all_of([each.warmed_up for each in repeats]),
             latency_us=latency_us,
             round_sizes=tuple(size for each in repeats for size in each.round_sizes),
             summary=summarize(latency_us),
-            peak_memory_bytes=max(each.peak_memory_bytes or 0 for each in repeats) or None,
+            peak_memory_bytes=_worst(max, [each.peak_memory_bytes for each in repeats]),
+            base_memory_bytes=_worst(max, [each.base_memory_bytes for each in repeats]),
             thermal_end=repeats[-1].thermal_end,
+            device=_worst_conditions([each.device for each in repeats if each.device]),
         )
 
     def _path(self, turn: tuple[int, int]) -> Path:
@@ -287,6 +290,41 @@ def _failed(configuration: Configuration, problem: str) -> Measurement:
         thermal_start=None,
         thermal_end=None,
     )
+
+
+def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions | None:
+    if not repeats:
+        return None
+    allowed = {each.processors_allowed: None for each in repeats}
+    return dataclasses.replace(
+        repeats[0],
+        processors_allowed=None if None in allowed else "; ".join(str(each) for each in allowed),
+        processors_khz=_slowest([each.processors_khz for each in repeats]),
+        processors_highest_khz=_slowest([each.processors_highest_khz for each in repeats]),
+        battery_percent=_worst(min, [each.battery_percent for each in repeats]),
+        charging=_worst(max, [each.charging for each in repeats]),
+        power_save=any(each.power_save for each in repeats),
+        thermal_headroom=_worst(max, [each.thermal_headroom for each in repeats]),
+        repeat=max(each.repeat for each in repeats),
+    )
+
+
+def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
+    """Processor to its lowest frequency; None if no repeat tells."""
+    known = [each for each in repeats if each is not None]
+    names = dict.fromkeys(name for each in known for name in each)
+    return {name: min(each[name] for each in known if name in each) for name in names} if known else None
+
+
+def _all_of(values: Sequence[bool | None]) -> bool | None:
+    """False if one is; None if one is unknown."""
+    return False if False in values else None if None in values else True
+
+
+def _worst(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
+    """Of the values that are known, the one to choose; None if none is."""
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -189,8 +189,9 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     ]
     notes = [f"smaller, faster: than {', '.join(references)}, at the longest shared length"] if references else []
     notes += [pair.verdict] if pair else []
+    warnings = [f"unsteady: {comparison.name(row, found)}: {warning}" for row in found for warning in row.warnings]
     failures = [f"failed: {comparison.name(row, found)}: {failure}" for row in found for failure in row.failures]
-    return "\n".join(line.rstrip() for line in [*aligned, *notes, *failures])
+    return "\n".join(line.rstrip() for line in [*aligned, *notes, *warnings, *failures])
 
 
 def times(factor: float | None) -> str:

@@ -101,7 +101,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceConditions:
-    """What a phone was like while it was measured."""
+    """What a phone was like while it was measured; of several repeats together, the worst of each."""
 
     affinity: Literal["any", "big", "little"] = _note("processors that were asked for: all, all but the slowest, those")
     processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
@@ -111,7 +111,7 @@ class DeviceConditions:
     charging: bool | None = _note("whether power came in; null where unknown")
     power_save: bool = _note("whether the system saved power")
     thermal_headroom: float | None = _note("how near throttling it was, 1 being there; null where unknown", minimum=0)
-    repeat: int = _note("which repetition of the configuration this is, from 1", minimum=1)
+    repeat: int = _note("which repetition of the configuration this is, from 1; of several, the last", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +137,9 @@ class Measurement:
     init_us: float | None = _note("from the file's path to a runner in hand", minimum=0)
     first_inference_us: float | None = _note("the first call, which also allocates", minimum=0)
     warm_up_runs: int = _note("calls that were not recorded, before the first round", minimum=0)
+    warmed_up: bool | None = _optional_note(
+        "whether those calls became steady; false where the longest warm-up ended first; null where nobody looked"
+    )
     latency_us: tuple[float, ...] = _note("every recorded call, inputs copied in and outputs copied out, in order")
     round_sizes: tuple[int, ...] = _note("number of calls in each interleaved round, in order")
     summary: Summary | None = _note("null if failed")

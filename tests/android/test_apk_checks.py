@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import apk_artifacts
 import apk_checks
+import java_test_artifacts
 from pocketbert_export import runtimes
 
 APP = Path(__file__).parents[2] / "android_app"
@@ -104,3 +106,42 @@ def test_the_packages_are_told() -> None:
     tool = Path(apk_artifacts.__file__)
     done = subprocess.run([sys.executable, str(tool), "--packages"], capture_output=True, text=True, check=True)
     assert {"aapt", "apksigner", "clang", "openjdk-17-jdk-headless"} <= set(done.stdout.split())
+
+
+def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
+    def report(module: str, *paths: Path) -> None:
+        folder = tmp_path / module / "target" / "surefire-reports"
+        folder.mkdir(parents=True)
+        value = ":".join(map(str, paths))
+        (folder / "TEST-x.xml").write_text(f'<a><property name="surefire.test.class.path" value="{value}"/></a>')
+
+    jars = [tmp_path / name for name in ("junit.jar", "android.jar")]
+    for jar in jars:
+        jar.write_bytes(jar.name.encode())
+    with pytest.raises(apk_artifacts.BuildError, match="the tests of core must have run; they left no report"):
+        java_test_artifacts.used(["core"], tmp_path)
+    own = tmp_path / "core" / "target" / "pocketbert-core.jar"
+    report("core", tmp_path / "core" / "target" / "classes", own, jars[0])
+    report("app", own, jars[0])
+    (tmp_path / "app" / "target" / "sdks").mkdir()
+    jars.append(jars[1].rename(tmp_path / "app" / "target" / "sdks" / "android.jar"))
+    found = java_test_artifacts.used(["core", "app"], tmp_path)
+    assert sorted(found) == sorted([jars[0], jars[2]])
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    apk_artifacts.require_sums(found, sums)
+    jars[0].write_bytes(b"another")
+    del sums["android.jar"]
+    with pytest.raises(apk_artifacts.BuildError) as raised:
+        apk_artifacts.require_sums(found, sums, java_test_artifacts.SUMS)
+    for said in ("junit.jar must have the sha256", "android.jar must have the sha256 of a list", "tests.sha256"):
+        assert said in str(raised.value)
+
+
+def test_the_recorded_sums_are_of_the_versions_that_maven_is_told() -> None:
+    names = set(apk_artifacts.recorded(java_test_artifacts.SUMS))
+    for module in java_test_artifacts.MODULES:
+        pom = (APP / module / "pom.xml").read_text(encoding="utf-8")
+        for artifact, version in re.findall(
+            r"<artifactId>([^<]*)</artifactId>\s*<version>([0-9][^<$]*)</version>\s*<(?:type|scope|out)", pom
+        ):
+            assert any(name.startswith(f"{artifact}-{version}.") for name in names), (artifact, version)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shlex
 import socket
 import socketserver
@@ -200,14 +201,15 @@ class _Connection:
 
     def serve(self) -> None:
         request = self._request()
-        if request.startswith(("host:transport:", "host:tport:serial:")):
-            if self._chosen(request.rpartition(":")[2]):
+        # A phone in the network has a colon in its name.
+        if serial := re.match("host:transport:|host:tport:serial:", request):
+            if self._chosen(request[serial.end() :]):
                 self._stream.sendall(b"OKAY" + (struct.pack("<Q", 1) if "tport" in request else b""))
                 assert self._phone
                 self._service(self._phone, self._request())
         elif request.startswith("host-serial:"):
-            _, serial, what = request.split(":", 2)
-            if self._chosen(serial):
+            name, _, what = request.removeprefix("host-serial:").rpartition(":")
+            if self._chosen(name):
                 assert self._phone
                 self._okay({"features": b"shell_v2,cmd", "get-state": (self._phone.state or "").encode()}[what])
         else:

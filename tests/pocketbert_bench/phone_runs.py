@@ -28,7 +28,7 @@ def result(phone: FakePhone, extras: dict[str, str], **changes: Any) -> Changes:
         extras["bundle"], length, length + int(extras["repeat"]) / 10, recipe="dynamic_wi8",
         threads=int(extras["threads"]), model_sha256=hashlib.sha256(model).hexdigest(), size_bytes=len(model),
         runtime=Runtime(name="tflite", version="2.21.0"), round_sizes=(12,),
-        warm_up_runs=20 + int(extras["repeat"]), init_us=100.0 * int(extras["repeat"]),
+        warm_up_runs=20 + int(extras["repeat"]), warmed_up=True, init_us=100.0 * int(extras["repeat"]),
     )  # fmt: skip
     content = bench_subjects.result(dataclasses.replace(measured, **changes), measured_on="device")
     return results.to_json(content)

@@ -18,7 +18,7 @@ from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
 
 from pocketbert import cli, files
 from pocketbert_bench import phone_app, phone_plan, report, results
-from pocketbert_bench.results import Delegate
+from pocketbert_bench.results import Delegate, DeviceConditions
 
 
 def joined(folder: Path) -> dict[int, results.Measurement]:
@@ -45,7 +45,7 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
         assert (measured.label, measured.model, measured.status) == ("dynamic_wi8", "net", "ok")
         assert measured.round_sizes == (12,) * 3 and measured.model_sha256 == files.sha256(BUNDLE / "model.tflite")
         assert measured.latency_us[::12] == tuple(1e3 * length + 100 * repeat for repeat in (1, 2, 3))
-        assert measured.init_us == 200.0 and measured.warm_up_runs == 21
+        assert measured.init_us == 200.0 and measured.warm_up_runs == 21 and measured.warmed_up is True
     # The phone is left as it was, with the app; nothing names its serial number.
     assert list(phone.files) == [APK]
     assert not phone.running
@@ -55,6 +55,48 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
         )
     file = next(path for path in (tmp_path / "out").glob("pixel_4_*.json"))
     assert "the big cores" in results.read(file).notes[0] and results.read(file).measured_on == "device"
+
+
+def conditions(repeat: int) -> DeviceConditions:
+    """Each repeat is the worst in something else."""
+    return DeviceConditions(
+        affinity="any",
+        processors_allowed="0-7" if repeat < 3 else "0-3",
+        processors_khz={"0": 1_800_000 - repeat, "7": 2_800_000 + repeat} if repeat > 1 else None,
+        processors_highest_khz={"0": 1_800_000, "7": 2_850_000},
+        battery_percent=(80, None, 78)[repeat - 1],
+        charging=repeat == 2,
+        power_save=False,
+        thermal_headroom=(0.4, 0.7, 0.6)[repeat - 1],
+        repeat=repeat,
+    )
+
+
+def test_repeats_together_are_as_bad_as_the_worst(connect: Any, bench: Any, tmp_path: Path) -> None:
+    def app(phone: FakePhone, extras: dict[str, str]) -> Changes:
+        repeat = int(extras["repeat"])
+        memory = {"base_memory_bytes": 1000 * repeat, "peak_memory_bytes": 9000 - 1000 * repeat}
+        return result(phone, extras, device=conditions(repeat), warmed_up=repeat != 2, **memory)
+
+    connect(FakePhone(SERIAL, ending(app)))
+    code, out, _ = bench("--lengths=9")
+    assert code == 0
+    measured = joined(tmp_path)[9]
+    assert measured.device == DeviceConditions(
+        affinity="any",
+        processors_allowed="0-7; 0-3",
+        processors_khz={"0": 1_799_997, "7": 2_800_002},
+        processors_highest_khz={"0": 1_800_000, "7": 2_850_000},
+        battery_percent=78,
+        charging=True,
+        power_save=False,
+        thermal_headroom=0.7,
+        repeat=3,
+    )
+    assert (measured.base_memory_bytes, measured.peak_memory_bytes) == (3000, 8000)
+    # One repeat that never became steady is in the figure.
+    assert measured.warmed_up is False
+    assert "unsteady: dynamic_wi8: calls of 9 tokens, 1 thread, had not become steady" in out
 
 
 def one_length(folder: Path) -> Path:

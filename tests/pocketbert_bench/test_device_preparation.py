@@ -47,10 +47,32 @@ def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Pat
     error = changes.pop("error", None)
     phone = FakePhone(SERIAL, good, **changes)
     phone.install_error = error
-    connect(phone)
+    server = connect(phone)
     (tmp_path / "app.apk").write_bytes(b"a new one")
     code, out, _ = bench(*([f"--apk={tmp_path / 'app.apk'}"] if error else []))
     assert code == 1 and said in out and not phone.starts
+    assert sum(each.startswith("exec:cmd package") for each in server.requests) == (1 if error else 0)
+
+
+def test_a_connection_that_breaks_off_while_installing_is_made_again(connect: Any, bench: Any, tmp_path: Path) -> None:
+    phone = FakePhone(SERIAL, good, installed=None)
+    phone.drops = {"install": 2}
+    connect(phone)
+    (tmp_path / "app.apk").write_bytes(b"an apk")
+    assert bench("--repeats=1", f"--apk={tmp_path / 'app.apk'}")[0] == 0
+    assert phone.drops["install"] == 0 and phone.files == {APK: b"an apk"}
+
+
+def test_a_phone_by_cable_and_by_network_is_one(connect: Any, bench: Any, tmp_path: Path) -> None:
+    own = {"ro.serialno": "9A231FFAZ00123"}
+    cable, network = (FakePhone(name, good, **own) for name in ("9A231FFAZ00123", "192.0.2.7:5555"))
+    connect(cable, network)
+    code, _, err = bench("--repeats=1", serials="9A231FFAZ00123,192.0.2.7:5555")
+    assert code == 2 and "9A231FFAZ00123 and 192.0.2.7:5555 are one phone" in err and not cable.starts
+    # What was begun by cable goes on by network.
+    assert bench("--repeats=1", serials="9A231FFAZ00123")[0] == 0
+    assert bench("--repeats=1", serials="192.0.2.7:5555")[0] == 0
+    assert cable.starts and not network.starts
 
 
 def test_phones_that_cannot_be_used_are_all_named_before_anything_is_measured(connect: Any, bench: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
-from pocketbert_bench import configurations, host, results
+from pocketbert_bench import configurations, host, report, results
 from pocketbert_bench.host import Schedule, Worker, WorkerFailed
 
 BRIEF = Schedule(rounds=3, runs=12, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
@@ -42,7 +42,7 @@ def test_each_configuration_is_measured_whole(model_path: Path) -> None:
     for each in measured:
         assert (each.status, each.error) == ("ok", None)
         assert each.round_sizes == (4, 4, 4) and len(each.latency_us) == 12
-        assert each.warm_up_runs >= 5
+        assert each.warm_up_runs >= 5 and each.warmed_up is not None
         assert each.signature == f"length_{each.length}"
         assert each.model_sha256 == sha256(model_path) and each.size_bytes == model_path.stat().st_size
         assert each.runtime and each.runtime.name == "litert" and each.runtime.version[0].isdigit()
@@ -52,6 +52,27 @@ def test_each_configuration_is_measured_whole(model_path: Path) -> None:
         assert each.base_memory_bytes and each.peak_memory_bytes
         assert 2e7 < each.base_memory_bytes <= each.peak_memory_bytes < 2e8
     assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
+
+
+def test_calls_that_never_become_steady_are_marked(
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LONGEST_WARM_UP_SECONDS", 0.05)
+    run, calls = Worker.run, iter(range(1000))
+
+    def doubling(self: Worker, numbers: list[int]) -> list[float]:
+        found = run(self, numbers)
+        # Batches of 5 warm up; every one takes twice as long as the one before.
+        return [1000.0 * 2 ** next(calls)] * 5 if len(numbers) == host.WARM_UP_BATCH else found
+
+    monkeypatch.setattr(Worker, "run", doubling)
+    (unsteady,) = host.measure([bench_subjects.configuration(model_path, 5)], BRIEF)
+    # 5, 10, 20 and 40 ms: the fourth batch goes beyond 50.
+    assert (unsteady.status, unsteady.warmed_up, unsteady.warm_up_runs) == ("ok", False, 20)
+    run_ = bench_subjects.result(unsteady)
+    assert "unsteady: sum: calls of 5 tokens, 1 thread, had not become steady" in report.table(run_)
+    page = report.build_report([run_], tmp_path / "page").read_text(encoding="utf-8")
+    assert "sum unsteady: calls of 5 tokens, 1 thread, had not become steady" in page
 
 
 def test_a_wrong_answer_is_a_failure_and_not_a_number(model_path: Path) -> None:

@@ -53,12 +53,15 @@ final class AndroidDevice implements Device {
   /**
    * Waits until the screen shows the app.
    *
-   * @throws UserError if it does not
+   * @throws UserError if it does not, or the run was interrupted meanwhile
    */
   void awaitFront(int seconds) {
     long began = nanoTime();
     while (!isInFront) {
-      if (interruption != null || nanoTime() - began >= seconds * 1_000_000_000L) {
+      if (interruption != null) {
+        throw new UserError(interruption);
+      }
+      if (nanoTime() - began >= seconds * 1_000_000_000L) {
         throw new UserError(
             "the screen must be on, unlocked and show the app; it did not within " + seconds
                 + " s; unlock the phone and repeat");

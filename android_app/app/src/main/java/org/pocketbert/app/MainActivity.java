@@ -203,7 +203,8 @@ public final class MainActivity extends Activity {
             shown.medianUs / 1000,
             shown.p90Us / 1000,
             shown.latencyUs.length);
-    resultText.setText(result + "\n" + comparison(shown.medianUs, before));
+    String doubt = shown.isUnsteady ? "\n" + getString(R.string.unsteady) : "";
+    resultText.setText(result + "\n" + comparison(shown.medianUs, before) + doubt);
   }
 
   private String comparison(double medianUs, double beforeUs) {

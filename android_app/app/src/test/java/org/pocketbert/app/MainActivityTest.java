@@ -9,6 +9,7 @@ import android.app.Activity;
 import android.content.Intent;
 import android.graphics.Bitmap;
 import android.graphics.Canvas;
+import android.graphics.Paint;
 import android.view.View;
 import android.widget.Spinner;
 import android.widget.TextView;
@@ -56,12 +57,33 @@ public class MainActivityTest {
     Phone.await(() -> value.equals(view.getSelectedItem()));
   }
 
+  /** Remembers what is drawn on it. */
+  private static final class Drawing extends Canvas {
+    final List<String> dots = new ArrayList<>();
+    final List<String> lines = new ArrayList<>();
+
+    Drawing() {
+      super(Bitmap.createBitmap(300, 200, Bitmap.Config.ARGB_8888));
+    }
+
+    @Override
+    public void drawCircle(float x, float y, float radius, Paint paint) {
+      dots.add(x + " " + y);
+    }
+
+    @Override
+    public void drawLine(float fromX, float fromY, float toX, float toY, Paint paint) {
+      lines.add(fromX + " " + fromY + " " + toX + " " + toY + (paint.getPathEffect() == null ? "" : " dashed"));
+    }
+  }
+
   private static void writeResult(String name, long started, double... latencyUs) throws IOException {
     Map<String, Object> measurement = new LinkedHashMap<>();
     measurement.put("label", "tiny");
     measurement.put("model_sha256", "a");
     measurement.put("length", 17);
     measurement.put("threads", 1);
+    measurement.put("warmed_up", latencyUs.length > 1);
     measurement.put("error", null);
     measurement.put("latency_us", latencyUs);
     measurement.put("summary", Statistics.summary(latencyUs));
@@ -122,13 +144,29 @@ public class MainActivityTest {
     ChartView chart = activity.findViewById(R.id.chart);
     assertEquals(View.VISIBLE, chart.getVisibility());
     chart.layout(0, 0, 300, 200);
-    chart.draw(new Canvas(Bitmap.createBitmap(300, 200, Bitmap.Config.ARGB_8888)));
+    Drawing drawing = new Drawing();
+    chart.onDraw(drawing);
+    // From 0 up to twice the slower median, 8 ms; what is above lies on the upper edge.
+    assertEquals(
+        Arrays.asList("30.0 127.5", "90.0 125.0", "150.0 120.0", "210.0 125.0", "270.0 0.0"), drawing.dots);
+    assertEquals(
+        Arrays.asList("0.0 125.0 300.0 125.0", "0.0 100.0 300.0 100.0 dashed", "0.0 199.0 300.0 199.0"),
+        drawing.lines);
     activity.findViewById(R.id.share).performClick();
     Intent chooser = shadowOf(activity).getNextStartedActivity();
     Intent send = chooser.getParcelableExtra(Intent.EXTRA_INTENT);
     assertEquals(Intent.ACTION_SEND, send.getAction());
     assertEquals("new.json", send.getStringExtra(Intent.EXTRA_SUBJECT));
     assertTrue(send.getStringExtra(Intent.EXTRA_TEXT).contains("9900.0"));
+  }
+
+  @Test
+  public void aResultToDoubtSaysSo() throws Exception {
+    Phone.push("tiny");
+    writeResult("unsteady.json", 0, 3000);
+    Activity activity = open().get();
+    Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
+    assertTrue(text(activity, R.id.result).endsWith(activity.getString(R.string.unsteady)));
   }
 
   private static void change(String name, String pattern, String replacement) throws IOException {

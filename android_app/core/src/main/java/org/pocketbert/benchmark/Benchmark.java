@@ -124,6 +124,7 @@ public final class Benchmark {
       double median = Statistics.median(batch);
       boolean steady = Math.abs(median - before) < STEADY * before;
       boolean enough = runs >= schedule.warmUpRuns && seconds >= schedule.warmUpSeconds;
+      result.put("warmed_up", enough && steady);
       if ((enough && steady) || seconds > schedule.longestWarmUpSeconds) {
         return median;
       }
@@ -190,6 +191,7 @@ public final class Benchmark {
       result.put(key, null);
     }
     result.put("warm_up_runs", 0);
+    result.put("warmed_up", null);
     result.put("latency_us", new double[0]);
     result.put("round_sizes", Arrays.asList());
     for (String key :

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TimeZone;
+import java.util.UUID;
 import org.pocketbert.json.Json;
 
 /** A run as a result file of version 1, the form of {@code pocketbert_bench.results}. */
@@ -63,8 +64,8 @@ public final class ResultFile {
     if (!overwrite && Files.exists(path)) {
       throw new FileAlreadyExistsException(path.toString());
     }
-    Path folder = path.toAbsolutePath().getParent();
-    Path aside = Files.createTempFile(folder, path.getFileName().toString(), ".part");
+    // Files of createTempFile are for their owner alone, and a result is to be shown.
+    Path aside = path.resolveSibling(path.getFileName() + "." + UUID.randomUUID() + ".part");
     try {
       Files.write(aside, (Json.write(content) + "\n").getBytes(StandardCharsets.US_ASCII));
       Files.move(aside, path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);

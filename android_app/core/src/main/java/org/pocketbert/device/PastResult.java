@@ -41,6 +41,9 @@ public final class PastResult {
   /** Whether it is a time of the GPU. */
   public final boolean onGpu;
 
+  /** Whether calls were still getting faster or slower when the longest warm-up ended. */
+  public final boolean isUnsteady;
+
   /** Why there is no number; null if there is one. */
   public final String error;
 
@@ -69,6 +72,7 @@ public final class PastResult {
     affinity = chosen == null ? RunRequest.Affinity.ANY.word() : chosen;
     Map<?, ?> delegate = (Map<?, ?>) measurement.get("delegate");
     onGpu = delegate != null && Delegate.GPU.name().equals(delegate.get("name"));
+    isUnsteady = Boolean.FALSE.equals(measurement.get("warmed_up"));
     error = (String) measurement.get("error");
     List<?> latencies = (List<?>) measurement.get("latency_us");
     latencyUs = new double[latencies.size()];

@@ -24,6 +24,7 @@ public final class Processors {
   /**
    * The processors of a kind.
    *
+   * @param affinity {@code BIG} or {@code LITTLE}
    * @return bit {@code i} for processor {@code i}
    * @throws UserError if the system does not tell frequencies, or all processors have the same one
    */
@@ -37,11 +38,11 @@ public final class Processors {
     long mask = 0;
     for (Map.Entry<Integer, Long> processor : kilohertz.entrySet()) {
       boolean isLittle = processor.getValue() == slowest;
-      if (affinity == RunRequest.Affinity.ANY || isLittle == (affinity == RunRequest.Affinity.LITTLE)) {
+      if (isLittle == (affinity == RunRequest.Affinity.LITTLE)) {
         mask |= 1L << processor.getKey();
       }
     }
-    if (slowest >= fastest && affinity != RunRequest.Affinity.ANY) {
+    if (slowest >= fastest) {
       throw new UserError(
           "affinity must be any where processors of two speeds cannot be told apart; received " + affinity.word());
     }

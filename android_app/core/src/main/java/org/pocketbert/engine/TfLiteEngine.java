@@ -57,19 +57,24 @@ public final class TfLiteEngine implements Engine {
     }
     bytes = new BytePointer(content);
     model = FlatBufferModel.VerifyAndBuildFromBuffer(bytes, content.remaining());
-    if (model == null || model.isNull() || !model.initialized()) {
-      throw new EngineException("the file is no TFLite model that TensorFlow Lite " + version() + " reads");
+    try {
+      if (model == null || model.isNull() || !model.initialized()) {
+        throw new EngineException("the file is no TFLite model that TensorFlow Lite " + version() + " reads");
+      }
+      try (InterpreterBuilder builder = new InterpreterBuilder(model, resolver)) {
+        check("set the number of threads", builder.SetNumThreads(threads));
+        check("build the interpreter", builder.apply(interpreter));
+      }
+      runner = interpreter.GetSignatureRunner(signature);
+      if (runner == null || runner.isNull()) {
+        throw new EngineException("the model must have the signature " + signature + "; it has not");
+      }
+      inputNames = names(runner.input_names(), runner.input_size());
+      outputNames = names(runner.output_names(), runner.output_size());
+    } catch (EngineException error) {
+      close();
+      throw error;
     }
-    try (InterpreterBuilder builder = new InterpreterBuilder(model, resolver)) {
-      check("set the number of threads", builder.SetNumThreads(threads));
-      check("build the interpreter", builder.apply(interpreter));
-    }
-    runner = interpreter.GetSignatureRunner(signature);
-    if (runner == null || runner.isNull()) {
-      throw new EngineException("the model must have the signature " + signature + "; it has not");
-    }
-    inputNames = names(runner.input_names(), runner.input_size());
-    outputNames = names(runner.output_names(), runner.output_size());
   }
 
   @Override
@@ -140,7 +145,9 @@ public final class TfLiteEngine implements Engine {
   public void close() {
     interpreter.close();
     resolver.close();
-    model.close();
+    if (model != null) {
+      model.close();
+    }
     bytes.close();
   }
 

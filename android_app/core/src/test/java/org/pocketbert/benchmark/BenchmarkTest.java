@@ -123,6 +123,7 @@ public class BenchmarkTest {
     assertEquals(70_000.0, result.get("first_inference_us"));
     // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.
     assertEquals(35, result.get("warm_up_runs"));
+    assertEquals(true, result.get("warmed_up"));
     // What the process had before the bundle was opened, and not what it has by now.
     assertEquals(12_345L, result.get("base_memory_bytes"));
     assertTrue((Long) result.get("peak_memory_bytes") > 1_000_000);
@@ -188,7 +189,19 @@ public class BenchmarkTest {
       }
     };
     // Never steady: 0.5, 1.5, 2, 3, … seconds; the fourteenth batch passes 10.
-    assertEquals(70, measure(restless).get("warm_up_runs"));
+    Map<String, Object> unsteady = measure(restless);
+    assertEquals(70, unsteady.get("warm_up_runs"));
+    assertEquals(false, unsteady.get("warmed_up"));
+    assertEquals("ok", unsteady.get("status"));
+  }
+
+  @Test
+  public void aResultFileIsForWhoeverOtherFilesThereAreFor() throws IOException {
+    Path folder = temporary.getRoot().toPath();
+    Path other = Files.createFile(folder.resolve("other"));
+    Path path = folder.resolve("result.json");
+    ResultFile.write(path, Collections.singletonMap("key", "value"), false);
+    assertEquals(Files.getPosixFilePermissions(other), Files.getPosixFilePermissions(path));
   }
 
   @Test

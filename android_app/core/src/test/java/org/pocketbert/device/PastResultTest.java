@@ -67,9 +67,23 @@ public class PastResultTest {
     assertEquals(30_000, newest.medianUs, 0);
     assertEquals(30_000, newest.p90Us, 0);
     assertNull(newest.error);
+    assertFalse(newest.isUnsteady);
     assertEquals("bundle", newest.label);
     assertTrue(newest.isComparable(results.get(2)));
     assertFalse(newest.isComparable(results.get(1)));
+  }
+
+  @Test
+  public void aRunThatNeverBecameSteadyIsKnown() throws IOException {
+    Map<String, Object> unsteady = measurement(7);
+    unsteady.put("warmed_up", false);
+    write("a.json", 0, unsteady);
+    Map<String, Object> older = measurement(7);
+    older.remove("warmed_up");
+    write("b.json", 1000, older);
+    List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
+    assertFalse(results.get(0).isUnsteady);
+    assertTrue(results.get(1).isUnsteady);
   }
 
   @Test

@@ -32,7 +32,6 @@ public class ProcessorsTest {
         processors(1785600, 1785600, 1785600, 1785600, 2419200, 2419200, 2419200, 2841600);
     assertEquals(0b11110000, processors.mask(RunRequest.Affinity.BIG));
     assertEquals(0b00001111, processors.mask(RunRequest.Affinity.LITTLE));
-    assertEquals(0b11111111, processors.mask(RunRequest.Affinity.ANY));
   }
 
   @Test
