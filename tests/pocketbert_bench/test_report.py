@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import re
 from pathlib import Path
@@ -156,7 +157,6 @@ def test_a_lone_export_is_not_compared_with_itself(run: ResultFile) -> None:
 
 
 def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
-    import dataclasses
 
     whole = report.build_report([run], tmp_path / "a").read_text(encoding="utf-8")
     quick = report.build_report([dataclasses.replace(run, quick=True)], tmp_path / "b").read_text(encoding="utf-8")
@@ -236,6 +236,33 @@ def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path:
     assert "342 ms" in table and "10 ms" not in table.split("</table>")[0]
     alone = device_run(measurements=both.measurements[1:])
     assert "342 ms" not in report.build_report([alone], tmp_path / "alone").read_text(encoding="utf-8")
+
+
+def test_what_a_phone_was_like_stands_beside_its_figures(tmp_path: Path) -> None:
+    conditions = results.DeviceConditions(
+        affinity="big",
+        processors_allowed="4-7",
+        processors_khz={"0": 1_785_600, "4": 2_419_200, "5": 2_100_000, "7": 2_841_600},
+        processors_highest_khz={"0": 1_785_600, "1": 1_785_600, "4": 2_419_200, "5": 2_419_200, "7": 2_841_600},
+        battery_percent=81,
+        charging=True,
+        power_save=False,
+        thermal_headroom=0.456,
+        repeat=3,
+    )
+    heat = {"thermal_start": results.Thermal(status="none", celsius=None), "thermal_end": None}
+    run = device_run()
+    measurements = [dataclasses.replace(run.measurements[0], device=conditions, **heat), run.measurements[1]]
+    machine = dataclasses.replace(run.machine, product="Google Pixel 4")
+    whole = device_run(measurements=tuple(measurements), machine=machine)
+    text = Page(report.build_report([whole], tmp_path / "a").read_text(encoding="utf-8")).text
+    for said in (
+        "Google Pixel 4", "big", "4-7", "none to unknown", "0.46", "81 %, charging",
+        "1 at 1.79 of 1.79 GHz, 2 at 2.10 of 2.42 GHz, 1 at 2.84 of 2.84 GHz",
+    ):  # fmt: skip
+        assert said in text, said
+    page = report.build_report([device_run()], tmp_path / "b").read_text(encoding="utf-8")
+    assert "The phone meanwhile" not in page
 
 
 def test_the_papers_figures_stand_beside_a_phones_only(run: ResultFile, tmp_path: Path) -> None:
