@@ -157,7 +157,6 @@ def test_a_lone_export_is_not_compared_with_itself(run: ResultFile) -> None:
 
 
 def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
-
     whole = report.build_report([run], tmp_path / "a").read_text(encoding="utf-8")
     quick = report.build_report([dataclasses.replace(run, quick=True)], tmp_path / "b").read_text(encoding="utf-8")
     assert "shortened run" in quick and "shortened run" not in whole

@@ -34,7 +34,7 @@ TEACHER_TRIES: tuple[dict[str, Any], ...] = (
     {"optimizer": "lamb", "learning_rate": 1e-2},
 )
 STUDENT_RATES = (5e-3, 1e-2, 2e-2, 3e-2)
-TRANSFER_RATES = (2e-3, 5e-3, 1e-2)
+TRANSFER_RATES = (5e-3, 1e-2, 2e-2)
 
 
 def jobs(output: Path, steps: int) -> list[Job]:
