@@ -140,7 +140,7 @@ def test_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     content = mobilebert_memory.run(quick=False)
     assert results.problems(content) == []
     (note,) = content["notes"]
-    # Of 9, 2, 4, 9, 2 the median is 4; of 10, 11, 12, 10, 11 it is 11.
+    # Of 9, 2, 4 the median is 4; of 10, 11, 12 it is 11.
     assert note.startswith(
         "2 layers, batch 3 x 11: with transfer the peak is +4 MiB from the passes' 11 MiB (medians)."
     )

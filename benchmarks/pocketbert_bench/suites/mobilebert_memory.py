@@ -29,6 +29,8 @@ from pocketbert_bench.suites.mobilebert_memory_process import PASSES, TRANSFER, 
 from pocketbert_bench.suites.mobilebert_setting import Shape
 
 SHAPES = (Shape(), Shape(batch_size=2, length=512))
+# Memory does not depend on what else the machine does, and 24 layers take a while to trace.
+PAIRS = 3
 MIB = 2**20
 _PROCESS = "pocketbert_bench.suites.mobilebert_memory_process"
 
@@ -37,7 +39,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Measures both kinds of process.
 
     Args:
-      quick: one process of each kind, and 4 layers, instead of five and 24.
+      quick: one process of each kind, and 4 layers, instead of `PAIRS` and 24.
 
     Returns:
       A result file's content: peak memory of transfer over that of the passes alone.
@@ -51,7 +53,7 @@ def run(quick: bool) -> dict[str, Any]:
     for full in SHAPES:
         shape = Shape(layers=4, batch_size=full.batch_size, length=full.length) if quick else full
         peaks: dict[str, list[float]] = {PASSES: [], TRANSFER: []}
-        for turn in progress.track(range(1 if quick else 5), f"memory, {shape}", "pair"):
+        for turn in progress.track(range(1 if quick else PAIRS), f"memory, {shape}", "pair"):
             for kind in list(peaks)[:: 1 if turn % 2 else -1]:
                 peaks[kind].append(_peak(kind, shape))
         ratio = results.ratio(
