@@ -73,6 +73,11 @@ RATIOS = {
         "mobilebert_training",
         "transfer, pocketbert, teacher in bfloat16 against tf-models-official, teacher without dropout",
     ): "the same with our teacher in bfloat16 (`--teacher-precision`) and theirs in float32",
+    (
+        "mobilebert_memory",
+        "peak memory, length 128",
+    ): "peak memory with transfer of all 24 layers against both networks' passes alone, 8 x 128 tokens",
+    ("mobilebert_memory", "peak memory, length 512"): "the same, 2 x 512 tokens",
 }
 
 
