@@ -32,8 +32,8 @@ TEACHER_STEPS = 5000
 # has to be twenty times as high, on biases and norms too. The rate is ELECTRA-small's, which is as wide, and the best
 # of those that `mobilebert_rates` tries.
 TEACHER_RATE = 5e-4
-# LAMB's, as the method has it. The highest that `mobilebert_rates` tries is a little better in its few steps; the
-# transfer's was tried for a few dozen only.
+# LAMB's, as the method has it. Of those that `mobilebert_rates` tries a higher one is a little better for the bare
+# student in its few steps, and none is for the transfer.
 RATE, TRANSFER_RATE = 2e-2, 5e-3
 UPDATES = 1000
 # About as in the paper's ablations: 240,000 of 490,000.
