@@ -146,21 +146,24 @@ public final class Main {
     return said.isEmpty() ? "" : "; its last words: " + said.substring(0, Math.min(200, said.length()));
   }
 
-  private static String line(Map<String, Object> measurement) {
+  /** What a person reads of a measurement. */
+  static String line(Map<String, Object> measurement) {
+    int threads = number(measurement.get("threads"));
     String name =
-        measurement.get("label") + " at " + number(measurement.get("length")) + " tokens, "
-            + number(measurement.get("threads")) + " threads: ";
+        measurement.get("label") + " at " + number(measurement.get("length")) + " tokens, " + threads
+            + (threads == 1 ? " thread: " : " threads: ");
     if (measurement.get("status").equals("failed")) {
       return name + "failed: " + measurement.get("error");
     }
     Map<String, Object> summary = members(measurement.get("summary"));
     return String.format(
         Locale.ROOT,
-        "%smedian %.2f ms, p90 %.2f ms, %d runs",
+        "%smedian %.2f ms, p90 %.2f ms, %d runs%s",
         name,
         (Double) summary.get("median_us") / 1e3,
         (Double) summary.get("p90_us") / 1e3,
-        ((List<?>) measurement.get("latency_us")).size());
+        ((List<?>) measurement.get("latency_us")).size(),
+        Boolean.FALSE.equals(measurement.get("warmed_up")) ? ", which had not become steady" : "");
   }
 
   private static int number(Object value) {
