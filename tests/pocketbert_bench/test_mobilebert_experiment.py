@@ -213,9 +213,14 @@ def test_rates_are_tried_with_a_few_updates_each(tmp_path: Path) -> None:
     (tmp_path / "teacher" / "model").mkdir(parents=True)
     jobs = {job.name: job for job in mobilebert_rates.jobs(tmp_path, 90)}
     (data, *names) = jobs
-    assert data == DATA_JOB and len(names) == 4 + 4 + 3
+    assert data == DATA_JOB and len(names) == 4 + 4 + 3 + 1 + 5
     for name in names:
         job = jobs[name]
+        if job.call is mobilebert_jobs.copy_start:
+            assert name == "copied-start/0"
+            continue
+        if "copied" in name:
+            assert "copied-start/0" in job.arguments and job.needs == ("copied-start/0",)
         options = next(value for value in job.arguments if dataclasses.is_dataclass(value))
         if job.call is mobilebert_jobs.pretrain_teacher:
             assert name == f"rates-90/teacher-{options.optimizer}-{options.learning_rate:g}" and options.steps == 90

@@ -92,9 +92,8 @@ def jobs(output: Path) -> list[Job]:
             if not arm.taught:
                 found += _student_jobs(arm, seed, output)
     for seed in SEEDS:
-        found.append(
-            Job(name=_start(seed), call=work.copy_start, arguments=(_start(seed), seed, output), needs=(CHECK_JOB,))
-        )
+        start = start_name(seed)
+        found.append(Job(name=start, call=work.copy_start, arguments=(start, seed, output), needs=(CHECK_JOB,)))
         for arm in ARMS:
             if arm.taught:
                 found += _student_jobs(arm, seed, output)
@@ -106,7 +105,7 @@ def jobs(output: Path) -> list[Job]:
 def _student_jobs(arm: Arm, seed: int, output: Path) -> list[Job]:
     """A student and all that it is scored on."""
     student, attention = (job_name(STUDENT_MODEL, arm.label, task, seed) for task in (TEXT, ATTENTION))
-    start = _start(seed) if arm.copied else None
+    start = start_name(seed) if arm.copied else None
     needs = (start or CHECK_JOB,) if arm.taught else (DATA_JOB,)
     return [
         Job(name=student, call=work.make_student, arguments=(student, arm, start, seed, output), needs=needs),
@@ -129,7 +128,8 @@ def job_name(model: str, label: str, task: str, seed: int) -> str:
     return f"{'teacher' if model == TEACHER_MODEL else 'student'}-{task}/{words}-{seed}"
 
 
-def _start(seed: int) -> str:
+def start_name(seed: int) -> str:
+    """What the job is called that copies the teacher's embedding and heads into a student."""
     return f"copied-start/{seed}"
 
 

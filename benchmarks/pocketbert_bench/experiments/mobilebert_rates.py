@@ -3,7 +3,8 @@
     python -m pocketbert_bench.experiments.mobilebert_rates --steps=300
 
 Runs of a few hundred updates, each warmed up and brought down to 0 as the whole one is, of the teacher and of the bare
-student; of progressive transfer too where the experiment's teacher is there. Held-out masked words are printed, the
+student; where the experiment's teacher is there, of progressive transfer too, and of distillation that begins with the
+teacher's embedding and heads, which a rate that suits fresh weights destroys. Held-out masked words are printed, the
 best first, and nothing is committed: `mobilebert_setting` says what the experiment takes. What is best here need not be
 so in twenty times as many updates, where a lower rate catches up: of two that are close take the lower.
 
@@ -21,10 +22,11 @@ from typing import Any
 
 from absl import flags
 
+from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
 from pocketbert.errors import UserError
 from pocketbert_bench.experiments import mobilebert_jobs as work
 from pocketbert_bench.experiments.jobs import Job, run_jobs
-from pocketbert_bench.experiments.mobilebert import DATA_JOB, EXPERIMENT
+from pocketbert_bench.experiments.mobilebert import DATA_JOB, EXPERIMENT, start_name
 from pocketbert_bench.experiments.mobilebert_setting import ARMS, SEEDS, student_options, teacher_options
 
 TEACHER_TRIES: tuple[dict[str, Any], ...] = (
@@ -35,6 +37,7 @@ TEACHER_TRIES: tuple[dict[str, Any], ...] = (
 )
 STUDENT_RATES = (5e-3, 1e-2, 2e-2, 3e-2)
 TRANSFER_RATES = (5e-3, 1e-2, 2e-2)
+COPIED_RATES = (5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
 
 
 def jobs(output: Path, steps: int) -> list[Job]:
@@ -51,25 +54,39 @@ def jobs(output: Path, steps: int) -> list[Job]:
         teacher = dataclasses.replace(teacher_options(), steps=steps, **changes)
         found.append(Job(name=name, call=work.pretrain_teacher, arguments=(name, teacher, output), needs=(DATA_JOB,)))
     bare = student_options(next(arm for arm in ARMS if arm.trained and not arm.taught))
-    students = {
-        f"bare-{rate:g}": dataclasses.replace(bare, distillation_steps=steps, distillation_learning_rate=rate)
+    students: dict[str, tuple[MobileBERTOptions, str | None]] = {
+        f"bare-{rate:g}": (dataclasses.replace(bare, distillation_steps=steps, distillation_learning_rate=rate), None)
         for rate in STUDENT_RATES
     }
     if (output / work.TEACHER_JOB / "model").exists():
         progressive = student_options(next(arm for arm in ARMS if arm.strategy == "progressive"))
         students |= {
-            f"progressive-{rate:g}": dataclasses.replace(
-                progressive,
-                transfer_steps=steps // 2,
-                distillation_steps=steps - steps // 2,
-                transfer_learning_rate=rate,
+            f"progressive-{rate:g}": (
+                dataclasses.replace(
+                    progressive,
+                    transfer_steps=steps // 2,
+                    distillation_steps=steps - steps // 2,
+                    transfer_learning_rate=rate,
+                ),
+                None,
             )
             for rate in TRANSFER_RATES
         }
-    for ending, student in students.items():
+        copied = student_options(next(arm for arm in ARMS if arm.copied and arm.strategy == "none"))
+        start = start_name(SEEDS[0])
+        found.append(Job(name=start, call=work.copy_start, arguments=(start, SEEDS[0], output), needs=(DATA_JOB,)))
+        students |= {
+            f"copied-{rate:g}": (
+                dataclasses.replace(copied, distillation_steps=steps, distillation_learning_rate=rate),
+                start,
+            )
+            for rate in COPIED_RATES
+        }
+    for ending, (student, start_from) in students.items():
         name = f"{folder}/{ending}"
-        arguments = (name, student, None, SEEDS[0], output)
-        found.append(Job(name=name, call=work.distil_student, arguments=arguments, needs=(DATA_JOB,)))
+        arguments = (name, student, start_from, SEEDS[0], output)
+        needs = (start_from or DATA_JOB,)
+        found.append(Job(name=name, call=work.distil_student, arguments=arguments, needs=needs))
     return found
 
 

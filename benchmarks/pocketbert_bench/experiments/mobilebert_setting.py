@@ -33,8 +33,9 @@ TEACHER_STEPS = 5000
 # of those that `mobilebert_rates` tries.
 TEACHER_RATE = 5e-4
 # LAMB's, as the method has it. Of those that `mobilebert_rates` tries a higher one is a little better for the bare
-# student in its few steps, and none is for the transfer.
-RATE, TRANSFER_RATE = 2e-2, 5e-3
+# student in its few steps, and none is for the transfer. A student that begins with the teacher's embedding and heads
+# has something to lose, which the rate for fresh weights takes away.
+RATE, COPIED_RATE, TRANSFER_RATE = 2e-2, 2e-3, 5e-3
 UPDATES = 1000
 # About as in the paper's ablations: 240,000 of 490,000.
 TRANSFER_STEPS = 490
@@ -89,6 +90,11 @@ class Arm:
     trained: bool = True
 
     @property
+    def starts_from_teacher(self) -> bool:
+        """Whether it begins with the teacher's embedding and heads."""
+        return self.copied or self.strategy in ("joint", "progressive")
+
+    @property
     def taught(self) -> bool:
         """Whether anything comes from the teacher."""
         return self.trained and (self.strategy != "none" or "distillation" not in self.without)
@@ -140,7 +146,7 @@ def student_options(arm: Arm) -> MobileBERTOptions:
         transfer_batch_size=BATCH_SIZE,
         distillation_batch_size=BATCH_SIZE,
         transfer_learning_rate=TRANSFER_RATE,
-        distillation_learning_rate=RATE,
+        distillation_learning_rate=COPIED_RATE if arm.starts_from_teacher else RATE,
         bias_correction=True,
     ).resolved()
 
