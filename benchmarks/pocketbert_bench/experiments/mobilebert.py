@@ -18,21 +18,10 @@ moment, the same command goes on, and with `--minutes=0` it writes what is done.
 with the same settings, those seeds come back that are complete. A file of scores holds no models: where others are
 missing the teacher is trained anew, so students of two teachers may stand in one table, but never in one seed.
 
-How long it takes is an estimate, nobody has timed it: operations (`pocketbert.costs`, with the masked-LM head at 10
-positions; a training pass is three forward passes; 32 examples of 64 tokens) at 100 GFLOP/s a core. On a core of the
-machine of benchmarks/results/mobilebert_training.json, updates included, the paper's student reaches 104 and transfer
-from its teacher 159. In core-minutes:
-
-    teacher, 5,000 updates of 132 GFLOP                                          110
-    a seed's students of 1,000 updates: 33 (bare), 77 (PD, PD copied, both of
-      auxiliary), 57 then 77 (joint), 28 then 77 or, without PD, 33 (four
-      progressive ones, on average over the layers)                              100
-    a seed's fine-tuning, exports and scores: 11 students, some 5 minutes each    55
-    the teacher's fine-tuning, data, commonest word                               10
-    in all, of two seeds                                                         430
-
-That is 3.6 hours of two quiet cores, or 4.5 if they reach 80 GFLOP/s. Teacher and the students that need none are done
-after 1.2 hours, a first seed of everything after 2.4.
+How long it takes, as each job's line says when it is done, on the two cores of the result file's machine with nothing
+else to do: the teacher 46 minutes of both; on one core a student without a teacher 7, one that distillation alone
+teaches 12, a progressive one 10; its fine-tuning, exports and scores 5. So two seeds are 3.5 hours; teacher and the
+students that need none are done after an hour, a first seed of everything after 2.2. Beside other work it is twice that.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ teacher's embedding and heads, which a rate that suits fresh weights destroys. H
 best first, and nothing is committed: `mobilebert_setting` says what the experiment takes. What is best here need not be
 so in twenty times as many updates, where a lower rate catches up: of two that are close take the lower.
 
-By the arithmetic of `experiments.mobilebert` 300 updates of each take some 35 core-minutes, and 10 more with the
-teacher there.
+300 updates of each take some 35 core-minutes, and as many more with the teacher there.
 """
 
 from __future__ import annotations
