@@ -19,10 +19,10 @@ with the same settings, those seeds come back that are complete. A file of score
 missing the teacher is trained anew, so students of two teachers may stand in one table, but never in one seed.
 
 How long it takes, as each job's line says when it is done, on the two cores of the result file's machine with nothing
-else to do: the teacher 46 minutes of both; on one core a student without a teacher 7, one that distillation alone
-teaches 12, a progressive one 10; its fine-tuning, exports and scores 5. So two seeds are 3.5 hours; teacher and the
-students that need none are done after an hour, a first seed of everything after 2.2. Beside other work it is twice
-that.
+else to do: the teacher, by its steps a second, 46 minutes of both; on one core a student without a teacher 7, one that
+distillation alone teaches 12, a progressive one 10; its fine-tuning, exports and scores 5. So two seeds are 3.5 hours;
+teacher and the students that need none are done after an hour, a first seed of everything after 2.2. Beside other work
+it is twice that.
 """
 
 from __future__ import annotations
