@@ -139,9 +139,12 @@ def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
 
 def test_the_recorded_sums_are_of_the_versions_that_maven_is_told() -> None:
     names = set(apk_artifacts.recorded(java_test_artifacts.SUMS))
-    for module in java_test_artifacts.MODULES:
-        pom = (APP / module / "pom.xml").read_text(encoding="utf-8")
-        for artifact, version in re.findall(
-            r"<artifactId>([^<]*)</artifactId>\s*<version>([0-9][^<$]*)</version>\s*<(?:type|scope|out)", pom
-        ):
-            assert any(name.startswith(f"{artifact}-{version}.") for name in names), (artifact, version)
+    pom = (APP / "app" / "pom.xml").read_text(encoding="utf-8")
+    # With a scope, a type or a folder of their own: what tests run with, and no plugin.
+    pattern = r"<artifactId>([^<]*)</artifactId>\s*<version>([0-9][^<$]*)</version>\s*<(?:type|scope|out)"
+    told = re.findall(pattern, pom)
+    assert {artifact for artifact, _ in told} == {
+        "robolectric", "monitor", "espresso-idling-resource", "android-all-instrumented",
+    }  # fmt: skip
+    for artifact, version in told:
+        assert any(name.startswith(f"{artifact}-{version}.") for name in names), (artifact, version)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,6 +146,27 @@ def test_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert note.startswith(
         "2 layers, batch 3 x 11: with transfer the peak is +4 MiB from the passes' 11 MiB (medians)."
     )
+
+
+def test_the_page_says_what_the_result_file_says() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "mobilebert.md").read_text(encoding="utf-8")
+    content = json.loads((root / "benchmarks" / "results" / "mobilebert_memory.json").read_text(encoding="utf-8"))
+    pattern = (
+        r"24 layers, batch (\d+ x \d+): with transfer the peak is ([+-])(\d+) MiB from the passes' (\d+) MiB.*"
+        r"keeps ([\d.]+) MiB of attention and ([\d.]+) MiB.*and ([\d.]+) MiB of attention and ([\d.]+) MiB"
+    )
+    for note in content["notes"]:
+        found = re.match(pattern, note)
+        assert found, note
+        batch, sign, above, passes, *kept = found.groups()
+        own, others, transferred, more = map(float, kept)
+        row = f"| {batch} tokens | {passes} MiB | {above} MiB {'more' if sign == '+' else 'less'} "
+        row += f"| {own + others:.1f} MiB, {own} of it attention "
+        row += f"| {transferred + more:.1f} MiB, {transferred} of it attention |"
+        assert row in page
+        extra = 24 * (transferred + more - own - others)
+        assert f"{extra:.0f}" in page and f"{abs(int(sign + above) - extra):.0f} MiB" in page
 
 
 @pytest.mark.slow

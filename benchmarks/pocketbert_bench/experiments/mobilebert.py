@@ -20,9 +20,8 @@ missing the teacher is trained anew, so students of two teachers may stand in on
 
 How long it takes, as each job's line says when it is done, on the two cores of the result file's machine with nothing
 else to do: the teacher, by its steps a second, 46 minutes of both; on one core a student without a teacher 7, one that
-distillation alone teaches 12, a progressive one 10; its fine-tuning, exports and scores 5. So two seeds are 3.5 hours;
-teacher and the students that need none are done after an hour, a first seed of everything after 2.2. Beside other work
-it is twice that.
+distillation alone teaches 12, a progressive one 10; its fine-tuning, exports and scores 3. So two seeds are 3.2 hours;
+teacher and the students that need none are done after an hour, a first seed of everything after 2.1.
 """
 
 from __future__ import annotations

@@ -123,9 +123,9 @@ public final class Benchmark {
       result.put("warm_up_runs", runs);
       double median = Statistics.median(batch);
       boolean steady = Math.abs(median - before) < STEADY * before;
-      boolean enough = runs >= schedule.warmUpRuns && seconds >= schedule.warmUpSeconds;
-      result.put("warmed_up", enough && steady);
-      if ((enough && steady) || seconds > schedule.longestWarmUpSeconds) {
+      boolean warmedUp = steady && runs >= schedule.warmUpRuns && seconds >= schedule.warmUpSeconds;
+      result.put("warmed_up", warmedUp);
+      if (warmedUp || seconds > schedule.longestWarmUpSeconds) {
         return median;
       }
       before = median;
