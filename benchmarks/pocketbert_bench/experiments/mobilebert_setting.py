@@ -34,7 +34,7 @@ TEACHER_STEPS = 5000
 TEACHER_RATE = 5e-4
 # LAMB's, as the method has it. Of those that `mobilebert_rates` tries a higher one is a little better for the bare
 # student in its few steps, and none is for the transfer. A student that begins with the teacher's embedding and heads
-# has something to lose, which the rate for fresh weights takes away.
+# has something to lose, some of which the rate for fresh weights takes away.
 RATE, COPIED_RATE, TRANSFER_RATE = 2e-2, 5e-3, 5e-3
 UPDATES = 1000
 # About as in the paper's ablations: 240,000 of 490,000.
