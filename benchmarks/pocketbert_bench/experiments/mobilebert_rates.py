@@ -5,8 +5,8 @@
 Runs of a few hundred updates, each warmed up and brought down to 0 as the whole one is, of the teacher and of the bare
 student; where the experiment's teacher is there, of progressive transfer too, and of distillation that begins with the
 teacher's embedding and heads, of which a rate that suits fresh weights costs some. Held-out masked words are printed,
-the best first, and nothing is committed: `mobilebert_setting` says what the experiment takes. What is best here need not be
-so in twenty times as many updates, where a lower rate catches up: of two that are close take the lower.
+the best first, and nothing is committed: `mobilebert_setting` says what the experiment takes. What is best here need
+not be so in twenty times as many updates, where a lower rate catches up: of two that are close take the lower.
 
 300 updates of each take some 35 core-minutes, and as many more with the teacher there.
 """
