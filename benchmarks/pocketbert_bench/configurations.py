@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert_bench.results import Weights
 
 # How far an answer may lie from the one recorded at export, as a part of the largest recorded value. Another
 # machine's kernels add in another order: in float that is rounding. With activations quantized on the fly it can
@@ -45,7 +46,7 @@ class Configuration:
       threads: threads that the runtime gets.
       calls: used in turn; legal token ids.
       peer: somebody else's export of the same network.
-      weights: `trained` or `random`.
+      weights: `trained` or `random`; None where nobody said.
       runtime: what runs it.
       relative_tolerance: the golden check's, as a part of the largest expected value; by recipe if None.
       problem: why it cannot be measured, a sentence; None if it can.
@@ -59,7 +60,7 @@ class Configuration:
     threads: int
     calls: tuple[Call, ...]
     peer: bool = False
-    weights: Literal["trained", "random"] = "trained"
+    weights: Weights | None = None
     runtime: Literal["litert", "onnxruntime"] = "litert"
     relative_tolerance: float | None = None
     problem: str | None = None
@@ -76,7 +77,7 @@ def from_bundle(
     lengths: Sequence[int] | None,
     threads: Sequence[int],
     *,
-    weights: Literal["trained", "random"] = "trained",
+    weights: Weights | None = None,
     model: str | None = None,
     label: str | None = None,
 ) -> list[Configuration]:
@@ -88,7 +89,7 @@ def from_bundle(
       path: the bundle's folder.
       lengths: tokens; None for all that the bundle has.
       threads: numbers of threads.
-      weights: what the network's weights are.
+      weights: what the network's weights are; a bundle does not tell.
       model: the network's name; the folder's name if None.
       label: what to call it; the recipe if None.
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import random
 import select
@@ -14,13 +15,24 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pocketbert import files, progress
 from pocketbert.errors import UserError
 from pocketbert_bench import configurations, machine
 from pocketbert_bench.configurations import Configuration
-from pocketbert_bench.results import Delegate, Golden, Measurement, ResultFile, Runtime, now, result_file, summarize
+from pocketbert_bench.results import (
+    RANDOM_WEIGHTS_NOTE,
+    Delegate,
+    Golden,
+    Measurement,
+    ResultFile,
+    Runtime,
+    Weights,
+    now,
+    result_file,
+    summarize,
+)
 
 # Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
 STEADY = 0.05
@@ -152,7 +164,7 @@ def bench_bundles(
     threads: Sequence[int] = (1,),
     quick: bool = False,
     peers: Sequence[Configuration] = (),
-    weights: Literal["trained", "random"] = "trained",
+    weights: Weights | None = None,
     names: Mapping[Path, str] | None = None,
     labels: Mapping[Path, str] | None = None,
     title: str = "Latency of exported bundles",
@@ -168,7 +180,7 @@ def bench_bundles(
       threads: numbers of threads.
       quick: a shortened run, and the result says so.
       peers: other exports to time in the same rounds.
-      weights: what the bundles' weights are.
+      weights: what the weights are, of bundles and peers, which are exports of the same; None where nobody said.
       names: bundle → the network's name; the folder's name if absent.
       labels: bundle → what to call it in tables; the recipe if absent.
       title: what the run is for.
@@ -188,9 +200,10 @@ def bench_bundles(
             model=(names or {}).get(path),
             label=(labels or {}).get(path),
         )
+    everything += [dataclasses.replace(peer, weights=weights) for peer in peers]
     created, before = now(), machine.machine()
-    measurements = measure([*everything, *peers], QUICK if quick else FULL, seed=seed)
-    notes = ["Weights are random: latency and size mean something, answers do not."] if weights == "random" else []
+    measurements = measure(everything, QUICK if quick else FULL, seed=seed)
+    notes = [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
     return result_file(title, quick=quick, measurements=measurements, notes=notes, on=before, created=created)
 
 

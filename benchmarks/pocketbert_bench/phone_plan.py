@@ -210,6 +210,8 @@ class Kept:
             measurements.append(self._joined(index, configuration, repeats))
         cores = {"any": "the cores that Android chooses", "big": "the big cores", "little": "the little cores"}
         notes = [f"Asked for: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; a process for every repeat."]
+        if any(configuration.weights == "random" for configuration in self.plan.configurations):
+            notes.append(results.RANDOM_WEIGHTS_NOTE)
         return dataclasses.replace(
             first,
             title=title,

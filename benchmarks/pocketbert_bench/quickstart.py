@@ -205,6 +205,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
         lengths=LENGTHS,
         quick=quick,
         peers=peers.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
+        weights="trained",
         names=names,
         title="quickstart --quick" if quick else "quickstart",
     )

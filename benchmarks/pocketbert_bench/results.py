@@ -22,7 +22,9 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import schema, statistics
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
+RANDOM_WEIGHTS_NOTE = "Weights are random: latency and size mean something, answers do not."
 
+Weights = Literal["trained", "random"]
 
 _note = schema.note
 _optional_note = schema.optional_note
@@ -122,7 +124,9 @@ class Measurement:
     model: str = _note("the network's name; measurements of one network share it")
     recipe: str = _note("number formats: float32, dynamic_wi8, …")
     peer: bool = _note("somebody else's way to export the same network, for comparison")
-    weights: Literal["trained", "random"] = _note("random weights are good for latency and for nothing else")
+    weights: Weights | None = _note(
+        "random weights are good for latency and for nothing else; null where nobody said, since a bundle does not tell"
+    )
     model_file: str = _note("file name, without folders")
     model_sha256: str | None = _note("of the file; null if it could not be read", pattern="^[0-9a-f]{64}$")
     size_bytes: int | None = _note("of the model file alone; null if it could not be read", minimum=0)

@@ -69,6 +69,8 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
     for theirs in expected:
         ours = found[theirs.label, theirs.length, theirs.threads]
         assert (ours.recipe, ours.model, ours.signature) == (theirs.recipe, theirs.model, theirs.calls[0].signature)
+        # A bundle does not tell.
+        assert ours.weights is None
         assert ours.golden and ours.delegate and ours.runtime
         # The answers are those that LiteRT gave at export: same maths, other release and other order of sums.
         assert ours.golden.examples == len(theirs.calls)
@@ -79,6 +81,21 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
         # Without XNNPACK answers are as right and several times as slow.
         assert ours.delegate.delegated_ops > 0.8 * ours.delegate.total_ops
         assert len(ours.latency_us) >= 50
+
+
+def test_what_is_said_of_the_network_is_in_the_result(bundles: dict[str, Path], tmp_path: Path) -> None:
+    namesake = shutil.copytree(bundles["float32"], tmp_path / "float32")
+    for arguments, network in (
+        ([], ("float32", None)),
+        (["--name=mood", "--weights=random"], ("mood", "random")),
+    ):
+        output = tmp_path / f"{len(arguments)}.json"
+        done = host(bundles["float32"], namesake, "--lengths=9", *arguments, f"--output={output}")
+        assert done.returncode == 0, done.stderr
+        result = results.read(output)
+        assert [each.label for each in result.measurements] == [str(bundles["float32"]), str(namesake)]
+        assert {(each.model, each.weights) for each in result.measurements} == {network}
+        assert (results.RANDOM_WEIGHTS_NOTE in result.notes) == (network[1] == "random")
 
 
 def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -42,12 +42,11 @@ def test_bench_prints_a_table_and_writes_what_report_reads(
     assert cli.main(arguments) == 0
     table = capsys.readouterr().out
     assert table.split("\n")[0].split() == "export MB ms@9 ms@17 ms@9/2t ms@17/2t smaller faster".split()
-    assert [(each.length, each.threads) for each in results.read(output).measurements] == [
-        (9, 1),
-        (9, 2),
-        (17, 1),
-        (17, 2),
-    ]
+    measured = results.read(output)
+    assert [(each.length, each.threads) for each in measured.measurements] == [(9, 1), (9, 2), (17, 1), (17, 2)]
+    # A bundle does not tell.
+    assert {each.weights for each in measured.measurements} == {None}
+    assert results.RANDOM_WEIGHTS_NOTE not in measured.notes
     assert cli.main(["report", str(output), f"--output={tmp_path / 'page'}", f"--bundles={folder / 'whole'}"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "page" / "report.html")
     page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
@@ -84,12 +83,12 @@ def test_answers_for_each_token_are_compared_at_their_own_length(
 
 
 def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["bench", str(folder / "whole"), "--lengths=17", "--peers", f"--model={folder / 'network'}", "--json"]
-    assert cli.main(arguments) == 0
+    peers = ["--peers", f"--model={folder / 'network'}"]
+    assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
     labels = [each["label"] for each in measurements]
     assert {"whole", "plain converter float32", "plain converter dynamic_wi8"} <= set(labels)
-    assert {each["model"] for each in measurements} == {"network"}
+    assert {(each["model"], each["weights"]) for each in measurements} == {("network", "random")}
     assert all(each["peer"] == (each["label"] != "whole") and each["status"] == "ok" for each in measurements)
 
 

@@ -34,7 +34,7 @@ def asked(phone: FakePhone) -> list[tuple[str, str]]:
 def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
-    code, out, _ = bench("--threads=2", "--affinity=big", "--name=net")
+    code, out, _ = bench("--threads=2", "--affinity=big", "--name=net", "--weights=random")
     assert code == 0 and SERIAL not in out and "ms@9/2t" in out
     # Rounds of all, each shuffled by the seed; every run with options of the closed sets.
     assert [repeat for repeat, _ in asked(phone)] == sorted(str(each) for each in (1, 2, 3) for _ in LENGTHS)
@@ -43,6 +43,7 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
     assert len({each["run"] for each in phone.starts}) == 6
     for length, measured in joined(tmp_path).items():
         assert (measured.label, measured.model, measured.status) == ("dynamic_wi8", "net", "ok")
+        assert measured.weights == "random"
         assert measured.round_sizes == (12,) * 3 and measured.model_sha256 == files.sha256(BUNDLE / "model.tflite")
         assert measured.latency_us[::12] == tuple(1e3 * length + 100 * repeat for repeat in (1, 2, 3))
         assert measured.init_us == 200.0 and measured.warm_up_runs == 21 and measured.warmed_up is True
@@ -55,6 +56,7 @@ def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, benc
         )
     file = next(path for path in (tmp_path / "out").glob("pixel_4_*.json"))
     assert "the big cores" in results.read(file).notes[0] and results.read(file).measured_on == "device"
+    assert results.RANDOM_WEIGHTS_NOTE in results.read(file).notes
 
 
 def conditions(repeat: int) -> DeviceConditions:

@@ -45,6 +45,9 @@ def define(flag_values: flags.FlagValues) -> None:
     )
     flags.DEFINE_bool("overwrite", False, "replace the result file", flag_values=flag_values)
     flags.DEFINE_string("name", None, "the network's name; the bundle folder's if absent", flag_values=flag_values)
+    flags.DEFINE_enum(
+        "weights", None, ["trained", "random"], "what they are; a bundle does not tell", flag_values=flag_values
+    )
     flags.DEFINE_bool("peers", False, "time other people's exports of --model beside", flag_values=flag_values)
     flags.DEFINE_string("model", None, "model directory that the peers are made from", flag_values=flag_values)
     flags.DEFINE_bool("quick", False, "a shortened run, good for a look", flag_values=flag_values)
@@ -96,6 +99,7 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
             threads=threads,
             quick=flag_values.quick,
             peers=others,
+            weights=flag_values.weights,
             names={path: name for path in paths} if name else None,
             labels=_labels(paths),
         )
@@ -131,7 +135,9 @@ def _run_on_phones(
         configurations=tuple(
             each
             for path in paths
-            for each in configurations.from_bundle(path, lengths, threads, model=flag_values.name, label=labels[path])
+            for each in configurations.from_bundle(
+                path, lengths, threads, weights=flag_values.weights, model=flag_values.name, label=labels[path]
+            )
         ),
         delegate=flag_values.delegate,
         affinity=flag_values.affinity,

@@ -19,6 +19,7 @@ from pocketbert.progress import track
 from pocketbert_bench import host, machine, results
 from pocketbert_bench.configurations import from_bundle
 
+NETWORK = "6x384"
 LENGTH, THREADS = 128, 1
 TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
 # Either median of a turn may be so many times the other.
@@ -44,8 +45,7 @@ def run(quick: bool) -> dict[str, Any]:
                 sides = (("Java", _java), ("Python", _python))
                 for label, measure in sides[:: -1 if turn % 2 else 1]:
                     found = measure(bundle)
-                    # Java's command takes every head for a trained one.
-                    found = dataclasses.replace(found, label=f"{label}, {recipe}", model="6x384", weights="random")
+                    found = dataclasses.replace(found, label=f"{label}, {recipe}")
                     if found.summary is None:
                         raise UserError(f"{label} must measure {recipe}; it says {found.error}")
                     samples.setdefault((recipe, label), []).append(found.summary.median_us)
@@ -91,13 +91,14 @@ def make_bundles(folder: Path) -> dict[str, Path]:
 
 
 def _python(bundle: Path) -> results.Measurement:
-    return host.measure(from_bundle(bundle, None, (THREADS,), weights="random"), SCHEDULE)[0]
+    return host.measure(from_bundle(bundle, None, (THREADS,), weights="random", model=NETWORK), SCHEDULE)[0]
 
 
 def _java(bundle: Path) -> results.Measurement:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "result.json"
         command = ["java", "-jar", str(_JAR), str(bundle), f"--threads={THREADS}", f"--output={output}"]
+        command += [f"--name={NETWORK}", "--weights=random"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 2:
             raise UserError(f"{_JAR.name} must take {bundle.name}; it says {done.stderr.strip()}")

@@ -173,10 +173,11 @@ public final class Benchmark {
   /** What is known before anything ran; the order of the keys is the schema's. */
   private void describe() {
     result.put("label", configuration.label);
-    result.put("model", configuration.label);
+    result.put("model", configuration.bundle.name());
     result.put("recipe", configuration.bundle.recipe());
     result.put("peer", false);
-    result.put("weights", "trained");
+    // A bundle does not tell.
+    result.put("weights", null);
     result.put("model_file", configuration.bundle.modelFile());
     result.put("model_sha256", configuration.bundle.modelSha256());
     result.put("size_bytes", configuration.bundle.model().remaining());

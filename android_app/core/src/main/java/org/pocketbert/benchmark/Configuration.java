@@ -19,7 +19,7 @@ public final class Configuration {
   /**
    * A configuration.
    *
-   * @param label what it and its network are called in tables
+   * @param label what it is called in tables
    * @param length tokens in a call, padding included
    * @param threads that the runtime gets
    * @param delegate what the runtime is asked to run it on

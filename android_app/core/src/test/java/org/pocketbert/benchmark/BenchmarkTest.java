@@ -118,7 +118,9 @@ public class BenchmarkTest {
     Map<String, Object> result = measure(platform);
     assertEquals("ok", result.get("status"));
     assertEquals("label", result.get("label"));
-    assertEquals("label", result.get("model"));
+    assertEquals("bundle", result.get("model"));
+    assertTrue(result.containsKey("weights"));
+    assertNull(result.get("weights"));
     assertEquals(3000.0, result.get("init_us"));
     assertEquals(70_000.0, result.get("first_inference_us"));
     // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.

@@ -20,15 +20,23 @@ final class Arguments {
       usage: java -jar pocketbert-host.jar [flags] BUNDLE…
         --lengths=32,128     tokens; all that a bundle has if absent
         --threads=1,2        numbers of threads; 1 if absent
+        --name=NAME          the network's name; the bundle folder's if absent
+        --weights=random     what they are, trained or random; a bundle does not tell
         --output=FILE        result file to write, for pocketbert report
         --overwrite          replace the result file
         --help               this text
       """;
 
+  private static final List<String> WEIGHTS = List.of("trained", "random");
+
   final List<Path> bundles = new ArrayList<>();
   final boolean help;
   final boolean overwrite;
   final Path output;
+  /** Null: nobody said. */
+  final String name;
+  /** Null: nobody said. */
+  final String weights;
   /** Empty: all that a bundle has. */
   final List<Integer> lengths;
 
@@ -44,6 +52,8 @@ final class Arguments {
     boolean askedForHelp = false;
     boolean mayReplace = false;
     Path file = null;
+    String network = null;
+    String origin = null;
     List<Integer> tokens = List.of();
     List<Integer> numbers = List.of(1);
     for (String word : words) {
@@ -54,12 +64,18 @@ final class Arguments {
         mayReplace = true;
       } else if (word.startsWith("--output=") && !value.isEmpty()) {
         file = Path.of(value);
+      } else if (word.startsWith("--name=") && !value.isEmpty()) {
+        network = value;
+      } else if (word.startsWith("--weights=")) {
+        origin = value;
       } else if (word.startsWith("--lengths=")) {
         tokens = numbers("--lengths", value, problems);
       } else if (word.startsWith("--threads=")) {
         numbers = numbers("--threads", value, problems);
       } else if (word.startsWith("-")) {
-        problems.add("a flag must be one of --lengths=, --threads=, --output=, --overwrite, --help; received " + word);
+        problems.add(
+            "a flag must be one of --lengths=, --threads=, --name=, --weights=, --output=, --overwrite, --help; received "
+                + word);
       } else {
         bundles.add(Path.of(word));
       }
@@ -67,8 +83,13 @@ final class Arguments {
     help = askedForHelp;
     overwrite = mayReplace;
     output = file;
+    name = network;
+    weights = origin;
     lengths = tokens;
     threads = numbers;
+    if (weights != null && !WEIGHTS.contains(weights)) {
+      problems.add("--weights must be one of " + String.join(", ", WEIGHTS) + "; received " + weights);
+    }
     if (bundles.isEmpty()) {
       problems.add("at least one bundle is needed; received none; for example runs/sst2_int8");
     }

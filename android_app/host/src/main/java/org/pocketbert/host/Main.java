@@ -54,10 +54,18 @@ public final class Main {
       measurements.set(job.place, measure(job));
     }
     for (Map<String, Object> measurement : measurements) {
+      if (arguments.name != null) {
+        measurement.put("model", arguments.name);
+      }
+      measurement.put("weights", arguments.weights);
       System.out.println(line(measurement));
     }
     if (arguments.output != null) {
-      List<String> notes = List.of("The Android app's core on a computer: same code as on a phone, other kernels.");
+      List<String> notes = new ArrayList<>();
+      notes.add("The Android app's core on a computer: same code as on a phone, other kernels.");
+      if ("random".equals(arguments.weights)) {
+        notes.add("Weights are random: latency and size mean something, answers do not.");
+      }
       String title = "Latency of exported bundles by the Java core";
       ResultFile.write(
           arguments.output,

@@ -23,12 +23,17 @@ public class ArgumentsTest {
     assertEquals(List.of(), plain.lengths);
     assertEquals(List.of(1), plain.threads);
     assertNull(plain.output);
+    assertNull(plain.name);
+    assertNull(plain.weights);
     assertFalse(plain.overwrite);
     String output = temporary.newFile("result.json").toString();
     Arguments full = new Arguments("--lengths=32,128", bundle, "--threads=4,1", "--output=" + output, "--overwrite");
     assertEquals(List.of(32, 128), full.lengths);
     assertEquals(List.of(4, 1), full.threads);
     assertEquals(output, full.output.toString());
+    Arguments network = new Arguments(bundle, "--name=net=1", "--weights=random");
+    assertEquals("net=1", network.name);
+    assertEquals("random", network.weights);
     assertTrue(new Arguments("--help").help);
   }
 
@@ -38,12 +43,14 @@ public class ArgumentsTest {
     UserError error =
         assertThrows(
             UserError.class,
-            () -> new Arguments("nothing", "--threads=0", "--lengths=8,8", "--output=" + output, "--fast", "--output="));
+            () -> new Arguments("nothing", "--threads=0", "--lengths=8,8", "--output=" + output, "--fast", "--output=",
+                "--weights=new", "--name="));
     for (String part :
         new String[] {
           "a bundle is a folder that pocketbert export made; received nothing",
           "--threads takes different positive numbers, as in --threads=1,2; received 0",
           "received 8,8", "result.json must not be there yet", "received --fast", "received --output=",
+          "--weights must be one of trained, random; received new", "received --name=",
         }) {
       assertTrue(error.getMessage(), error.getMessage().contains(part));
     }
