@@ -6,7 +6,7 @@ options before it answers `--help`. ADR 6 says how the shape was checked against
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -224,8 +224,13 @@ def compare_setting(method: Method, setting: Setting, options: Any) -> tuple[tup
         # What keeps the stages from being made is often among the mismatches already.
         if not problems:
             problems.append(str(error))
+    for side, config, requests in (
+        ("student", setting.student, [(stage, stage.student_features) for stage in stages]),
+        ("teacher", setting.teacher, [(stage, stage.teacher_features) for stage in stages if stage.teacher_features]),
+    ):
+        problems += _size_mismatches(side, config, requests)
     for stage in stages:
-        problems += _stage_mismatches(stage, setting)
+        problems += _head_mismatches(stage, setting)
     if any("logits" in stage.teacher_features for stage in stages):
         problems += label_mismatches(setting)
     names = [stage.name for stage in stages]
@@ -317,25 +322,43 @@ def label_mismatches(setting: Setting) -> list[str]:
     return []
 
 
-def _stage_mismatches(stage: Stage, setting: Setting) -> list[str]:
+def _size_mismatches(side: str, config: EncoderConfig, requests: Sequence[tuple[Stage, FeatureRequest]]) -> list[str]:
+    """Texts and layers that one side lacks; said once, though a method may have a stage for each layer."""
     problems = []
-    sides = [("student", setting.student, stage.student_features)]
-    if stage.teacher_features:
-        sides.append(("teacher", setting.teacher, stage.teacher_features))
-    for side, config, request in sides:
-        if stage.max_length > config.max_positions:
-            problems.append(
-                f"stage {stage.name} has texts of {stage.max_length} tokens; the {side} has {config.max_positions} "
-                "positions; lower the length"
-            )
+    longest = max((stage for stage, _ in requests), key=lambda stage: stage.max_length, default=None)
+    if longest and longest.max_length > config.max_positions:
+        problems.append(
+            f"stage {longest.name} has texts of {longest.max_length} tokens; the {side} has {config.max_positions} "
+            "positions; lower the length"
+        )
+    outside: dict[str, set[int]] = {}
+    for _, request in requests:
         for name, layers in request.items():
-            lowest = 0 if name == "hidden_states" else 1
-            outside = [layer for layer in layers if not lowest <= layer <= config.num_layers]
-            if outside:
-                problems.append(
-                    f"stage {stage.name} reads {name} of the {side}'s layers {', '.join(map(str, outside))}; it has "
-                    f"layers {lowest} to {config.num_layers}"
-                )
+            outside.setdefault(name, set()).update(set(layers) - set(_layers(name, config)))
+    for name, absent in outside.items():
+        if absent:
+            known = _layers(name, config)
+            problems.append(
+                f"{name} are read of the {side}'s layers {_numbers(absent)}; it has layers {known[0]} to {known[-1]}"
+            )
+    return problems
+
+
+def _layers(name: str, config: EncoderConfig) -> range:
+    """Those that have such features: layer 0 is the embedding."""
+    return range(0 if name == "hidden_states" else 1, config.num_layers + 1)
+
+
+def _numbers(numbers: Collection[int]) -> str:
+    """2, 5; or 4 to 24 where none between is missing."""
+    first, last = min(numbers), max(numbers)
+    if len(numbers) > 2 and last - first + 1 == len(numbers):
+        return f"{first} to {last}"
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def _head_mismatches(stage: Stage, setting: Setting) -> list[str]:
+    problems = []
     if stage.data == "pretraining":
         heads = setting.teacher_heads
         if "logits" in stage.teacher_features and heads is not None and heads != PRETRAINING_HEADS:

@@ -46,13 +46,14 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
 
 def copy_mismatches(setting: Setting) -> list[str]:
     """What keeps the teacher's embedding and heads from fitting into the student, each with its remedy."""
-    problems = [
-        f"the teacher's embedding and heads are copied, so {name} must be its {getattr(setting.teacher, name)}; the "
-        f"student's is {getattr(setting.student, name)}; give a student with it, or a strategy that copies nothing "
-        "(auxiliary, none)"
-        for name in _SHAPES
-        if getattr(setting.teacher, name) != getattr(setting.student, name)
-    ]
+    sizes = [(name, getattr(setting.teacher, name), getattr(setting.student, name)) for name in _SHAPES]
+    others = [f"{name} must be {size} and is {own}" for name, size, own in sizes if size != own]
+    problems = []
+    if others:
+        problems.append(
+            f"the teacher's embedding and heads are copied, so the student's {', its '.join(others)}; give a student "
+            "with the teacher's, or a strategy that copies nothing (auxiliary, none)"
+        )
     heads = PRETRAINING_HEADS if setting.teacher_heads is None else setting.teacher_heads
     missing = [kind for kind in PRETRAINING_HEADS if kind not in heads]
     if missing:

@@ -224,9 +224,9 @@ def test_one_error_lists_every_mismatch() -> None:
         "one of its own",
         "texts of 19 tokens; the student has 17",
         "texts of 19 tokens; the teacher has 18",
-        "hidden_states of the student's layers 3; it has layers 0 to 2",
-        "attention_logits of the student's layers 0; it has layers 1 to 2",
-        "hidden_states of the teacher's layers 4; it has layers 0 to 3",
+        "hidden_states are read of the student's layers 3; it has layers 0 to 2",
+        "attention_logits are read of the student's layers 0; it has layers 1 to 2",
+        "hidden_states are read of the teacher's layers 4; it has layers 0 to 3",
         "no, yes; received yes, no",
         "names of their own; received only, only",
     ):

@@ -245,14 +245,28 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         "received the task squad; distil without one",
         "the teacher has 24 layers, the student 12; give a student with 24",
         "the teacher has 4 heads, the student 6; give a student with 4, or a teacher with 6, or leave out attention",
-        "hidden_size must be its 512; the student's is 384",
-        "embedding_size must be its 128; the student's is 96",
-        "max_positions must be its 512; the student's is 256",
+        "so the student's hidden_size must be 512 and is 384, its embedding_size must be 128 and is 96, "
+        "its max_positions must be 512 and is 256; give",
         "it lacks masked_lm; give a teacher as pretraining leaves it",
         "one of the student's 12 layers; received 13",
         "the student starts fresh",
     ):
         assert part in str(refusal.value)
+
+
+def test_layers_that_are_not_there_are_said_once() -> None:
+    shallow = setting(teacher=TEACHER.replace(num_layers=3))
+    with pytest.raises(UserError) as refusal:
+        check_setting(METHOD, shallow, MobileBERTOptions(max_length=520))
+    message = str(refusal.value)
+    for part in (
+        "hidden_states are read of the teacher's layers 4 to 24; it has layers 0 to 3",
+        "attention_logits are read of the teacher's layers 4 to 24; it has layers 1 to 3",
+        "texts of 520 tokens; the teacher has 512",
+        "texts of 520 tokens; the student has 512",
+    ):
+        assert message.count(part) == 1
+    assert message.count("layers") < 10 and message.count(" texts ") == 2
 
 
 def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
@@ -265,14 +279,14 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
     stages(heads, strategy="none")
     narrow = setting(student=STUDENT.replace(hidden_size=384))
     for strategy in ("progressive", "joint"):
-        with pytest.raises(UserError, match="hidden_size must be its 512"):
+        with pytest.raises(UserError, match="student's hidden_size must be 512 and is 384; give"):
             stages(narrow, strategy=strategy)
     with pytest.raises(UserError, match="feature maps are compared as they are; the teacher's are 512 wide, the stud"):
         stages(narrow, strategy="auxiliary")
     stages(narrow, strategy="auxiliary", without=("feature_map",))
     stages(narrow, strategy="none")
     table = setting(student=STUDENT.replace(embedding_size=96))
-    with pytest.raises(UserError, match="embedding_size must be its 128"):
+    with pytest.raises(UserError, match="embedding_size must be 128 and is 96"):
         stages(table)
     stages(table, strategy="auxiliary")
     shallow = setting(student=STUDENT.replace(num_layers=12))
