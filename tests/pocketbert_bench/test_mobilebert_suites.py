@@ -17,11 +17,13 @@ import pocketbert as pb
 import variants_table
 from pocketbert.configs import EncoderConfig
 from pocketbert.presets import preset
+from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
 from pocketbert_bench import kept_arrays, results
 from pocketbert_bench.suites import (
     mobilebert_memory,
     mobilebert_memory_process,
     mobilebert_setting,
+    mobilebert_text,
     mobilebert_training,
     mobilebert_variants,
     model_garden_mobilebert,
@@ -62,7 +64,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_suites_are_found_and_their_parts_are_none() -> None:
     found = runner.suites()
-    assert {"mobilebert_training", "mobilebert_memory", "mobilebert_variants"} <= set(found)
+    assert {"mobilebert_training", "mobilebert_text", "mobilebert_memory", "mobilebert_variants"} <= set(found)
     assert not {"mobilebert_setting", "mobilebert_memory_process", "model_garden_mobilebert"} & set(found)
 
 
@@ -82,6 +84,69 @@ def test_every_step_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for side, step in make(mobilebert_setting.batch(mobilebert_training.SHAPE)).items():
         losses = [float(step()) for _ in range(5)]
         assert np.isfinite(losses).all() and min(losses) < losses[0], side
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Articles of 1 to 5 sentences, and as many pieces as the tiny networks know."""
+    words = [f"w{number}" for number in range(STUDENT.vocab_size - 6)]
+    articles = [
+        "\n".join(
+            f"{' '.join(words[first : first + 4 + first % 3])}."
+            for first in range(start, start + 9 * (start % 5 + 1), 9)
+        )
+        for start in range(40)
+    ]
+    files = {
+        "text/enwiki2015-train.txt.xz": ("text.txt", "\n\n".join(articles)),
+        "vocab/bert-base-uncased.vocab.txt": ("vocab.txt", "\n".join([*SPECIAL_TOKENS, ".", *words])),
+    }
+    for name, content in files.values():
+        (tmp_path / name).write_text(content + "\n", encoding="utf-8")
+    monkeypatch.setattr(mobilebert_text, "shared_data", lambda name: tmp_path / files[name][0])
+    monkeypatch.setattr(mobilebert_text, "SHAPE", Shape(layers=1, batch_size=B, length=17))
+    monkeypatch.setattr(mobilebert_text, "STEPS_A_ROUND", 2)
+
+
+@pytest.mark.usefixtures("small", "text")
+def test_both_sides_get_the_same_examples_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, list[dict[str, np.ndarray]]] = {"ours": [], "theirs": []}
+
+    def ours(shape: Shape) -> Any:
+        return lambda batch: tf.py_function(lambda *rows: take("ours", *rows), list(batch.values()), tf.float32)
+
+    def theirs(teacher: EncoderConfig, student: EncoderConfig, *, teacher_dropout: bool) -> Any:
+        assert teacher_dropout is False
+        return lambda batch: tf.py_function(lambda *rows: take("theirs", *rows), list(batch.values()), tf.float32)
+
+    def take(side: str, *rows: tf.Tensor) -> float:
+        taken[side].append({str(index): row.numpy() for index, row in enumerate(rows)})
+        return 0.0
+
+    monkeypatch.setattr(mobilebert_text, "our_transfer_step", ours)
+    monkeypatch.setattr(model_garden_mobilebert, "transfer_step", theirs)
+    content = mobilebert_text.run(quick=True)
+    assert results.problems(content) == []
+    assert [len(ratio["ours_samples"]) for ratio in content["ratios"]] == [mobilebert_text.QUICK_ROUNDS]
+    assert len(taken["ours"]) == len(taken["theirs"]) == 2 * (1 + mobilebert_text.QUICK_ROUNDS)
+    widths = set()
+    for narrow, wide in zip(taken["ours"], taken["theirs"], strict=True):
+        for name, rows in narrow.items():
+            width = rows.shape[1]
+            widths.add(width)
+            assert rows.shape == (B, width) and wide[name].shape == (B, 17)
+            np.testing.assert_array_equal(rows, wide[name][:, :width])
+            assert not wide[name][:, width:].any()
+    # Some were narrower, or the two sides would compute the same.
+    assert min(widths) < 17
+    assert "padded to 17; " in content["notes"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small", "text")
+def test_the_step_on_text_is_timed_on_both_sides() -> None:
+    content = mobilebert_text.run(quick=True)
+    assert results.problems(content) == [] and all(rate > 0 for rate in content["ratios"][0]["ours_samples"])
 
 
 @pytest.mark.usefixtures("small")

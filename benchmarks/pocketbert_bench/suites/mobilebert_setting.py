@@ -1,4 +1,4 @@
-"""What both sides of `mobilebert_training`, and `mobilebert_memory`, are given: architectures, a batch, rates."""
+"""What the sides of `mobilebert_training`, `_text` and `_memory` are given: architectures, a batch, rates."""
 
 from __future__ import annotations
 

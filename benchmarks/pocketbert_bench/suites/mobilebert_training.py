@@ -17,8 +17,9 @@ Rounds take a step of each in turn, in an order that alternates; a ratio is the 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketbert import progress
@@ -80,13 +81,16 @@ def _masked_words(batch: dict[str, Any]) -> dict[str, Step]:
 
 
 def _transfer(batch: dict[str, Any]) -> dict[str, Step]:
+    import tensorflow as tf
+
     teacher, student = (setting.config(name, SHAPE) for name in (setting.TEACHER, setting.STUDENT))
-    return {
-        OURS: _our_transfer_step(batch, teacher_precision="float32"),
-        OURS_BFLOAT16: _our_transfer_step(batch, teacher_precision="bfloat16"),
-        PEER: model_garden.transfer_step(teacher, student, batch, teacher_dropout=True),
-        PEER_WITHOUT: model_garden.transfer_step(teacher, student, batch, teacher_dropout=False),
+    steps = {
+        OURS: our_transfer_step(SHAPE),
+        OURS_BFLOAT16: our_transfer_step(SHAPE, teacher_precision="bfloat16"),
+        PEER: model_garden.transfer_step(teacher, student, teacher_dropout=True),
+        PEER_WITHOUT: model_garden.transfer_step(teacher, student, teacher_dropout=False),
     }
+    return {name: tf.function(functools.partial(step, batch)) for name, step in steps.items()}
 
 
 def _our_training_step(batch: dict[str, Any]) -> Step:
@@ -104,20 +108,27 @@ def _our_training_step(batch: dict[str, Any]) -> Step:
     return tf.function(lambda: model.train_step(data)["loss"])
 
 
-def _our_transfer_step(batch: dict[str, Any], teacher_precision: str) -> Step:
-    import tensorflow as tf
+def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Callable[[Mapping[str, Any]], Any]:
+    """Our step of transfer, on fresh weights.
 
+    Args:
+      shape: layers of both networks, and the most tokens.
+      teacher_precision: what the teacher's forward pass computes in.
+
+    Returns:
+      A step on a batch of inputs, for `tf.function`; it gives its loss.
+    """
     from pocketbert.distillation.distiller import Distiller, make_optimizer
     from pocketbert.model import build
     from pocketbert.training.run import precision_policy
 
-    method, stage = setting.transfer(SHAPE)
+    method, stage = setting.transfer(shape)
     with precision_policy(teacher_precision):
-        teacher = build(setting.config(setting.TEACHER, SHAPE), seed=1)
-    student = build(setting.config(setting.STUDENT, SHAPE), seed=0)
+        teacher = build(setting.config(setting.TEACHER, shape), seed=1)
+    student = build(setting.config(setting.STUDENT, shape), seed=0)
     distiller = Distiller(student, method, stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, total_steps=10_000))
-    return tf.function(lambda: distiller.train_step(batch)["loss"])
+    return lambda batch: distiller.train_step(batch)["loss"]
 
 
 def _rates(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:

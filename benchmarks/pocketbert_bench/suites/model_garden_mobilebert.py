@@ -1,4 +1,4 @@
-"""tf-models-official's MobileBERT taking the steps that ours takes: the peer of `mobilebert_training`."""
+"""tf-models-official's MobileBERT taking the steps that ours takes: the peer of `mobilebert_training` and `_text`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def training_step(config: EncoderConfig, batch: Batch) -> Step:
     return step
 
 
-def transfer_step(teacher: EncoderConfig, student: EncoderConfig, batch: Batch, *, teacher_dropout: bool) -> Step:
+def transfer_step(teacher: EncoderConfig, student: EncoderConfig, *, teacher_dropout: bool) -> Callable[[Batch], Any]:
     """Feature maps and attention of every layer, with the losses of their distillation task.
 
     The task compares one layer a stage; here its loss is taken of each layer, all of one pass, and averaged over them.
@@ -60,12 +60,11 @@ def transfer_step(teacher: EncoderConfig, student: EncoderConfig, batch: Batch, 
     Args:
       teacher: the teacher's architecture.
       student: the student's.
-      batch: inputs, as tensors.
       teacher_dropout: the task calls teacher and student with `training=True`, which leaves the teacher's dropout on;
         False takes it out of the teacher.
 
     Returns:
-      A step, which gives its loss.
+      A step on a batch of inputs, tensors of a known shape, for `tf.function`; it gives its loss.
     """
     import tensorflow as tf
 
@@ -75,7 +74,6 @@ def transfer_step(teacher: EncoderConfig, student: EncoderConfig, batch: Batch, 
     normalize = tf_keras.layers.LayerNormalization(axis=-1, trainable=False)
     networks = [encoder(teacher, dropout=teacher_dropout), encoder(student)]
     networks[0].trainable = False
-    inputs = _inputs(batch)
     variables = networks[1].trainable_variables
     optimizer = _lamb()
 
@@ -91,8 +89,8 @@ def transfer_step(teacher: EncoderConfig, student: EncoderConfig, batch: Batch, 
             + factors.attention_distill_factor * attention
         )
 
-    @tf.function
-    def step() -> Any:
+    def step(batch: Batch) -> Any:
+        inputs = _inputs(batch)
         with tf.GradientTape() as tape:
             outputs = [network(inputs, training=True) for network in networks]
             # The embedding's output comes first and is not compared.
