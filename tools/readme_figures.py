@@ -68,11 +68,15 @@ RATIOS = {
     (
         "mobilebert_training",
         "transfer, pocketbert against tf-models-official",
-    ): "speed of a transfer step, IB-BERT to MobileBERT, against tf-models-official's",
+    ): "speed of a transfer step, IB-BERT to MobileBERT, full sequences of 128, against tf-models-official's",
     (
         "mobilebert_training",
         "transfer, pocketbert, teacher in bfloat16 against tf-models-official, teacher without dropout",
     ): "the same with our teacher in bfloat16 (`--teacher-precision`) and theirs in float32",
+    (
+        "mobilebert_text",
+        "transfer on text, pocketbert against tf-models-official, teacher without dropout",
+    ): "the same on examples of Wikipedia of at most 512 tokens, bucketed against padded, both in float32",
     (
         "mobilebert_memory",
         "peak memory, length 128",

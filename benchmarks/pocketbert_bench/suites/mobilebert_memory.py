@@ -4,13 +4,9 @@
 
 IB-BERT large forward, MobileBERT forward and backward, float32, without dropout and without an update. One kind of
 process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
-and all attention. Each process notes the most memory that its steps took above what was there after tracing; processes
-of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward pass.
-
-A peak has both networks in it, and TensorFlow orders them as threads are free: the teacher's widest arrays, 16 MiB each
-at a batch of 8 x 128, fall on the student's fullest moment or beside it. Without anything to compare, nothing holds the
-teacher to the student's pace, and the passes alone may well peak higher. Measured with few layers: 139 MiB in both
-kinds with 2; 321 MiB for the passes and 308 MiB for transfer with 6.
+and all attention. Each process notes the most that arrays took during its steps above what is there between them;
+processes of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward
+pass: a peak above that is arrays of the backward pass itself, or of the teacher's layer at work.
 """
 
 from __future__ import annotations
