@@ -58,7 +58,7 @@ def gradients(kind: str, shape: Shape) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints `{"peak_bytes": …}`: the most that TensorFlow's arrays took during steps, above what is there between them.
+    """Prints `{"peak_bytes": …}`: the most that arrays took during steps, above what is there between them.
 
     By its allocator's own count. Resident memory says something else: the allocator of TensorFlow's oneDNN build takes
     ever larger regions from the system and keeps them.
