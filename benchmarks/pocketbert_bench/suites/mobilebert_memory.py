@@ -6,7 +6,8 @@ IB-BERT large forward, MobileBERT forward and backward, float32, without dropout
 process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
 and all attention. Each process notes the most that arrays took during its steps above what is there between them;
 processes of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward
-pass: a peak above that is arrays of the backward pass itself, or of the teacher's layer at work.
+pass. A peak above that is arrays of the backward pass itself, above all those that the weights' gradients wait for; so
+both kinds are measured once more with a backward pass that makes none of these.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from pocketbert.errors import UserError
 from pocketbert_bench import results
 from pocketbert_bench.kept_arrays import Array, kept_arrays
 from pocketbert_bench.suites import mobilebert_setting as setting
-from pocketbert_bench.suites.mobilebert_memory_process import PASSES, TRANSFER, gradients
+from pocketbert_bench.suites.mobilebert_memory_process import (
+    ALL_WEIGHTS,
+    PASSES,
+    TRANSFER,
+    WORD_TABLE,
+    gradients,
+)
 from pocketbert_bench.suites.mobilebert_setting import Shape
 
 SHAPES = (Shape(), Shape(batch_size=2, length=512))
@@ -66,7 +73,9 @@ def run(quick: bool) -> dict[str, Any]:
         above = sorted(ours - peer for ours, peer in zip(peaks[TRANSFER], peaks[PASSES], strict=True))
         notes.append(
             f"{shape}: with transfer the peak is {above[len(above) // 2] / MIB:+.0f} MiB from the passes' "
-            f"{sorted(peaks[PASSES])[len(above) // 2] / MIB:.0f} MiB (medians). {explanation(shape)}"
+            f"{sorted(peaks[PASSES])[len(above) // 2] / MIB:.0f} MiB (medians). {explanation(shape)}. Without the "
+            f"gradients of the layers' weights the peaks are {_peak(PASSES, shape, WORD_TABLE) / MIB:.0f} MiB (passes) "
+            f"and {_peak(TRANSFER, shape, WORD_TABLE) / MIB:.0f} MiB (transfer)"
         )
     return results.to_json(
         results.result_file("memory of transfer", quick=quick, ratios=ratios, notes=notes, created=created)
@@ -106,10 +115,11 @@ def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
     return sizes
 
 
-def _peak(kind: str, shape: Shape) -> float:
+def _peak(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> float:
     """What a process of that kind says, in bytes."""
     sizes = map(str, (shape.layers, shape.batch_size, shape.length))
-    answer = subprocess.run([sys.executable, "-m", _PROCESS, kind, *sizes], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", _PROCESS, kind, learns, *sizes]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
         raise UserError(f"a process that measures memory must end well; {kind} ended with: {last}")

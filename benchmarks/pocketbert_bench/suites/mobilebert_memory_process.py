@@ -1,6 +1,6 @@
 """A process that takes steps of one kind and prints the most memory that it took: for `mobilebert_memory`.
 
-python -m pocketbert_bench.suites.mobilebert_memory_process KIND LAYERS BATCH_SIZE LENGTH
+python -m pocketbert_bench.suites.mobilebert_memory_process KIND LEARNS LAYERS BATCH_SIZE LENGTH
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from pocketbert_bench.suites import mobilebert_setting as setting
 from pocketbert_bench.suites.mobilebert_setting import Shape
 
 PASSES, TRANSFER = "passes", "transfer"
+ALL_WEIGHTS, WORD_TABLE = "all", "word-table"
 STEPS = 3
 
 
-def gradients(kind: str, shape: Shape) -> Any:
+def gradients(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> Any:
     """Teacher forward, student forward and backward, without an update.
 
     Args:
       kind: `passes`: the loss reads the last feature map of each; `transfer`: it compares all feature maps and all
         attention.
       shape: of both models and the batch.
+      learns: `all`: the gradients of all the student's weights; `word-table`: that of the first alone, so that the
+        backward pass goes through all layers and makes no weight's gradient on its way.
 
     Returns:
       A function of TensorFlow's, which gives one number that the loss and every gradient go into.
@@ -35,6 +38,8 @@ def gradients(kind: str, shape: Shape) -> Any:
     batch = setting.batch(shape)
     method, stage = setting.transfer(shape)
     variables = student.trainable_variables
+    if learns == WORD_TABLE:
+        variables = [student.weights_by_path()["encoder.embeddings.word.table"]]
 
     def loss() -> tf.Tensor:
         request: Any = stage.student_features if kind == TRANSFER else {"hidden_states": (shape.layers,)}
@@ -65,10 +70,11 @@ def main(arguments: list[str]) -> None:
     """
     import tensorflow as tf
 
-    kind, *sizes = arguments
+    kind, learns, *sizes = arguments
     layers, batch_size, length = map(int, sizes)
     setting.use_threads()
-    step = gradients(kind, Shape(layers=layers, batch_size=batch_size, length=length)).get_concrete_function()
+    shape = Shape(layers=layers, batch_size=batch_size, length=length)
+    step = gradients(kind, shape, learns).get_concrete_function()
     # The first step folds constants.
     float(step())
     tf.config.experimental.reset_memory_stats("CPU:0")
