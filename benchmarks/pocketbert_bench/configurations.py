@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,8 @@ def from_bundle(
         calls_of = {length: golden_calls(bundle, length) for length in bundle.lengths}
     except UserError as error:
         asked: Sequence[int | None] = lengths or [None]
-        return [_broken(path, name, label, str(error), length, number) for length in asked for number in threads]
+        broken = _broken(path, name, label, weights, str(error))
+        return [dataclasses.replace(broken, length=length, threads=number) for length in asked for number in threads]
     found = []
     for length in lengths or bundle.lengths:
         problem = None
@@ -158,15 +160,16 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def _broken(path: Path, model: str, label: str | None, problem: str, length: int | None, threads: int) -> Configuration:
+def _broken(path: Path, model: str, label: str | None, weights: Weights | None, problem: str) -> Configuration:
     return Configuration(
         label=label or path.resolve().name,
         model=model,
         recipe="unknown",
         model_path=path / "model.tflite",
-        length=length,
-        threads=threads,
+        length=None,
+        threads=1,
         calls=(),
+        weights=weights,
         problem=problem,
     )
 

@@ -197,7 +197,8 @@ def test_damaged_bundles_and_absent_lengths_become_failures(bundle: Path, tmp_pa
 
     damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
     (damaged / "model.tflite").write_bytes(b"cut short")
-    measured = host.bench_bundles([damaged, bundle], lengths=[9, 13], quick=True).measurements
+    measured = host.bench_bundles([damaged, bundle], lengths=[9, 13], quick=True, weights="random").measurements
+    assert {each.weights for each in measured} == {"random"} and len(measured) == 4
     by_key = {(each.label, each.length): each for each in measured}
     assert [each.status for each in measured].count("ok") == 1 and by_key["float32", 9].status == "ok"
     assert "model.tflite must have" in str(by_key["damaged", 9].error)

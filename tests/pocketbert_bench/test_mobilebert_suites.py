@@ -169,6 +169,24 @@ def test_both_kinds_run_both_networks(kind: str) -> None:
     assert len(softmaxes) == 2 * 2
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", ["passes", "transfer"])
+def test_the_word_table_alone_takes_no_weights_gradient_on_the_way(kind: str) -> None:
+    """A matrix product forward has two backward, for its input and for its weight: the latter are gone."""
+    shape = Shape(layers=2, batch_size=B, length=S)
+    products = {}
+    for learns in (mobilebert_memory_process.ALL_WEIGHTS, mobilebert_memory_process.WORD_TABLE):
+        step = mobilebert_memory_process.gradients(kind, shape, learns).get_concrete_function()
+        live = kept_arrays.live_operations(step)
+        products[learns] = [each for each in live if each.type == "MatMul"]
+    kernels = [
+        path
+        for path, weight in pb.build(STUDENT.replace(num_layers=2)).weights_by_path().items()
+        if ".layer" in path and path.endswith("kernel")
+    ]
+    assert len(products["all"]) - len(products["word-table"]) >= len(kernels) > 0
+
+
 def _kept_of_a_layer(kind: str) -> Counter:
     two, one = (
         Counter(each.shape for each in mobilebert_memory.kept(kind, Shape(layers=layers, batch_size=B, length=S)))

@@ -6,8 +6,8 @@ IB-BERT large forward, MobileBERT forward and backward, float32, without dropout
 process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
 and all attention. Each process notes the most that arrays took during its steps above what is there between them;
 processes of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward
-pass. A peak above that is arrays of the backward pass itself, above all those that the weights' gradients wait for; so
-both kinds are measured once more with a backward pass that makes none of these.
+pass. A peak has more in it, such as what the weights' gradients need; so both kinds are measured once more with a
+backward pass that makes none of these.
 """
 
 from __future__ import annotations
