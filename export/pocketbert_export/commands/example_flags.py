@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from pocketbert.commands import task_flags
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 
@@ -37,8 +38,7 @@ def define(flag_values: flags.FlagValues) -> None:
         "in place of --data: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's",
         flag_values=flag_values,
     )
-    flags.DEFINE_string("text-column", "text", "column of --file with the text", flag_values=flag_values)
-    flags.DEFINE_string("pair-column", None, "column of --file with the second text", flag_values=flag_values)
+    task_flags.define_table(flag_values)
     flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
     flags.DEFINE_list(
         "languages", None, "with --task=xnli: which, such as en,de (default: all)", flag_values=flag_values
@@ -102,8 +102,7 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
         labelled = task is not None and task.kind in ("classification", "regression")
         examples, _ = read_table(
             flag_values.file,
-            text_column=flag_values["text-column"].value,
-            pair_column=flag_values["pair-column"].value,
+            **task_flags.table_options(flag_values),
             label_column=flag_values["label-column"].value if labelled else None,
             labels=task.labels if task is not None and task.labels else None,
             kind="regression" if task is not None and task.kind == "regression" else "classification",

@@ -190,8 +190,7 @@ def _read(flag_values: flags.FlagValues) -> tuple[Examples, tuple[str, ...]]:
         raise UserError(f"--output must be another file than --train-file; received {path}")
     return read_table(
         path,
-        text_column=flag_values["text-column"].value,
-        pair_column=flag_values["pair-column"].value,
+        **task_flags.table_options(flag_values),
         label_column=flag_values["label-column"].value or None,
         kind=flag_values.kind,
     )

@@ -44,11 +44,33 @@ def define_sentences(flag_values: flags.FlagValues) -> None:
 
     text("task", None, "a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli)")
     text("data", None, "GLUE's folder, or the task's own in it")
-    text("text-column", "text", "column of the sentence, or of the first sentence of a pair")
-    text("pair-column", None, "column of the second sentence")
+    define_table(flag_values)
     flags.DEFINE_enum(
         "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
     )
+
+
+def define_table(flag_values: flags.FlagValues) -> None:
+    """Defines how a .csv, .tsv or .jsonl file is read: `--text-column`, `--pair-column` and the rows' form."""
+    flags.DEFINE_string(
+        "text-column", "text", "column of the sentence, or of the first sentence of a pair", flag_values=flag_values
+    )
+    flags.DEFINE_string("pair-column", None, "column of the second sentence", flag_values=flag_values)
+    flags.DEFINE_string(
+        "separator", ",", "what separates the columns of a .csv file: one character, or tab", flag_values=flag_values
+    )
+    flags.DEFINE_boolean(
+        "skip-bad-rows",
+        False,
+        "leave out rows without a text or label, or with other columns than the header, and count them",
+        flag_values=flag_values,
+    )
+
+
+def table_options(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The arguments of `read_table` that the flags of `define_table` give."""
+    names = ("text-column", "pair-column", "separator", "skip-bad-rows")
+    return {name.replace("-", "_"): flag_values[name].value for name in names}
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -164,7 +186,7 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
     if not flag_values.task:
         augmented, _ = _read_table(flag_values, path, task.task.labels or None)
         assert not isinstance(task.dev, QuestionFile)
-        return augmented if flag_values["dev-file"].value else _without(augmented, task.dev)
+        return augmented if flag_values["dev-file"].value else _without(flag_values, augmented, task.dev)
     examples, _ = read_table(
         path,
         text_column="text",
@@ -176,14 +198,14 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
     return examples
 
 
-def _without(augmented: Examples, aside: Examples) -> Examples:
+def _without(flag_values: flags.FlagValues, augmented: Examples, aside: Examples) -> Examples:
     """The rows that are not made from the examples set aside."""
     from pocketbert.data.tables import read_table
     from pocketbert.progress import say
 
     path = augmented.source
     try:
-        origins = read_table(path, text_column="example")[0].texts
+        of_rows, _ = read_table(path, text_column="example", skip_bad_rows=flag_values["skip-bad-rows"].value)
     except UserError as error:
         raise UserError(
             f"{path}: where development examples are set aside from --train-file, the column 'example', as pocketbert "
@@ -191,7 +213,9 @@ def _without(augmented: Examples, aside: Examples) -> Examples:
         ) from error
     # By their texts too: the numbers may be those of another file than --train-file.
     texts = set(aside.texts)
-    dropped = {*aside.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
+    name_of = dict(zip(of_rows.ids, of_rows.texts, strict=True))
+    origins = [name_of.get(row) for row in augmented.ids]
+    dropped = {None, *aside.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
     kept = [index for index, name in enumerate(origins) if name not in dropped]
     say(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples set aside")
     return augmented.select(kept)
@@ -217,8 +241,7 @@ def _read_table(
 
     return read_table(
         path,
-        text_column=flag_values["text-column"].value,
-        pair_column=flag_values["pair-column"].value,
+        **table_options(flag_values),
         label_column=flag_values["label-column"].value,
         labels=labels,
         kind=flag_values.kind,

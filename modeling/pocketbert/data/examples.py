@@ -19,6 +19,7 @@ class Examples:
       ids: one name an example, all different.
       source: where they come from, for messages and records: a file's path or a data set's name.
       groups: the group of each example, where metrics are also wanted by group (a language, say), or None.
+      skipped_rows: how many rows of the file are left out, since something is wrong with them.
     """
 
     texts: list[str]
@@ -27,6 +28,7 @@ class Examples:
     ids: list[str]
     source: str
     groups: list[str] | None = None
+    skipped_rows: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.texts)

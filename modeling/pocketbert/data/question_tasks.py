@@ -38,7 +38,7 @@ QUESTION_TASKS: dict[str, QuestionTask] = {
 
 def is_question_file(path: str | None) -> bool:
     """Whether a file's name says that it is in SQuAD's format; tables are .csv, .tsv or .jsonl."""
-    return path is not None and path.endswith(".json")
+    return path is not None and path.lower().endswith(".json")
 
 
 def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:

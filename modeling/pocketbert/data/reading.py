@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 from pocketbert.errors import UserError
+from pocketbert.progress import say
 
 PROBLEMS_SHOWN = 5
+_CHARACTERS_SHOWN = 60
 
 
 def read_utf8(path: str | os.PathLike[str]) -> str:
@@ -68,10 +70,21 @@ class RowProblems:
     def raise_if_any(self) -> None:
         """Raises a `UserError` with the first problems and the number of the others."""
         if self._found:
-            shown = self._found[:PROBLEMS_SHOWN]
-            if len(self._found) > PROBLEMS_SHOWN:
-                shown.append(f"and {len(self._found) - PROBLEMS_SHOWN} more rows")
-            raise UserError(f"{self._path}: " + "; ".join(shown))
+            raise UserError(f"{self._path}: {self._listed()}")
+
+    def say_skipped(self, count: int) -> None:
+        """Prints on stderr how many of `count` rows are left out, and why."""
+        say(f"{self._path}: skipped {len(self)} of {count} rows; {self._listed()}")
+
+    def _listed(self) -> str:
+        more = len(self._found) - PROBLEMS_SHOWN
+        return "; ".join([*self._found[:PROBLEMS_SHOWN], *[f"and {more} more rows"] * (more > 0)])
+
+
+def shown(value: object) -> str:
+    """A value in a message: on one line, and not long."""
+    text = repr(value)
+    return text if len(text) <= _CHARACTERS_SHOWN else text[: _CHARACTERS_SHOWN - 1] + "…"
 
 
 def parse_score(text: str) -> float:
@@ -85,5 +98,5 @@ def parse_score(text: str) -> float:
     except ValueError:
         score = float("nan")
     if not -3.0e38 < score < 3.0e38:
-        raise ValueError(f"the score must be a finite number; received {text!r}")
+        raise ValueError(f"the score must be a finite number; received {shown(text)}")
     return score

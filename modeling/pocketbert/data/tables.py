@@ -1,6 +1,6 @@
 """A user's own labelled text: CSV, TSV or JSONL with named columns.
 
-.csv    RFC 4180: a header, commas, double quotes around cells that need them.
+.csv    RFC 4180: a header, commas (or another separator), double quotes around cells that need them.
 .tsv    a header, tabs; quotes are ordinary characters, as in GLUE's files.
 .jsonl  one JSON object a line.
 """
@@ -11,16 +11,21 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.reading import RowProblems, parse_score, read_utf8, tsv_rows
+from pocketbert.data.reading import RowProblems, parse_score, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
 
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+_TAB = "tab"
+# What a .csv file may separate its columns by where it is not a comma → as --separator names it.
+_OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
 # (line number from 1, column → cell as text), or in place of the cells what is wrong with the row.
 _Row = tuple[int, dict[str, str] | str]
 
@@ -33,6 +38,8 @@ def read_table(
     label_column: str | None = None,
     labels: Sequence[str] | None = None,
     kind: Literal["classification", "regression"] = "classification",
+    separator: str = ",",
+    skip_bad_rows: bool = False,
 ) -> tuple[Examples, tuple[str, ...]]:
     """Reads a table of sentences or pairs, with or without labels.
 
@@ -45,6 +52,9 @@ def read_table(
         whole number, its index. None takes the labels that occur: in numeric order if all are whole numbers, else
         in alphabetical order.
       kind: what the labels are: classes, or scores for `regression`.
+      separator: what separates the columns of a `.csv` file: one character, or `tab`.
+      skip_bad_rows: leave out rows without a text or label, with the wrong number of columns, or with a label or score
+        that cannot be read, and say on stderr how many.
     Returns:
       The examples, and the classes in the order of their indices (empty for regression and for unlabelled text). Ids
       are the numbers of the lines.
@@ -53,9 +63,6 @@ def read_table(
         label, a score that is not a finite number: with the file, the line and the reason, all bad rows together.
     """
     path = Path(path)
-    readers: dict[str, Callable[[Path], Iterator[_Row]]] = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl}
-    if path.suffix not in readers:
-        raise UserError(f"{path}: the file's name must end in {', '.join(readers)}; received {path.suffix or 'none'}")
     wanted = [column for column in (text_column, pair_column, label_column) if column]
     if len(set(wanted)) < len(wanted):
         raise UserError(
@@ -63,71 +70,85 @@ def read_table(
             "once"
         )
     problems = RowProblems(path)
-    lines: list[int] = []
-    columns: dict[str, list[str]] = {column: [] for column in wanted}
-    for line, cells in readers[path.suffix](path):
+    rows: list[tuple[int, dict[str, str]]] = []
+    for line, cells in _rows(path, wanted, separator):
         problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_column)
         if problem:
             problems.add(line, problem)
-            continue
-        assert isinstance(cells, dict)
-        lines.append(line)
-        for column in wanted:
-            columns[column].append(cells[column])
-    problems.raise_if_any()
-    if not lines:
-        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+        else:
+            assert isinstance(cells, dict)
+            rows.append((line, {column: cells[column] for column in wanted}))
+    if not skip_bad_rows:
+        problems.raise_if_any()
 
-    values: np.ndarray | None = None
+    values: list[float] | None = None
     found: tuple[str, ...] = ()
-    if label_column and kind == "regression":
-        values = np.asarray(_parse_all(columns[label_column], lines, parse_score, path), np.float32)
-    elif label_column:
-        cells_of_labels = [cell.strip() for cell in columns[label_column]]
-        found = _in_order(set(cells_of_labels)) if labels is None else tuple(labels)
-        if len(found) < 2:
-            raise UserError(
-                f"{path}: column {label_column!r} must hold at least two different labels; received "
-                f"{', '.join(found) or 'none'}; name the labels, or for scores choose regression"
-            )
-        indices = _label_indices(found)
-
-        def index_of(cell: str) -> int:
-            if cell not in indices:
-                raise ValueError(f"the label must be one of {', '.join(found)[:200]}; received {cell!r}")
-            return indices[cell]
-
-        values = np.asarray(_parse_all(cells_of_labels, lines, index_of, path), np.int32)
+    if label_column:
+        texts_of_labels = [cells[label_column].strip() for _, cells in rows]
+        if kind == "classification" and rows:
+            found = _in_order(set(texts_of_labels)) if labels is None else tuple(labels)
+            if len(found) < 2:
+                raise UserError(
+                    f"{path}: column {label_column!r} must hold at least two different labels; received "
+                    f"{', '.join(found)[:200] or 'none'}; name the labels, or for scores choose regression"
+                )
+        rows, values = _labelled(rows, texts_of_labels, found, problems)
+    if not skip_bad_rows or not rows:
+        problems.raise_if_any()
+    if not rows:
+        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+    if len(problems):
+        problems.say_skipped(len(problems) + len(rows))
     examples = Examples(
-        texts=columns[text_column],
-        pairs=columns[pair_column] if pair_column else None,
-        labels=values,
-        ids=[str(line) for line in lines],
+        texts=[cells[text_column] for _, cells in rows],
+        pairs=[cells[pair_column] for _, cells in rows] if pair_column else None,
+        labels=None if values is None else np.asarray(values, np.float32 if kind == "regression" else np.int32),
+        ids=[str(line) for line, _ in rows],
         source=str(path),
+        skipped_rows=len(problems),
     )
     return examples, found
+
+
+def _labelled(
+    rows: list[tuple[int, dict[str, str]]], texts: list[str], classes: tuple[str, ...], problems: RowProblems
+) -> tuple[list[tuple[int, dict[str, str]]], list[float]]:
+    """The rows whose labels can be read, and their class indices, or their scores where there are no classes."""
+    indices = _label_indices(classes)
+    kept, values = [], []
+    for row, text in zip(rows, texts, strict=True):
+        try:
+            value = indices[text] if classes else parse_score(text)
+        except KeyError:
+            problems.add(row[0], f"the label must be one of {', '.join(classes)[:200]}; received {shown(text)}")
+        except ValueError as error:
+            problems.add(row[0], str(error))
+        else:
+            kept.append(row)
+            values.append(value)
+    return kept, values
+
+
+def _rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
+    """The rows of a file that has the wanted columns."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _csv(path, wanted, separator)
+    if suffix == ".tsv":
+        return _tsv(path, wanted)
+    if suffix == ".jsonl":
+        return _jsonl(path, wanted)
+    raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
 
 
 def _row_problem(cells: Mapping[str, str], wanted: Sequence[str], label_column: str | None) -> str | None:
     for column in wanted:
         if column not in cells:
-            return f"the row must have a column {column!r}; it has {', '.join(map(repr, cells)) or 'none'}"
+            return f"the row must have a column {column!r}; it has {_listed(cells)}"
         if not cells[column].strip():
             what = "label" if column == label_column else "text"
             return f"column {column!r} is empty; every row must have its {what}"
     return None
-
-
-def _parse_all(cells: list[str], lines: list[int], parse: Callable[[str], float], path: Path) -> list[float]:
-    problems = RowProblems(path)
-    parsed = []
-    for cell, line in zip(cells, lines, strict=True):
-        try:
-            parsed.append(parse(cell))
-        except ValueError as error:
-            problems.add(line, str(error))
-    problems.raise_if_any()
-    return parsed
 
 
 def _is_whole_number(text: str) -> bool:
@@ -136,7 +157,8 @@ def _is_whole_number(text: str) -> bool:
 
 def _in_order(found: set[str]) -> tuple[str, ...]:
     if all(map(_is_whole_number, found)):
-        return tuple(sorted(found, key=int))
+        # Python's int() refuses thousands of digits, Decimal does not.
+        return tuple(sorted(found, key=Decimal))
     return tuple(sorted(found))
 
 
@@ -147,11 +169,18 @@ def _label_indices(labels: Sequence[str]) -> dict[str, int]:
     return indices
 
 
-def _csv(path: Path) -> Iterator[_Row]:
-    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), strict=True)
+def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
+    delimiter = "\t" if separator == _TAB else separator
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise UserError(
+            f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
+            f"{shown(separator)}"
+        )
+    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
     line = 1
     try:
         header = next(reader)
+        _check_header(path, header, wanted, delimiter)
         line = reader.line_num + 1
         for cells in reader:
             # A quoted cell may span lines: the row is named by its first.
@@ -164,10 +193,29 @@ def _csv(path: Path) -> Iterator[_Row]:
         ) from error
 
 
-def _tsv(path: Path) -> Iterator[_Row]:
+def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[_Row]:
     (_, header), *rows = tsv_rows(read_utf8(path))
+    _check_header(path, header, wanted, "\t")
     for line, cells in rows:
         yield line, _named(header, cells)
+
+
+def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:
+    for column in wanted:
+        if header.count(column) == 1:
+            continue
+        where = f"{path}: line 1: the header must name the column {column!r}"
+        if column in header:
+            raise UserError(f"{where} once; received {_listed(header)}; rename the others")
+        raise UserError(f"{where}; received {_listed(header)}; {_header_remedy(path, header, separator)}")
+
+
+def _header_remedy(path: Path, header: list[str], separator: str) -> str:
+    if len(header) == 1 and path.suffix.lower() == ".csv":
+        for character, name in {**_OTHER_SEPARATORS, ",": ","}.items():
+            if character in header[0] and character != separator:
+                return f"if the columns are separated by {character!r}, pass --separator='{name}'"
+    return "name a column that the file has"
 
 
 def _named(header: list[str], cells: list[str]) -> dict[str, str] | str:
@@ -176,19 +224,36 @@ def _named(header: list[str], cells: list[str]) -> dict[str, str] | str:
     return dict(zip(header, cells, strict=True))
 
 
-def _jsonl(path: Path) -> Iterator[_Row]:
+def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[_Row]:
+    missing = set(wanted)
+    first: dict[str, str] | None = None
+    rows: list[_Row] = []
     for line, text in enumerate(read_utf8(path).split("\n"), start=1):
         if not text.strip():
             continue
         try:
             row = json.loads(text)
         except json.JSONDecodeError as error:
-            yield line, f"the line must be one JSON object ({error.msg} at column {error.colno})"
+            rows.append((line, f"the line must be one JSON object ({error.msg} at column {error.colno})"))
             continue
         if not isinstance(row, dict):
-            yield line, f"the line must be one JSON object; received {type(row).__name__}"
+            rows.append((line, f"the line must be one JSON object; received {type(row).__name__}"))
             continue
-        yield line, {name: _json_text(value) for name, value in row.items()}
+        cells = {name: _json_text(value) for name, value in row.items()}
+        missing -= cells.keys()
+        first = first or cells
+        rows.append((line, cells))
+    # A name that no row has is the caller's mistake, and no row's.
+    if first is not None and missing and len(rows) > 1:
+        column = next(name for name in wanted if name in missing)
+        raise UserError(
+            f"{path}: the rows must have the column {column!r}; received {_listed(first)}; name a column that they have"
+        )
+    yield from rows
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(shown, names))[:200] or "none"
 
 
 def _json_text(value: object) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_regression(tmp_path: Path) -> None:
         ("t.csv", "", "t.csv: the file is empty"),
         ("t.csv", "t,y\n", "line 2: the file holds a header and no rows"),
         ("t.xlsx", "t", r"must end in \.csv, \.tsv, \.jsonl; received \.xlsx"),
-        ("t.csv", "t,z\na,b\n", "line 2: the row must have a column 'y'; it has 't', 'z'"),
+        ("t.csv", "t,z\na,b\n", "line 1: the header must name the column 'y'; received 't', 'z'"),
         ("t.csv", "t,y\na,b\nc\n", "line 3: the row must have the header's 2 columns; received 1"),
         ("t.csv", "t,y\na,b\nc,d,e\n", "line 3: .* received 3"),
         ("t.csv", "t,y\na,b\n  ,d\n", "line 3: column 't' is empty; every row must have its text"),
@@ -126,3 +127,88 @@ def test_a_column_named_twice_is_refused(tmp_path: Path, columns: dict[str, str]
     path.write_text("text,label\ngood,1\nbad,0\n", "utf-8")
     with pytest.raises(UserError, match="columns of their own; received text, text"):
         read_table(path, text_column="text", **columns)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl"])
+def test_missing_column_is_reported_once(tmp_path: Path, name: str) -> None:
+    rows = {
+        "t.csv": "t,z\n" + "a,b\n" * 40,
+        "t.tsv": "t\tz\n" + "a\tb\n" * 40,
+        "t.jsonl": '{"t": "a", "z": "b"}\n' * 40,
+    }
+    with pytest.raises(UserError, match=r"the column 'y'; received 't', 'z'; (name|choose)") as raised:
+        read_table(_write(tmp_path, name, rows[name]), text_column="t", label_column="y")
+    assert "line 2" not in str(raised.value) and "more" not in str(raised.value)
+
+
+def test_json_row_without_a_column_is_named(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.jsonl", '{"t": "a"}\n{"u": "b"}\n')
+    with pytest.raises(UserError, match="line 2: the row must have a column 't'; it has 'u'$"):
+        read_table(path, text_column="t")
+
+
+def test_repeated_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 1: the header must name the column 't' once; received 't', 'y', 't'"):
+        read_table(_write(tmp_path, "t.csv", "t,y,t\na,1,b\n"), text_column="t", label_column="y")
+
+
+@pytest.mark.parametrize("suffix", ["CSV", "Tsv", "JSONL"])
+def test_upper_case_extensions_are_read(tmp_path: Path, suffix: str) -> None:
+    content = SAME_TABLE[f"t.{suffix.lower()}"]
+    examples, _ = read_table(_write(tmp_path, f"T.{suffix}", content), text_column="first")
+    assert examples.texts == ["One", "Three", "Five"]
+
+
+@pytest.mark.parametrize(("separator", "flag"), [(";", ";"), ("|", "|"), ("\t", "tab")])
+def test_another_separator_is_suggested_and_read(tmp_path: Path, separator: str, flag: str) -> None:
+    rows = [["t", "y"], ["a, b", "1"], [f'"c{separator}d"', "2"]]
+    path = _write(tmp_path, "t.csv", "".join(separator.join(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=f"--separator='{re.escape(flag)}'"):
+        read_table(path, text_column="t", label_column="y")
+    examples, _ = read_table(path, text_column="t", label_column="y", separator=flag)
+    assert examples.texts == ["a, b", f"c{separator}d"]
+
+
+@pytest.mark.parametrize("separator", ["", ";;", '"', "\n", "\r", "é"])
+def test_separator_is_one_plain_character(tmp_path: Path, separator: str) -> None:
+    with pytest.raises(UserError, match="--separator must be one ASCII character .* or tab; received"):
+        read_table(_write(tmp_path, "t.csv", "t\na\n"), text_column="t", separator=separator)
+
+
+BAD_ROWS = {
+    "t.csv": "t,y\na,1.5\n,2\nb\nc,\nd,2,3\ne,high\nf,-2\n",
+    "t.tsv": "t\ty\na\t1.5\n\t2\nb\nc\t\nd\t2\t3\ne\thigh\nf\t-2\n",
+    "t.jsonl": '{"t": "a", "y": 1.5}\n{"t": "", "y": 2}\n{"t": "b"}\n{"t": "c", "y": null}\n[1]\n{"t": "e", "y": "high"}\n'
+    '{"t": "f", "y": -2}\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_are_skipped_and_counted(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path, name, BAD_ROWS[name])
+    with pytest.raises(UserError, match="and 0 more rows|line 6|line 5"):
+        read_table(path, text_column="t", label_column="y", kind="regression")
+    examples, _ = read_table(path, text_column="t", label_column="y", kind="regression", skip_bad_rows=True)
+    assert examples.texts == ["a", "f"]
+    assert examples.labels is not None and examples.labels.tolist() == [1.5, -2]
+    assert examples.ids == (["1", "7"] if name == "t.jsonl" else ["2", "8"])
+    assert examples.skipped_rows == 5
+    assert "skipped 5 of 7 rows; line " in capsys.readouterr().err
+
+
+def test_skipping_every_row_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.csv", "t,y\na,1\nb,2\n")
+    with pytest.raises(UserError, match="line 2: the label must be one of no, yes.*line 3"):
+        read_table(path, text_column="t", label_column="y", labels=("no", "yes", "3"), skip_bad_rows=True)
+
+
+def test_row_with_an_unknown_label_is_skipped(tmp_path: Path) -> None:
+    path = _write(tmp_path, "t.csv", "t,y\na,no\nb,n/a\nc,yes\n")
+    examples, _ = read_table(path, text_column="t", label_column="y", labels=("no", "yes"), skip_bad_rows=True)
+    assert (examples.texts, examples.skipped_rows) == (["a", "c"], 1)
+
+
+def test_labels_of_thousands_of_digits_are_read(tmp_path: Path) -> None:
+    long = "1" * 5000
+    _, labels = read_table(_write(tmp_path, "t.csv", f"t,y\na,{long}\nb,2\n"), text_column="t", label_column="y")
+    assert labels == ("2", long)

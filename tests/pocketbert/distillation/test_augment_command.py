@@ -191,7 +191,7 @@ def test_without_beam_the_remedy_is_named(
         (["--probability=1.2"], "[0, 1]; received 1.2"),
         (["--copies=0"], "copies must be at least 1; received 0"),
         (["--shards=0"], "--shards must be at least 1"),
-        (["--text-column=missing"], "must have a column 'missing'"),
+        (["--text-column=missing"], "must have the column 'missing'"),
         (["--train-file=missing.csv"], "missing.csv: there is no such file"),
         (["--glove=missing.txt"], "missing.txt: there is no such file"),
         (["--masked-lm=missing"], "missing"),
