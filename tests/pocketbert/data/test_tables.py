@@ -178,8 +178,8 @@ def test_separator_is_one_plain_character(tmp_path: Path, separator: str) -> Non
 BAD_ROWS = {
     "t.csv": "t,y\na,1.5\n,2\nb\nc,\nd,2,3\ne,high\nf,-2\n",
     "t.tsv": "t\ty\na\t1.5\n\t2\nb\nc\t\nd\t2\t3\ne\thigh\nf\t-2\n",
-    "t.jsonl": '{"t": "a", "y": 1.5}\n{"t": "", "y": 2}\n{"t": "b"}\n{"t": "c", "y": null}\n[1]\n{"t": "e", "y": "high"}\n'
-    '{"t": "f", "y": -2}\n',
+    "t.jsonl": '{"t": "a", "y": 1.5}\n{"t": "", "y": 2}\n{"t": "b"}\n{"t": "c", "y": null}\n[1]\n'
+    '{"t": "e", "y": "high"}\n{"t": "f", "y": -2}\n',
 }
 
 
