@@ -1,0 +1,85 @@
+"""JSON that would crash, hang or poison Python's own parser ends in one line."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_json
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 200_000, "at most 64 levels"),
+        ("[" * 200_000 + "]" * 200_000, "at most 64 levels"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "at most 64 levels"),
+        ('["\\"' + "[" * 65 + '", ' + "[" * 65, "at most 64 levels"),
+        ("9" * 5_000, "at most 100 digits; received one of 5,000"),
+        ('{"a": -' + "9" * 101 + "}", "at most 100 digits"),
+        ("0." + "1" * 101, "at most 100 digits"),
+        ("1e999", "64-bit floating point; received 1e999"),
+        ("[NaN]", "finite; received NaN"),
+        ("-Infinity", "finite; received -Infinity"),
+        ('"\\ud800"', r"half a surrogate pair, \\ud800"),
+        ('{"\\udfff": 1}', r"half a surrogate pair, \\udfff"),
+        (b'"\xff"', "UTF-8; received byte 0xff at offset 1"),
+        ('{"a": 1,}', "line 1, column 9"),
+        ("", "line 1, column 1"),
+        ('"' + '\\"' * 100_000, "syntax error"),
+        ("]" * 100, "syntax error"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_bad_content_is_one_line(content: str | bytes, message: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(UserError, match=message) as raised:
+        parse_json(content, "here.json")
+    assert str(raised.value).startswith("here.json: ") and len(str(raised.value).splitlines()) == 1
+    assert len(str(raised.value)) < 300
+    assert time.monotonic() - start < 2
+
+
+def test_good_content_is_what_python_reads() -> None:
+    deep = "[" * MOST_DEPTH + "]" * MOST_DEPTH
+    for text in (
+        deep,
+        "1" * MOST_DIGITS,
+        '{"model_max_length": 1000000000000000019884624838656, "x": [1.5e-7, true, null]}',
+        r'["\ud83d\ude00 [[[", "\"]", "\\", "é"]',
+        json.dumps("[" * 1_000),
+    ):
+        assert parse_json(text, "x") == json.loads(text)
+        assert parse_json(text.encode(), "x") == json.loads(text)
+    assert parse_json(b"\xef\xbb\xbf[1]", "x") == [1]
+
+
+def test_size_is_bounded_before_parsing(tmp_path) -> None:
+    with pytest.raises(UserError, match="at most 10 bytes"):
+        parse_json("[" + " " * 10, "x", most_bytes=10)
+    (tmp_path / "a.json").write_text("[1, 2, 3, 4]")
+    assert read_json(tmp_path / "a.json") == [1, 2, 3, 4]
+    with pytest.raises(UserError, match="at most 11 bytes"):
+        read_json(tmp_path / "a.json", most_bytes=11)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_json(tmp_path)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_json(tmp_path / "absent.json")
+    with pytest.raises(UserError, match="at most 1,000 bytes"):
+        read_json("/dev/zero", most_bytes=1_000)
+
+
+def test_mutated_content_never_raises_anything_else() -> None:
+    generator = np.random.default_rng(0)
+    whole = json.dumps({"a": [1, -2.5e3, "é\\u00e9", {"b": None}], "c": {"d": [True, False]}}).encode()
+    for _ in range(200):
+        content = bytearray(whole)
+        for _ in range(generator.integers(1, 6)):
+            place = int(generator.integers(len(content)))
+            content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+        try:
+            parse_json(bytes(content), "x")
+        except UserError as error:
+            assert "\n" not in str(error)
