@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from pocketbert.errors import UserError
 from pocketbert_bench.results import Weights
 
@@ -148,13 +146,13 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     pad_token_id = bundle.tokenizer().pad_token_id
     calls = []
     for golden in bundle.goldens:
-        arrays = {name: np.array(ids, np.int32) for name, ids in golden["inputs"].items()}
-        fits = golden["length"] == length if answers_tokens else arrays["input_mask"].sum() <= length
+        fits = golden.length == length if answers_tokens else golden.inputs["input_mask"].sum() <= length
         if not fits:
             continue
-        inputs = placement.fit_length(arrays, length, pad_token_id)
+        inputs = placement.fit_length(golden.inputs, length, pad_token_id)
         rows = {name: array[0].tolist() for name, array in inputs.items()}
-        calls.append(Call(signature=bundle.signature(length), inputs=rows, expected=golden["exported_outputs"]))
+        expected = {name: array.tolist() for name, array in golden.exported_outputs.items()}
+        calls.append(Call(signature=bundle.signature(length), inputs=rows, expected=expected))
     if not calls:
         raise UserError(f"a bundle needs a golden example of at most {length} tokens; {bundle.directory} has none")
     return tuple(calls)

@@ -16,7 +16,8 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert_export.bundle_schema import SCHEMA
+from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
+from pocketbert_export.goldens import Golden, read_goldens
 from pocketbert_export.placement import place
 from pocketbert_export.signatures import signature_name
 
@@ -27,6 +28,7 @@ BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
 VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
+GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
 
 
@@ -36,6 +38,7 @@ class Bundle:
     Args:
       directory: the folder.
       description: the content of its `bundle.json`, already checked.
+      goldens: its golden examples.
 
     Attributes:
       directory: the folder.
@@ -48,11 +51,11 @@ class Bundle:
       output_names: the outputs of every signature.
       num_parameters: weights of the network that the file holds.
       source: file of the model's weights → its SHA-256.
-      goldens: examples: `text`, `pair` (or None), `length`, `inputs` name → `[1, length]`, `outputs` name → the
-        float model's answer with its batch axis of 1, `exported_outputs` the same from the file itself.
+      vocab_size: pieces of the vocabulary, as `bundle.json` gives it.
+      goldens: examples with the answers of the float model and of the file.
     """
 
-    def __init__(self, directory: Path, description: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
         task = description["task"]
         self.directory = directory
         self.model_path = directory / MODEL_FILE
@@ -64,7 +67,8 @@ class Bundle:
         self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]
-        self.goldens: list[dict[str, Any]] = description["goldens"]
+        self.vocab_size: int = description["tokenizer"]["vocab_size"]
+        self.goldens = tuple(goldens)
         self._lowercase: bool = description["tokenizer"]["lowercase"]
 
     @classmethod
@@ -78,24 +82,15 @@ class Bundle:
         """
         directory = Path(path)
         description = read_description(directory)
-        problems = []
-        for name, expected in description["files"].items():
-            file = directory / name
-            if not file.is_file():
-                problems.append(f"{name} must be there; it is missing")
-            elif (found := file.stat().st_size) != expected["size_bytes"]:
-                problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {found}")
-            elif (digest := sha256(file)) != expected["sha256"]:
-                problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
-        problems += [
-            f"{name} must be listed among the files in {BUNDLE_FILE}; it is not"
-            for name in (MODEL_FILE, VOCAB_FILE)
-            if name not in description["files"]
-        ]
+        problems = [*_file_problems(directory, description), *_description_problems(description)]
+        goldens: list[Golden] = []
+        if not problems:
+            problems += _labels_problems(directory, description)
+            goldens = read_goldens(directory / GOLDENS_FILE, description, problems)
         if problems:
             problems.append("export it again, or copy it whole")
         raise_if_any(problems, f"bundle {directory}")
-        return cls(directory, description)
+        return cls(directory, description, goldens)
 
     def signature(self, length: int) -> str:
         """The name of the signature for `length` tokens."""
@@ -176,6 +171,69 @@ def read_description(directory: Path) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise UserError(f"{path} must be JSON in UTF-8; {error}; export the bundle again") from error
+    version = description.get("schema_version") if isinstance(description, dict) else None
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        raise UserError(
+            f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, which an earlier pocketbert wrote; "
+            "export the bundle again"
+        )
     errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(description), key=lambda error: error.json_path)
     raise_if_any([f"{error.json_path}: {error.message[:200]}" for error in errors], str(path))
     return description
+
+
+def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
+    """Files that are missing, damaged or not listed."""
+    problems = []
+    listed = description["files"]
+    for name, expected in listed.items():
+        file = directory / name
+        if not file.is_file():
+            problems.append(f"{name} must be there; it is missing")
+        elif (found := file.stat().st_size) != expected["size_bytes"]:
+            problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {found}")
+        elif (digest := sha256(file)) != expected["sha256"]:
+            problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
+    has_labels = bool(description["task"] and description["task"]["labels"])
+    required = [MODEL_FILE, VOCAB_FILE, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
+    problems += [
+        f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
+    ]
+    if not has_labels and LABELS_FILE in listed:
+        problems.append(f"{LABELS_FILE} must not be there for a task without labels; it is listed in {BUNDLE_FILE}")
+    return problems
+
+
+def _description_problems(description: Mapping[str, Any]) -> list[str]:
+    """Rules between the parts of `bundle.json` that its schema cannot say."""
+    problems = []
+    signatures = description["signatures"]
+    for signature in signatures:
+        if signature["name"] != signature_name(signature["length"]):
+            problems.append(
+                f"the signature for {signature['length']} tokens must be called "
+                f"{signature_name(signature['length'])}; it is called {signature['name']}"
+            )
+    if len({signature["length"] for signature in signatures}) < len(signatures):
+        problems.append("each length must have one signature; some length has several")
+    for kind in ("inputs", "outputs"):
+        names = [tensor["name"] for tensor in description[kind]]
+        if len(set(names)) < len(names):
+            problems.append(f"the names of the {kind} must differ; received {', '.join(names)}")
+    if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):
+        problems.append(
+            f"the inputs must be {', '.join(INPUT_NAMES)}; received "
+            + ", ".join(tensor["name"] for tensor in description["inputs"])
+        )
+    return problems
+
+
+def _labels_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
+    """`labels.txt` that differs from the task's labels."""
+    labels = description["task"]["labels"] if description["task"] else []
+    if not labels:
+        return []
+    wanted = "".join(f"{label}\n" for label in labels).encode()
+    if (directory / LABELS_FILE).read_bytes() == wanted:
+        return []
+    return [f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one a line; it holds others"]

@@ -6,11 +6,15 @@ from typing import Any, get_args
 
 from pocketbert.configs import TaskKind
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_FLAG = {"type": "boolean"}
+# No path leaves the folder. The last part refuses a line break at the end, which Python's `$` allows.
+_FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
+_MOST_FILES = 16
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -34,6 +38,11 @@ def _by_name(values: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": values, "minProperties": 1}
 
 
+def _row(number: dict[str, Any]) -> dict[str, Any]:
+    """`[1, length]`: a batch of one text."""
+    return {**_list(_list(number)), "maxItems": 1}
+
+
 def _task() -> dict[str, Any]:
     task = _object(kind={"enum": list(get_args(TaskKind))}, name=_TEXT, labels=_list(_TEXT, least=0))
     # Of spans where a question may have no answer.
@@ -55,22 +64,28 @@ SCHEMA: dict[str, Any] = {
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_tensors("int32"),
         outputs=_tensors("float32"),
-        tokenizer=_object(lowercase={"type": "boolean"}, vocab_size=_COUNT),
+        tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
         recipe=_TEXT,
         runtimes=_list(_TEXT),
         lowerings=_by_name(_TEXT),
         num_parameters=_COUNT,
         source=_by_name(_DIGEST),
         tools=_by_name(_TEXT),
-        files=_by_name(_object(sha256=_DIGEST, size_bytes=_COUNT)),
+        files={
+            **_by_name(_object(sha256=_DIGEST, size_bytes=_COUNT)),
+            "propertyNames": _FILE_NAME,
+            "maxProperties": _MOST_FILES,
+        },
         goldens=_list(
             _object(
                 text=_TEXT,
                 pair={"type": ["string", "null"]},
                 length=_COUNT,
-                inputs=_by_name({"type": "array"}),
-                outputs=_by_name({"type": "array"}),
-                exported_outputs=_by_name({"type": "array"}),
+                inputs=_object(
+                    input_word_ids=_row({"type": "integer", "minimum": 0}),
+                    input_mask=_row({"type": "integer", "enum": [0, 1]}),
+                    input_type_ids=_row({"type": "integer", "minimum": 0}),
+                ),
             )
         ),
     ),

@@ -25,6 +25,7 @@ from pocketbert_export.bundle_schema import SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.gate_examples import GivenExamples, as_pairs, gate_metric
+from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.label_order import named
 from pocketbert_export.lowering import Lowerings, decide, lower
 from pocketbert_export.recipes import Recipe, get_recipe
@@ -51,6 +52,8 @@ DEFAULT_TEXTS = (
     "credits with relief.",
 )
 
+# Capitals, accents and CJK characters first, so that they are not cut: a changed tokenizer flag shows in its ids.
+TOKENIZER_TEXT = "東京 The Café, ÎLE de l'Été: Ångström und GRÖSSE 大 x"
 
 # With each of the texts, for a model that answers questions on paragraphs.
 DEFAULT_QUESTION = "What is said here, and of whom?"
@@ -125,10 +128,11 @@ def export_bundle(
         description = {
             **_description(model, lowered, chosen, lengths, runtime, decided),
             "source": _digests(Path(model_directory).glob("*.safetensors")),
-            "files": _files(folder),
-            "goldens": _goldens(model, as_pairs(examples, _MOST_GOLDEN_CANDIDATES), lengths),
         }
-        files.write_json(folder / layout.BUNDLE_FILE, _with_exported_answers(folder, description))
+        goldens = _goldens(model, Bundle(folder, description), as_pairs(examples, _MOST_GOLDEN_CANDIDATES), lengths)
+        files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
+        description |= {"files": _files(folder), "goldens": entries(goldens)}
+        files.write_json(folder / layout.BUNDLE_FILE, description)
         say(f"export {recipe}: verifying")
         verification = verify_bundle(
             folder,
@@ -179,7 +183,12 @@ def _description(
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
-        "tokenizer": {"lowercase": tokenizer.lowercase, "vocab_size": int(tokenizer.vocab_size)},
+        "tokenizer": {
+            "lowercase": tokenizer.lowercase,
+            "strip_accents": tokenizer.lowercase,
+            "tokenize_chinese_chars": True,
+            "vocab_size": int(tokenizer.vocab_size),
+        },
         "recipe": recipe.name,
         "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
         "lowerings": dict(decided),
@@ -214,39 +223,36 @@ def _digests(paths: Any) -> dict[str, str]:
     return {path.name: files.sha256(path) for path in sorted(paths)}
 
 
-def _goldens(model: Model, candidates: Examples, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """For each length the text that fills it best, and for the longest the shortest text: all padding."""
+def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
+    """For each length the text that fills it best, for the longest the shortest text, and one for the tokenizer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
     counts = np.asarray(encoded["input_mask"]).sum(axis=1)
-    chosen = []
+    indices = []
     for length in lengths:
         fitting = np.where(counts <= length, counts, -1)
         # Where every text is longer than this signature, the shortest is cut.
-        chosen.append((int(fitting.argmax() if fitting.max() > 0 else counts.argmin()), length))
-    chosen.append((int(counts.argmin()), lengths[-1]))
+        indices.append((int(fitting.argmax() if fitting.max() > 0 else counts.argmin()), length))
+    indices.append((int(counts.argmin()), lengths[-1]))
+    chosen = [
+        (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
+        for index, length in dict.fromkeys(indices)
+    ]
+    chosen.append((TOKENIZER_TEXT, TOKENIZER_TEXT if candidates.pairs else None, lengths[-1]))
     goldens = []
-    for index, length in dict.fromkeys(chosen):
-        text, pair = candidates.texts[index], candidates.pairs[index] if candidates.pairs else None
+    for text, pair, length in chosen:
         one = tokenizer([text], None if pair is None else [pair], max_length=length, pad_to=length)
         inputs = {name: np.asarray(one[name]) for name in INPUT_NAMES}
-        outputs = {name: output.numpy().tolist() for name, output in model(inputs, training=False).items()}
+        outputs = {name: output.numpy() for name, output in model(inputs, training=False).items()}
         goldens.append(
-            {
-                "text": text,
-                "pair": pair,
-                "length": length,
-                "inputs": {name: array.tolist() for name, array in inputs.items()},
-                "outputs": outputs,
-            }
+            Golden(
+                text=text,
+                pair=pair,
+                length=length,
+                inputs=inputs,
+                outputs=outputs,
+                exported_outputs=exported.run(inputs),
+            )
         )
     return goldens
-
-
-def _with_exported_answers(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
-    exported = Bundle(folder, description)
-    for golden in description["goldens"]:
-        inputs = {name: np.asarray(rows, np.int32) for name, rows in golden["inputs"].items()}
-        golden["exported_outputs"] = {name: array.tolist() for name, array in exported.run(inputs).items()}
-    return description

@@ -28,7 +28,7 @@ from pocketbert_export.gate_examples import GateExamples, GivenExamples, gate_ex
 from pocketbert_export.label_order import named
 from pocketbert_export.lowering import APPLIED, LOWERINGS, Lowerings, lower
 from pocketbert_export.op_census import take_census
-from pocketbert_export.placement import Inputs, Placed
+from pocketbert_export.placement import Placed
 from pocketbert_export.probes import Probes
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
@@ -204,18 +204,14 @@ def verify_bundle(
 
 
 def _golden_examples(bundle: Bundle) -> Examples:
-    pairs = [golden.get("pair") for golden in bundle.goldens]
+    pairs = [golden.pair for golden in bundle.goldens]
     return Examples(
-        texts=[golden["text"] for golden in bundle.goldens],
+        texts=[golden.text for golden in bundle.goldens],
         pairs=[pair or "" for pair in pairs] if any(pairs) else None,
         labels=None,
         ids=[str(index) for index in range(len(pairs))],
         source="the bundle's golden examples",
     )
-
-
-def _golden_inputs(golden: Mapping[str, Any]) -> Inputs:
-    return {name: np.asarray(golden["inputs"][name], np.int32).reshape(1, -1) for name in INPUT_NAMES}
 
 
 def _probes(bundle: Bundle, examples: GateExamples, reference: Model | None) -> Probes:
@@ -227,7 +223,7 @@ def _probes(bundle: Bundle, examples: GateExamples, reference: Model | None) -> 
         vocab_size=tokenizer.vocab_size,
         # Without the model there is no telling how many segments the table has; 0 is always one.
         type_vocab_size=reference.config.type_vocab_size if reference is not None else 1,
-        goldens=[_golden_inputs(golden) for golden in bundle.goldens],
+        goldens=[golden.inputs for golden in bundle.goldens],
     )
 
 
@@ -269,13 +265,7 @@ def _judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bound
         ]
     )
     golden_truth = checks.join(
-        [
-            checks.real_values(
-                {name: np.asarray(value, np.float32) for name, value in golden["outputs"].items()},
-                _golden_inputs(golden)["input_mask"],
-            )
-            for golden in bundle.goldens
-        ]
+        [checks.real_values(golden.outputs, golden.inputs["input_mask"]) for golden in bundle.goldens]
     )
     quiet, noisy = probes.answers("padding", answers), probes.answers("noise", answers)
     masks = probes.masks("padding")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import bundle_folders
 import pytest
 
 from pocketbert_bench import configurations, results
@@ -135,9 +136,7 @@ def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, 
 
 def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
     broken = shutil.copytree(bundles["float32"], tmp_path / "broken")
-    description = json.loads((broken / "bundle.json").read_text(encoding="utf-8"))
-    description["goldens"][-1]["exported_outputs"]["logits"][0][1] += 0.5
-    (broken / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    bundle_folders.change_answers(broken, {"0/exported_outputs/logits": lambda logits: logits + [0.0, 0.5, 0.0]})
     output = tmp_path / "result.json"
     done = host(broken, bundles["float32"], "--lengths=17", f"--output={output}")
     assert done.returncode == 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bundle_folders
 import pytest
 from fake_adb import APK, FILES, FakePhone, ending
 from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
@@ -19,6 +20,8 @@ from phone_runs import BUNDLE, LENGTHS, SERIAL, Changes, good, result
 from pocketbert import cli, files
 from pocketbert_bench import phone_app, phone_plan, report, results
 from pocketbert_bench.results import Delegate, DeviceConditions
+from pocketbert_export import goldens
+from pocketbert_export.bundle import Bundle
 
 
 def joined(folder: Path) -> dict[int, results.Measurement]:
@@ -103,13 +106,11 @@ def test_repeats_together_are_as_bad_as_the_worst(connect: Any, bench: Any, tmp_
 
 def one_length(folder: Path) -> Path:
     """The bundle with its length 9 alone."""
-    bundle = shutil.copytree(BUNDLE, folder / "short")
-    path = bundle / "bundle.json"
-    description = json.loads(path.read_text(encoding="utf-8"))
-    description["signatures"] = [each for each in description["signatures"] if each["length"] == 9]
-    description["goldens"] = [each for each in description["goldens"] if each["length"] == 9]
-    path.write_text(json.dumps(description), encoding="utf-8")
-    return bundle
+    bundle = Path(shutil.copytree(BUNDLE, folder / "short"))
+    kept = [golden for golden in Bundle.open(bundle).goldens if golden.length == 9]
+    (bundle / bundle_folders.GOLDENS).write_bytes(goldens.answers_file(kept))
+    signatures = [{"name": "length_9", "length": 9}]
+    return bundle_folders.describe_again(bundle, signatures=signatures, goldens=goldens.entries(kept))
 
 
 def on(delegate: Delegate | None) -> Any:
@@ -220,7 +221,7 @@ def test_only_files_that_are_not_there_are_pushed(connect: Any, bench: Any) -> N
     phone.files[f"{there}/vocab.txt"] = b"half of it"
     assert bench("--repeats=1", "--lengths=9")[0] == 0
     assert sorted(each.rpartition("/")[2] for each in phone.pushed) == [
-        "bundle.json", "labels.txt", "verification.json", "vocab.txt",
+        "bundle.json", "goldens.safetensors", "labels.txt", "verification.json", "vocab.txt",
     ]  # fmt: skip
 
 

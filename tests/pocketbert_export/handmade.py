@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from bundle_folders import describe
 
-from pocketbert.files import sha256
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export import goldens
+from pocketbert_export.goldens import Golden
 
 LENGTHS = (5, 9)
 VOCAB_SIZE = 67
@@ -117,22 +117,29 @@ def write_bundle(
     write(folder / "model.tflite", bag, int8)
     shutil.rmtree(folder / "model.saved_model")
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
-    goldens = []
+    examples = []
     for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):
-        encoded = tokenizer()([text], max_length=length, pad_to=length)
-        inputs = {name: np.asarray(array) for name, array in encoded.items()}
-        answer = {"logits": truth(inputs).tolist()}
-        goldens.append(
-            {"text": text, "pair": None, "length": length, "outputs": answer, "exported_outputs": answer}
-            | {"inputs": {name: array.tolist() for name, array in inputs.items()}}
+        inputs = {
+            name: np.asarray(array) for name, array in tokenizer()([text], max_length=length, pad_to=length).items()
+        }
+        answer = {"logits": truth(inputs).astype(np.float32)}
+        examples.append(
+            Golden(text=text, pair=None, length=length, inputs=inputs, outputs=answer, exported_outputs=answer)
         )
+    (folder / "goldens.safetensors").write_bytes(goldens.answers_file(examples))
+    (folder / "labels.txt").write_text("low\nmiddle\nhigh\n", encoding="utf-8")
     description = {
-        "schema_version": 1,
+        "schema_version": 2,
         "task": {"kind": "classification", "name": "", "labels": ["low", "middle", "high"]},
         "signatures": [{"name": f"length_{length}", "length": length} for length in LENGTHS],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": "logits", "dtype": "float32"}],
-        "tokenizer": {"lowercase": True, "vocab_size": VOCAB_SIZE},
+        "tokenizer": {
+            "lowercase": True,
+            "strip_accents": True,
+            "tokenize_chinese_chars": True,
+            "vocab_size": VOCAB_SIZE,
+        },
         "recipe": recipe,
         "runtimes": list(runtimes),
         "lowerings": {"none": "off"},
@@ -140,17 +147,6 @@ def write_bundle(
         "source": {"model.safetensors": "0" * 64},
         "tools": {"python": "3.11"},
         "files": {},
-        "goldens": goldens,
+        "goldens": goldens.entries(examples),
     }
     return describe(folder, description)
-
-
-def describe(folder: Path, description: dict[str, Any]) -> Path:
-    """Writes `bundle.json` with the sums of the files as they are."""
-    description["files"] = {
-        path.name: {"sha256": sha256(path), "size_bytes": path.stat().st_size}
-        for path in folder.iterdir()
-        if path.name != "bundle.json"
-    }
-    (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
-    return folder

@@ -74,6 +74,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
     assert sorted(path.name for path in bundle.directory.iterdir()) == [
         "bundle.json",
+        "goldens.safetensors",
         "labels.txt",
         "model.tflite",
         "verification.json",
@@ -100,18 +101,18 @@ def test_pairs_are_told_apart(bundle: Bundle, model: Model) -> None:
 
 
 def test_goldens_hold_texts_ids_and_both_answers(bundle: Bundle, model: Model) -> None:
-    assert {golden["length"] for golden in bundle.goldens} == set(LENGTHS)
+    assert {golden.length for golden in bundle.goldens} == set(LENGTHS)
     tokenizer = bundle.tokenizer()
     for golden in bundle.goldens:
-        encoded = tokenizer([golden["text"]], max_length=golden["length"], pad_to=golden["length"])
-        for name, rows in golden["inputs"].items():
+        encoded = tokenizer([golden.text], max_length=golden.length, pad_to=golden.length)
+        for name, rows in golden.inputs.items():
             np.testing.assert_array_equal(rows, encoded[name])
         expected = model(encoded)["logits"].numpy()
-        np.testing.assert_allclose(golden["outputs"]["logits"], expected, rtol=1e-5, atol=1e-5)
-        assert networks.relative(expected, np.array(golden["exported_outputs"]["logits"])) < 2e-4
-    shortest = min(bundle.goldens, key=lambda golden: np.sum(golden["inputs"]["input_mask"]))
-    assert shortest["text"] == "dull"
-    assert any(np.sum(golden["inputs"]["input_mask"]) == 19 for golden in bundle.goldens)
+        np.testing.assert_allclose(golden.outputs["logits"], expected, rtol=1e-5, atol=1e-5)
+        assert networks.relative(expected, golden.exported_outputs["logits"]) < 2e-4
+    shortest = min(bundle.goldens, key=lambda golden: int(golden.inputs["input_mask"].sum()))
+    assert shortest.text == "dull"
+    assert any(golden.inputs["input_mask"].sum() == 19 for golden in bundle.goldens)
 
 
 def test_a_length_that_is_not_there(bundle: Bundle) -> None:
@@ -133,7 +134,8 @@ def test_damaged_and_missing_files_are_all_named(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda content: content.update(schema_version=2), "schema_version: 1 was expected"),
+        (lambda content: content.update(schema_version=1), "schema_version 2; received 1, .* export the bundle again"),
+        (lambda content: content.update(schema_version=3), "schema_version: 2 was expected"),
         (lambda content: content.pop("recipe"), "'recipe' is a required property"),
         (lambda content: content.update(colour="red"), "'colour' was unexpected"),
         (lambda content: content["goldens"].clear(), "goldens: .* non-empty"),

@@ -62,11 +62,9 @@ def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict
     assert bundle.task == model.task.__class__(kind="span", null_threshold=model.task.null_threshold)
     # A golden example is a question with its paragraph, as an app would give it.
     golden = bundle.goldens[0]
-    assert golden["text"] == "the film"
-    tokens = bundle.tokenizer()(
-        [golden["text"]], [golden["pair"]], max_length=golden["length"], pad_to=golden["length"]
-    )
-    assert np.asarray(tokens["input_word_ids"]).tolist() == golden["inputs"]["input_word_ids"]
+    assert golden.text == "the film"
+    tokens = bundle.tokenizer()([golden.text], [golden.pair], max_length=golden.length, pad_to=golden.length)
+    np.testing.assert_array_equal(tokens["input_word_ids"], golden.inputs["input_word_ids"])
 
 
 def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Golden examples: texts with their ids, the float model's answers and the file's own.
+
+`bundle.json` lists texts and ids; all answers are tensors of `goldens.safetensors`, named `INDEX/outputs/OUTPUT` and
+`INDEX/exported_outputs/OUTPUT`. A bare encoder answers with thousands of numbers for each text, too many for JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from pocketbert.encoder import INPUT_NAMES
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+_KINDS = ("outputs", "exported_outputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """A text and its answers.
+
+    Attributes:
+      text: the sentence, or the first of a pair.
+      pair: the second sentence, or None.
+      length: tokens, one of the bundle's lengths.
+      inputs: int32 `[1, length]` by name.
+      outputs: the float model's answers, float32 `[1, ...]` by name.
+      exported_outputs: the file's own.
+    """
+
+    text: str
+    pair: str | None
+    length: int
+    inputs: dict[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+    exported_outputs: Mapping[str, np.ndarray]
+
+
+def entries(goldens: Sequence[Golden]) -> list[dict[str, Any]]:
+    """The entries of `bundle.json`: everything but the answers."""
+    return [
+        {
+            "text": golden.text,
+            "pair": golden.pair,
+            "length": golden.length,
+            "inputs": {name: array.tolist() for name, array in golden.inputs.items()},
+        }
+        for golden in goldens
+    ]
+
+
+def answers_file(goldens: Sequence[Golden]) -> bytes:
+    """The content of `goldens.safetensors`; the same answers give the same bytes."""
+    return save(
+        {
+            f"{index}/{kind}/{name}": np.ascontiguousarray(array, np.float32)
+            for index, golden in enumerate(goldens)
+            for kind in _KINDS
+            for name, array in getattr(golden, kind).items()
+        }
+    )
+
+
+def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]) -> list[Golden]:
+    """Reads the golden examples.
+
+    Args:
+      path: `goldens.safetensors`.
+      description: the content of `bundle.json`, which its schema allows.
+      problems: gets a sentence for each rule that the examples break.
+
+    Returns:
+      The examples; none if a rule is broken.
+    """
+    listed = description["goldens"]
+    before = len(problems)
+    for index, entry in enumerate(listed):
+        problems += (f"goldens[{index}]: {problem}" for problem in _entry_problems(entry, description))
+    answers = _read_answers(path, len(listed), [output["name"] for output in description["outputs"]], problems)
+    if len(problems) > before:
+        return []
+    return [
+        Golden(
+            text=entry["text"],
+            pair=entry["pair"],
+            length=entry["length"],
+            inputs={name: np.array(entry["inputs"][name], np.int32) for name in INPUT_NAMES},
+            outputs=answers[index, "outputs"],
+            exported_outputs=answers[index, "exported_outputs"],
+        )
+        for index, entry in enumerate(listed)
+    ]
+
+
+def tokenization_problems(goldens: Sequence[Golden], tokenizer: WordPieceTokenizer) -> list[str]:
+    """Tokenizes each golden text; a sentence for each that gives other inputs than those listed.
+
+    Args:
+      goldens: the examples.
+      tokenizer: the one to judge.
+    """
+    problems = []
+    for index, golden in enumerate(goldens):
+        pairs = None if golden.pair is None else [golden.pair]
+        encoded = tokenizer([golden.text], pairs, max_length=golden.length, pad_to=golden.length)
+        differing = [name for name in INPUT_NAMES if not np.array_equal(encoded[name], golden.inputs[name])]
+        if differing:
+            text = golden.text if len(golden.text) <= 40 else f"{golden.text[:40]}…"
+            problems.append(f"goldens[{index}] ({json.dumps(text, ensure_ascii=False)}): other {', '.join(differing)}")
+    return problems
+
+
+def _entry_problems(entry: Mapping[str, Any], description: Mapping[str, Any]) -> list[str]:
+    length, vocab_size = entry["length"], description["tokenizer"]["vocab_size"]
+    lengths = sorted(signature["length"] for signature in description["signatures"])
+    if length not in lengths:
+        return [f"length must be one of {', '.join(map(str, lengths))}; it is {length}"]
+    problems = []
+    for name in INPUT_NAMES:
+        values = entry["inputs"][name][0]
+        if len(values) != length:
+            problems.append(f"{name} must have {length} values; it has {len(values)}")
+    largest = max(entry["inputs"]["input_word_ids"][0])
+    if largest >= vocab_size:
+        problems.append(f"ids must be below {vocab_size}, the vocabulary's size; the largest is {largest}")
+    return problems
+
+
+def _read_answers(
+    path: Path, count: int, outputs: Sequence[str], problems: list[str]
+) -> dict[tuple[int, str], dict[str, np.ndarray]]:
+    """(index, kind) → output → array."""
+    wanted = {f"{index}/{kind}/{name}" for index in range(count) for kind in _KINDS for name in outputs}
+    answers: dict[tuple[int, str], dict[str, np.ndarray]] = {}
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            names = set(stored.keys())
+            problems += [f"{path.name} must hold the tensor {name}; it is missing" for name in sorted(wanted - names)]
+            problems += [f"{path.name} must hold no tensor {name}; remove it" for name in sorted(names - wanted)]
+            for index in range(count):
+                for kind in _KINDS:
+                    found = answers.setdefault((index, kind), {})
+                    for name in outputs:
+                        key = f"{index}/{kind}/{name}"
+                        if key in names:
+                            found[name] = stored.get_tensor(key)
+                            problems += _answer_problems(f"{path.name}: {key}", found[name])
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+        problems.append(f"{path.name} must be a whole safetensors file; received a damaged one ({error})")
+    return answers
+
+
+def _answer_problems(where: str, array: np.ndarray) -> list[str]:
+    if array.dtype != np.float32 or array.ndim < 1 or array.shape[0] != 1 or not array.size:
+        return [f"{where} must be float32 of shape [1, …]; it is {array.dtype} {list(array.shape)}"]
+    return [] if np.isfinite(array).all() else [f"{where} must be finite; it holds NaN or infinity"]

@@ -1,0 +1,48 @@
+"""Changes to a bundle's files, with its sums made anew so that these do not hide the change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from pocketbert.files import sha256
+
+GOLDENS = "goldens.safetensors"
+
+
+def describe(folder: Path, description: dict[str, Any]) -> Path:
+    """Writes `bundle.json` with the sums of the files as they are."""
+    description["files"] = {
+        path.name: {"sha256": sha256(path), "size_bytes": path.stat().st_size}
+        for path in sorted(folder.iterdir())
+        if path.name != "bundle.json"
+    }
+    (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    return folder
+
+
+def description_of(folder: Path) -> dict[str, Any]:
+    """The content of `bundle.json`."""
+    return json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+
+
+def describe_again(folder: Path, **changes: Any) -> Path:
+    """Writes `bundle.json` with the sums of the files as they are now, and with changed members."""
+    return describe(folder, {**description_of(folder), **changes})
+
+
+def change_answers(folder: Path, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]) -> Path:
+    """Changes each golden answer whose name ends as one of `changes` does."""
+    path = folder / GOLDENS
+    answers = load(path.read_bytes())
+    for name, array in answers.items():
+        for ending, change in changes.items():
+            if name.endswith(ending):
+                answers[name] = change(array).astype(np.float32)
+    path.write_bytes(save(answers))
+    return describe_again(folder)
