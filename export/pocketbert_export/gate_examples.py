@@ -20,9 +20,9 @@ from pocketbert.tasks.answer_scores import mean_scores, squad_scorer
 from pocketbert.tasks.answers import answer_questions
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training.question_answering import as_examples
+from pocketbert.training.scores import positive_class
 from pocketbert.training.task_examples import are_labelled, task_metrics
 from pocketbert_export.checks import Outputs, Scored
-from pocketbert_export.label_order import as_glue_numbers
 from pocketbert_export.placement import Inputs
 from pocketbert_export.predictors import predictions_of
 
@@ -79,11 +79,9 @@ class TextExamples(GateExamples):
     def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
         """As `GateExamples`."""
         assert self._labels is not None
-        labels, predictions = (
-            as_glue_numbers(task, each) for each in (self._labels[order], predictions_of(task, outputs["logits"]))
-        )
+        labels, predictions = self._labels[order], predictions_of(task, outputs["logits"])
         right = (labels == predictions).astype(np.float64) if task.kind == "classification" else None
-        return Scored(metrics.compute([name], labels, predictions)[name], right)
+        return Scored(metrics.compute([name], labels, predictions, positive=positive_class(task))[name], right)
 
 
 class QuestionExamples(GateExamples):

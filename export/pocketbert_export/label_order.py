@@ -6,12 +6,14 @@ Published MNLI models number its three classes in several ways; read by number, 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import GLUE
+from pocketbert.data.glue import GLUE, glue_task
+from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
 
 
@@ -32,7 +34,7 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
     if model.kind != data.kind or (model.labels != unnamed and set(model.labels) != set(data.labels)):
         raise UserError(
             f"the data's labels must be the model's, {', '.join(model.labels) or model.kind}; "
-            f"received {data.name} with {', '.join(data.labels) or data.kind}"
+            f"received {f'{data.name} with ' if data.name else ''}{', '.join(data.labels) or data.kind}"
         )
     order = data.labels if model.labels == unnamed else model.labels
     return np.array([order.index(label) for label in data.labels], np.int32)
@@ -51,17 +53,23 @@ def named(model: TaskConfig, name: str | None) -> TaskConfig:
     return dataclasses.replace(model, name=name) if name else model
 
 
-def as_glue_numbers(model: TaskConfig, classes: np.ndarray) -> np.ndarray:
-    """Classes by the numbers that GLUE gives them: F1 is that of class 1, whichever of a model's logits that is.
+def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
+    """The task whose order of labels the whole numbers in a user's file count in.
 
     Args:
-      model: the model's task, under the data's name.
-      classes: `[n]`, positions among the model's logits, or scores.
+      model: the model's classification task.
+      task_name: the data set that the user says the file is of, or None.
+      labels: the classes in the order in which the user says that the file counts them, or None.
 
     Returns:
-      `[n]`, anew where the name and the labels are those of one of GLUE's tasks; else as given.
+      A task to give to `in_order_of`; None where nothing says what the numbers stand for.
     """
-    glue = GLUE.get(model.name)
-    if glue is None or not glue.task.labels or set(glue.task.labels) != set(model.labels):
-        return classes
-    return np.argsort(logit_positions(model, glue.task))[classes]
+    if labels:
+        return TaskConfig(kind="classification", labels=tuple(labels))
+    if task_name:
+        return XNLI if task_name == XNLI.name else glue_task(task_name).task
+    own = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None
+    if own is not None and set(own.labels) == set(model.labels):
+        return own
+    unnamed = model.labels == tuple(f"LABEL_{index}" for index in range(len(model.labels)))
+    return model if unnamed else None

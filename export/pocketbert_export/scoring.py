@@ -8,24 +8,25 @@ from typing import Any
 from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
-from pocketbert.tasks import metrics
 from pocketbert.tasks.answer_scores import AnswerScorer, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS
-from pocketbert.training.question_answering import QuestionScores
-from pocketbert_export.label_order import as_glue_numbers, named
+from pocketbert.training.question_answering import QuestionScores, unanswered_baseline
+from pocketbert.training.scores import Scores, score_answers
+from pocketbert_export.label_order import named
 from pocketbert_export.predictors import Predictor, predictions_of
 from pocketbert_export.span_predictors import SpanPredictor
 
 
 def score(
-    predictor: Predictor | SpanPredictor, examples: Examples | QuestionFile, names: Sequence[str]
-) -> dict[str, float]:
-    """The metrics of a task, as parts of 1.
+    predictor: Predictor | SpanPredictor, examples: Examples | QuestionFile, names: Sequence[str], main_metric: str
+) -> Scores:
+    """The scores of a task.
 
     Args:
       predictor: answers the examples.
       examples: labelled ones.
       names: of `pocketbert.tasks.metrics`; questions have their own.
+      main_metric: the one of them that counts most.
 
     Raises:
       UserError: examples without labels, or of another kind than the predictor's.
@@ -33,19 +34,24 @@ def score(
     if isinstance(predictor, SpanPredictor) and isinstance(examples, QuestionFile):
         return score_questions(predictor, examples)[0]
     if isinstance(predictor, Predictor) and isinstance(examples, Examples):
-        return score_texts(predictor, examples, names)
+        return score_texts(predictor, examples, names, main_metric)
     raise UserError(f"the examples must be the task's; received {examples.source} for {predictor.task.kind}")
 
 
 def score_texts(
-    predictor: Predictor, examples: Examples, names: Sequence[str], data_task: str | None = None
-) -> dict[str, float]:
-    """The metrics of answers to texts.
+    predictor: Predictor,
+    examples: Examples,
+    names: Sequence[str],
+    main_metric: str | None = None,
+    data_task: str | None = None,
+) -> Scores:
+    """The scores of answers to texts.
 
     Args:
       predictor: answers them.
       examples: labelled ones, their labels in the order of the predictor's.
-      names: of `pocketbert.tasks.metrics`; of one of GLUE's tasks F1 is that of its own class 1.
+      names: of `pocketbert.tasks.metrics`.
+      main_metric: the one of them that counts most; None takes the first.
       data_task: the name of the examples' task where the predictor's has none, or another's.
 
     Raises:
@@ -54,11 +60,14 @@ def score_texts(
     if examples.labels is None:
         raise UserError(f"evaluate needs labels; {examples.source} has none; pocketbert predict answers without")
     logits = predictor.logits(examples.texts, examples.pairs, show_progress=True)
-    task = named(predictor.task, data_task)
-    labels, predictions = (
-        as_glue_numbers(task, each) for each in (examples.labels, predictions_of(predictor.task, logits))
+    return score_answers(
+        named(predictor.task, data_task),
+        names,
+        main_metric or names[0],
+        examples.labels,
+        predictions_of(predictor.task, logits),
+        examples.groups,
     )
-    return metrics.compute(names, labels, predictions, examples.groups)
 
 
 def score_questions(
@@ -68,7 +77,7 @@ def score_questions(
     *,
     max_answer_tokens: int = MAX_ANSWER_TOKENS,
     keep_answers: bool = False,
-) -> tuple[dict[str, float], dict[str, Any]]:
+) -> tuple[Scores, dict[str, Any]]:
     """Exact match and F1 of answers, at the predictor's threshold for questions without one.
 
     Args:
@@ -79,7 +88,7 @@ def score_questions(
       keep_answers: whether they are wanted by their questions' ids, which differ (`QuestionFile.check_ids`).
 
     Returns:
-      The scores as `mean_scores` names them; and id → answer, or nothing.
+      The scores, with metrics as `mean_scores` names them; and id → answer, or nothing.
 
     Raises:
       UserError: a question without an answer.
@@ -97,4 +106,5 @@ def score_questions(
         scores.add(question, answered)
         if keep_answers:
             answers[question.id] = answered.text(threshold)
-    return scores.scores(threshold), answers
+    found_scores = Scores(main_metric="f1", metrics=scores.scores(threshold), baseline=unanswered_baseline(questions))
+    return found_scores, answers

@@ -6,6 +6,8 @@ Nothing here imports TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -162,7 +164,8 @@ class TaskConfig:
     Attributes:
       kind: the head's form.
       name: the task's name, for example `sst2`; empty if it has none.
-      labels: the classes' texts in the order of the logits; empty for other kinds than classification.
+      labels: the classes' texts in the order of the logits; empty for other kinds than classification. A list becomes
+        a tuple. Each is one line, and no two differ in case or white space alone.
       dropout: rate in front of the head, in training.
       null_threshold: of spans: a question has no answer where the paragraph's first token, as start and end, scores
         higher than the best answer by more than this; None where every question is answered.
@@ -176,11 +179,14 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         problems = _one_of("kind", self.kind, TaskKind)
+        if isinstance(self.labels, str):
+            problems.append(f"labels must be a list of texts; received {self.labels!r}")
+        else:
+            object.__setattr__(self, "labels", tuple(self.labels))
+            problems += _label_problems(self.labels)
         if self.kind == "classification":
             if len(self.labels) < 2:
-                problems.append(f"classification needs at least two labels; received {self.labels}")
-            if len(set(self.labels)) != len(self.labels):
-                problems.append(f"labels must differ from one another; received {self.labels}")
+                problems.append(f"classification needs at least two labels; received {_shown(self.labels) or 'none'}")
         elif self.labels:
             problems.append(f"only classification has labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
@@ -207,6 +213,31 @@ class GraphForm:
     fused_projections: bool = False
     first_token_only: bool = False
     padding_bias: float = -1e9
+
+
+def _label_problems(labels: tuple[str, ...]) -> list[str]:
+    """What keeps labels from being the lines of a file that say which class is which."""
+    broken = [label for label in labels if not (isinstance(label, str) and _is_one_line(label))]
+    if broken:
+        return [f"labels must be one line of text each; received {_shown(broken)}"]
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    return [
+        f"labels must differ in more than case or white space; received {_shown(same)}"
+        for same in alike.values()
+        if len(same) > 1
+    ]
+
+
+def _is_one_line(text: str) -> bool:
+    """Whether a text has no white space around it, no line break, no control character and no half of a character."""
+    broken = any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
+    return bool(text) and text == text.strip() and not broken
+
+
+def _shown(values: Sequence[object]) -> str:
+    return ", ".join(map(repr, values))
 
 
 def _one_of(name: str, value: object, choices: object) -> list[str]:

@@ -27,7 +27,7 @@ def test_a_quantized_model_is_scored_whatever_it_answers(tmp_path: Path) -> None
     right, wrong = (
         score_texts(
             open_predictor(tmp_path / "bundle"), dataclasses.replace(plain.select(rows), labels=given), ("accuracy",)
-        )["accuracy"]
+        ).metrics["accuracy"]
         for given in (labels, 1 - labels)
     )
     # Random weights answer with little between the two, so int8 may turn one or two of twelve.

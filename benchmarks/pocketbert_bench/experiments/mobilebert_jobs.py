@@ -248,7 +248,7 @@ def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) 
     predictors = {TRAINED: open_predictor(folder / "model"), QUANTIZED: open_predictor(bundle)}
     return {
         "scores": [
-            _scores(score_texts(predictor, examples, glue.metrics), len(examples), split, recipe)
+            _scores(score_texts(predictor, examples, glue.metrics).metrics, len(examples), split, recipe)
             for recipe, predictor in predictors.items()
             for split, examples in scored.items()
         ]

@@ -149,7 +149,7 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
     predictors = zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
     right = ["accuracy"] if config.kind == "classification" else []
     names = [*dict.fromkeys([*task_metrics(config)[0], *right])]
-    found = {recipe: score(predictor, dev, names) for recipe, predictor in predictors}
+    found = {recipe: dict(score(predictor, dev, names, names[0]).metrics) for recipe, predictor in predictors}
     return {"metrics": found, "examples": len(dev), "training examples": len(own)}
 
 

@@ -89,7 +89,10 @@ def run(flag_values: flags.FlagValues) -> int:
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": len(task.dev),
         "source": task.dev.source,
-        "metrics": {name: score(predictor, task.dev, task.metrics) for name, predictor in predictors},
+        "metrics": {
+            name: dict(score(predictor, task.dev, task.metrics, task.main_metric).metrics)
+            for name, predictor in predictors
+        },
     }
     write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2))

@@ -1,8 +1,12 @@
 """Score a model directory or a bundle on a task.
 
-Prints one JSON object: the task's metrics as parts of 1, how many examples, where they come from, how long it
-took. A bundle runs on LiteRT and each text goes to the shortest of its lengths that holds it; texts longer than
-the longest are cut, in a model directory at its positions.
+Prints one JSON object: the task's metrics as fractions of one; those of a baseline (always the most frequent label,
+the mean score, or no answer); for classification the results of each class, the confusion matrix and the class that F1
+is about; warnings; how many examples there are, where they come from, and the seconds it took. A bundle runs on
+LiteRT, and each text goes to the shortest of its lengths that holds it. Texts longer than the longest are cut, in a
+model directory at its positions.
+
+Labels are matched by name. Whole numbers in the label column of --file count in the order of --task or of --labels.
 
 Of XNLI the accuracy is the mean over the languages, and each has its own beside it.
 
@@ -16,6 +20,7 @@ Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
   pocketbert evaluate --model=bundles/xnli --task=xnli --data=xnli --split=test --languages=en,sw
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
+  pocketbert evaluate --model=models/moods --file=dev.csv --labels=negative,positive
   pocketbert evaluate --model=runs/questions/model --file=held-out.json --predictions=answers.json
 """
 
@@ -23,6 +28,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -56,6 +62,7 @@ def run(flag_values: flags.FlagValues) -> None:
         raise UserError("evaluate needs --model, a model directory or a bundle; received none")
     if not (flag_values.data or flag_values.file):
         raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
+    from pocketbert.progress import say
     from pocketbert_export.predictors import open_any_predictor
     from pocketbert_export.span_predictors import SpanPredictor
 
@@ -66,10 +73,13 @@ def run(flag_values: flags.FlagValues) -> None:
     else:
         result = _score_texts(flag_values, predictor)
     seconds = time.perf_counter() - start
+    for warning in result["warnings"]:
+        say(f"pocketbert evaluate: warning: {warning}")
     print(json.dumps({**result, "model": flag_values.model, "seconds": round(seconds, 3)}))
 
 
 def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
+    from pocketbert.progress import say
     from pocketbert.tasks.metrics import default_metrics
     from pocketbert.training.task_examples import task_metrics
     from pocketbert_export.label_order import named
@@ -79,14 +89,17 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
     window_flags.check_no_questions(flag_values, task, "evaluate", "answer-language", "predictions")
     examples = example_flags.read_texts(flag_values, task)
     assert examples is not None
-    names, _ = task_metrics(named(task, flag_values.task)) if flag_values.data else default_metrics(task)
-    scores = score_texts(predictor, examples, names, flag_values.task)
-    return {"metrics": scores, "examples": len(examples), "source": examples.source}
+    of_task = flag_values.data or flag_values.task
+    names, main = task_metrics(named(task, flag_values.task)) if of_task else default_metrics(task)
+    scores = score_texts(predictor, examples, names, main, flag_values.task)
+    say(scores.sentence)
+    return {**scores.to_json(), "examples": len(examples), "source": examples.source}
 
 
 def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
+    from pocketbert.progress import say
     from pocketbert.tasks.mlqa_scores import mlqa_scorer
     from pocketbert_export.scoring import score_questions
 
@@ -114,16 +127,30 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
             max_answer_tokens=flag_values["max-answer-tokens"].value,
             keep_answers=bool(flag_values.predictions),
         )
-        parts[part] = {"metrics": scores, "examples": len(questions)}
+        say(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
+        parts[part] = {**scores.to_json(), "examples": len(questions)}
     if flag_values.predictions:
         # The ids of one part may be those of another, as MLQA's are, where they name the same question.
         write_json(flag_values.predictions, predictions if len(parts) > 1 else next(iter(predictions.values())))
-    first = next(iter(parts.values()))["metrics"]
-    shared = [name for name in first if all(name in part["metrics"] for part in parts.values())]
+    baselines = [part["baseline"] for part in parts.values()]
     result = {
-        "metrics": {name: sum(part["metrics"][name] for part in parts.values()) / len(parts) for name in shared},
+        "metrics": _means([part["metrics"] for part in parts.values()]),
+        "baseline": {**baselines[0], "metrics": _means([each["metrics"] for each in baselines])}
+        if all(baselines)
+        else None,
+        "warnings": [
+            f"{part}: {warning}" if len(parts) > 1 else warning
+            for part, found in parts.items()
+            for warning in found.pop("warnings")
+        ],
         "examples": sum(part["examples"] for part in parts.values()),
         "source": flag_values.data or flag_values.file,
         "null_threshold": predictor.task.null_threshold,
     }
     return result if len(parts) == 1 else {**result, "parts": parts}
+
+
+def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of what all parts have."""
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: sum(part[name] for part in parts) / len(parts) for name in shared}

@@ -41,6 +41,12 @@ def define(flag_values: flags.FlagValues) -> None:
     task_flags.define_table(flag_values)
     flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
     flags.DEFINE_list(
+        "labels",
+        None,
+        "the labels that 0, 1, … in --file stand for, in that order (default: the order of --task)",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_list(
         "languages", None, "with --task=xnli: which, such as en,de (default: all)", flag_values=flag_values
     )
 
@@ -75,7 +81,7 @@ def question_files(flag_values: flags.FlagValues, task: TaskConfig) -> dict[str,
     from pocketbert.data.questions import QuestionFile
 
     name = flag_values.task or task.name
-    _check_source(flag_values, name)
+    _check_source(flag_values, name, task)
     if flag_values.file:
         return {"": QuestionFile(flag_values.file)}
     if not flag_values.data:
@@ -94,20 +100,26 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
-    from pocketbert_export.label_order import in_order_of
+    from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
 
     name = flag_values.task or (task.name if task is not None else "")
-    _check_source(flag_values, name)
+    _check_source(flag_values, name, task)
     if flag_values.file:
         labelled = task is not None and task.kind in ("classification", "regression")
+        numbers = order_of_numbers(task, flag_values.task, flag_values.labels) if task and task.labels else None
+        own = numbers or task
+        if task is not None and numbers is not None:
+            # Before the rows, which would each be refused for it.
+            logit_positions(task, numbers)
         examples, _ = read_table(
             flag_values.file,
             **task_flags.table_options(flag_values),
             label_column=flag_values["label-column"].value if labelled else None,
-            labels=task.labels if task is not None and task.labels else None,
+            labels=own.labels if own is not None and own.labels else None,
+            numbered=numbers is not None,
             kind="regression" if task is not None and task.kind == "regression" else "classification",
         )
-        return examples
+        return examples if task is None or numbers is None else in_order_of(task, numbers, examples)
     if not flag_values.data:
         return None
     if not name:
@@ -121,11 +133,17 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     return examples if task is None else in_order_of(task, given, examples)
 
 
-def _check_source(flag_values: flags.FlagValues, name: str) -> None:
-    """That one is named, and languages only where they choose."""
+def _check_source(flag_values: flags.FlagValues, name: str, task: TaskConfig | None) -> None:
+    """That one is named, and languages and labels only where they choose."""
     from pocketbert.data.xnli import XNLI
 
     if flag_values.data and flag_values.file:
         raise UserError(f"give --data or --file, not both; received {flag_values.data} and {flag_values.file}")
     if flag_values.languages and (name != XNLI.name or not flag_values.data):
         raise UserError(f"--languages belongs to {XNLI.name}; received it with {flag_values.file or name or 'no task'}")
+    if flag_values.labels and not (flag_values.file and task is not None and task.labels):
+        where = "--data" if flag_values.data else "another model" if flag_values.file else "no file"
+        raise UserError(
+            "--labels names the classes of --file for a model that has classes; received "
+            f"{','.join(flag_values.labels)} with {where}; leave it out"
+        )

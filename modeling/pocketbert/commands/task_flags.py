@@ -244,5 +244,7 @@ def _read_table(
         **table_options(flag_values),
         label_column=flag_values["label-column"].value,
         labels=labels,
+        # Labels that were found are in alphabetical order, which no other file need count in.
+        numbered=bool(flag_values.labels),
         kind=flag_values.kind,
     )

@@ -37,6 +37,7 @@ def read_table(
     pair_column: str | None = None,
     label_column: str | None = None,
     labels: Sequence[str] | None = None,
+    numbered: bool = True,
     kind: Literal["classification", "regression"] = "classification",
     separator: str = ",",
     skip_bad_rows: bool = False,
@@ -51,6 +52,7 @@ def read_table(
       labels: the classes in the order of their indices. A cell holds a label's text or, where no label is itself a
         whole number, its index. None takes the labels that occur: in numeric order if all are whole numbers, else
         in alphabetical order.
+      numbered: whether a cell may hold an index; False where nobody said that the file counts in this order.
       kind: what the labels are: classes, or scores for `regression`.
       separator: what separates the columns of a `.csv` file: one character, or `tab`.
       skip_bad_rows: leave out rows without a text or label, with the wrong number of columns, or with a label or score
@@ -92,6 +94,8 @@ def read_table(
                     f"{path}: column {label_column!r} must hold at least two different labels; received "
                     f"{', '.join(found)[:200] or 'none'}; name the labels, or for scores choose regression"
                 )
+            if not numbered:
+                _check_no_numbers(texts_of_labels, found, f"{path}: column {label_column!r}")
         rows, values = _labelled(rows, texts_of_labels, found, problems)
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
@@ -160,6 +164,16 @@ def _in_order(found: set[str]) -> tuple[str, ...]:
         # Python's int() refuses thousands of digits, Decimal does not.
         return tuple(sorted(found, key=Decimal))
     return tuple(sorted(found))
+
+
+def _check_no_numbers(cells: list[str], labels: tuple[str, ...], where: str) -> None:
+    """Refuses whole numbers that are no labels, since nothing says which labels they stand for."""
+    if not any(map(_is_whole_number, labels)) and any(map(_is_whole_number, cells)):
+        numbers = ", ".join(map(str, range(len(labels))))
+        raise UserError(
+            f"{where} has whole numbers, and the labels are {', '.join(labels)}; say what {numbers} stand for with "
+            f"--labels in that order, such as --labels={','.join(labels)}, or with --task"
+        )
 
 
 def _label_indices(labels: Sequence[str]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,13 @@ def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     return accuracy_score(labels, predictions)
 
 
-def _f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+def _f1(labels: np.ndarray, predictions: np.ndarray, positive: int) -> float:
     from sklearn.metrics import f1_score
 
     if not (np.isin(labels, (0, 1)).all() and np.isin(predictions, (0, 1)).all()):
-        raise ValueError("f1 is that of class 1 of two; received another class")
-    return f1_score(labels, predictions, pos_label=1, average="binary", zero_division=0)
+        raise ValueError("f1 is that of one class of two; received another class")
+    # Binary, for all that only one of the two may occur.
+    return f1_score(labels == positive, predictions == positive, zero_division=0)
 
 
 def _matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -52,7 +54,7 @@ def _constant(labels: np.ndarray, predictions: np.ndarray) -> bool:
     return bool(np.ptp(labels) == 0 or np.ptp(predictions) == 0)
 
 
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+METRICS: dict[str, Callable[..., float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
     "matthews": _matthews,
@@ -62,7 +64,12 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def compute(
-    names: Iterable[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+    names: Iterable[str],
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    groups: Sequence[str] | None = None,
+    *,
+    positive: int = 1,
 ) -> dict[str, float]:
     """Scores predictions.
 
@@ -71,6 +78,7 @@ def compute(
       labels: `[N]`, class indices or scores.
       predictions: `[N]`, class indices (not logits) or scores, in the order of `labels`.
       groups: the group of each example, or None.
+      positive: the class that F1 is about.
     Returns:
       name → value, each between −1 and 1. With groups it is the mean over them, whatever their sizes, and `name_group`
       is that of each, in the order in which they first occur.
@@ -86,25 +94,52 @@ def compute(
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
         raise ValueError("labels and predictions must be finite; received NaN or infinity")
     if groups is not None:
-        return _compute_by_group(tuple(names), labels, predictions, np.asarray(groups))
+        return _compute_by_group(tuple(names), labels, predictions, np.asarray(groups), positive)
     values = {}
     for name in names:
         if name not in METRICS:
             raise ValueError(f"no metric {name!r}; the metrics are {', '.join(METRICS)}")
         # float64: SciPy sums in the precision that it is given.
-        values[name] = float(METRICS[name](labels.astype(np.float64), predictions.astype(np.float64)))
+        pair = labels.astype(np.float64), predictions.astype(np.float64)
+        values[name] = float(METRICS[name](*pair, positive) if name == "f1" else METRICS[name](*pair))
     return values
 
 
 def _compute_by_group(
-    names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: np.ndarray
+    names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: np.ndarray, positive: int
 ) -> dict[str, float]:
     found = {
-        group: compute(names, labels[groups == group], predictions[groups == group])
+        group: compute(names, labels[groups == group], predictions[groups == group], positive=positive)
         for group in dict.fromkeys(groups.tolist())
     }
     means = {name: statistics.fmean(values[name] for values in found.values()) for name in names}
     return means | {f"{name}_{group}": values[name] for name in names for group, values in found.items()}
+
+
+def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """What each class of a classification scores, from scikit-learn.
+
+    Args:
+      names: the classes' labels, in the order of their indices.
+      labels: int `[N]`, class indices.
+      predictions: int `[N]`.
+
+    Returns:
+      `macro_f1`, the mean F1 of the classes that occur among labels or predictions; `by_label`, label → `precision`,
+      `recall`, `f1` and `support`; and `confusion_matrix`, a row for each label and a column for each prediction.
+    """
+    from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
+
+    every = np.arange(len(names))
+    columns = precision_recall_fscore_support(labels, predictions, labels=every, zero_division=0)
+    return {
+        "macro_f1": float(f1_score(labels, predictions, average="macro", zero_division=0)),
+        "by_label": {
+            name: {"precision": float(precision), "recall": float(recall), "f1": float(f1), "support": int(support)}
+            for name, precision, recall, f1, support in zip(names, *columns, strict=True)
+        },
+        "confusion_matrix": confusion_matrix(labels, predictions, labels=every).tolist(),
+    }
 
 
 def default_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:

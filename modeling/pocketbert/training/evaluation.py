@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,7 @@ from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.errors import TrainingFailed
 from pocketbert.model import Model
 from pocketbert.tasks.metrics import compute
+from pocketbert.training.scores import Scores, positive_class, score_answers
 
 
 def check_finite(when: str, *outputs: np.ndarray | float) -> None:
@@ -36,7 +38,7 @@ class Evaluator:
     Args:
       model: the model; its weights may change between calls.
       encoded: labelled examples.
-      metrics: names for `pocketbert.tasks.metrics.compute`.
+      metrics: names for `pocketbert.tasks.metrics.compute`; F1 is about `pocketbert.training.scores.positive_class`.
       batch_size: examples a call of the model.
     """
 
@@ -60,7 +62,27 @@ class Evaluator:
           TrainingFailed: an output is not finite.
         """
         assert self._encoded.labels is not None
-        return compute(self._metrics, self._encoded.labels, self._predictions(when), self._encoded.groups)
+        return compute(
+            self._metrics,
+            self._encoded.labels,
+            self._predictions(when),
+            self._encoded.groups,
+            positive=positive_class(self.task),
+        )
+
+    def scores(self, main_metric: str, metrics: Mapping[str, float]) -> Scores:
+        """The scores of the model as it is, with the baseline's and those of each class.
+
+        Args:
+          main_metric: the metric that counts most.
+          metrics: what `metrics` gave for the same weights.
+        """
+        assert self._encoded.labels is not None
+        predictions = self._predictions("at the end")
+        found = score_answers(
+            self.task, self._metrics, main_metric, self._encoded.labels, predictions, self._encoded.groups
+        )
+        return dataclasses.replace(found, metrics=metrics)
 
     def _predictions(self, when: str) -> np.ndarray:
         """Class indices [N], or scores [N], in the order of the examples."""

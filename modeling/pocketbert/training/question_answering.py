@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from pocketbert.progress import bar, say
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.training.evaluation import check_finite
+from pocketbert.training.scores import Scores
 
 # Start and end logits of all tokens of some windows, float32 `[T]` each.
 WindowLogits = Callable[[Windows], tuple[np.ndarray, np.ndarray]]
@@ -191,6 +192,20 @@ class QuestionScores:
         return np.frombuffer(self._numbers).reshape(-1, 6).T
 
 
+def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
+    """What no answer to every question scores, for `pocketbert.training.scores.Scores`.
+
+    Returns:
+      None where every question has an answer.
+    """
+    if not questions.num_impossible:
+        return None
+    scorer = squad_scorer(True)
+    exact, f1 = zip(*(scorer("", question.answers) for question in questions), strict=True)
+    impossible = [question.impossible for question in questions]
+    return {"answer": "always no answer", "metrics": mean_scores(exact, f1, impossible)}
+
+
 class QuestionEvaluator:
     """Scores a span model, as often as it is asked to.
 
@@ -235,6 +250,15 @@ class QuestionEvaluator:
         threshold = scores.best_threshold() if with_null else None
         self.task = dataclasses.replace(self.task, null_threshold=threshold)
         return scores.scores(threshold)
+
+    def scores(self, main_metric: str, metrics: Mapping[str, float]) -> Scores:
+        """The metrics beside those of no answer to every question.
+
+        Args:
+          main_metric: the metric that counts most.
+          metrics: what `metrics` gave for the same weights.
+        """
+        return Scores(main_metric=main_metric, metrics=metrics, baseline=unanswered_baseline(self._questions))
 
     def _checked(self, when: str) -> WindowLogits:
         def answer(windows: Windows) -> tuple[np.ndarray, np.ndarray]:

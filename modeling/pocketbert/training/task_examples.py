@@ -15,6 +15,7 @@ from pocketbert.model import Model
 from pocketbert.tasks.metrics import default_metrics
 from pocketbert.training.evaluation import Evaluator
 from pocketbert.training.question_answering import QuestionEvaluator, encode_questions
+from pocketbert.training.scores import Scores
 
 TaskExamples: TypeAlias = Examples | QuestionFile
 
@@ -30,6 +31,9 @@ class TaskEvaluator(Protocol):
 
     def metrics(self, when: str) -> dict[str, float]:
         """The metrics of the weights as they are; `when` is for an error's message."""
+
+    def scores(self, main_metric: str, metrics: Mapping[str, float]) -> Scores:
+        """The metrics beside a baseline's; `metrics` is what the method of that name gave for the weights."""
 
 
 def encode_examples(

@@ -1,0 +1,124 @@
+"""Scores beside a baseline: oracles are scikit-learn's own functions and counts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_questions
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import accuracy_score, classification_report, f1_score
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.questions import QuestionFile
+from pocketbert.tasks.metrics import class_results, compute
+from pocketbert.training.question_answering import unanswered_baseline
+from pocketbert.training.scores import Scores, positive_class, score_answers
+
+NAMES = ("low", "middle", "high", "unseen")
+RANDOM = np.random.default_rng(3)
+LABELS = RANDOM.choice(3, 61, p=[0.2, 0.5, 0.3]).astype(np.int32)
+PREDICTIONS = np.where(RANDOM.random(61) < 0.7, LABELS, RANDOM.integers(0, 3, 61)).astype(np.int32)
+TASK = TaskConfig(kind="classification", labels=NAMES)
+
+
+def test_class_results_are_those_of_scikit_learn() -> None:
+    found = class_results(NAMES, LABELS, PREDICTIONS)
+    report = classification_report(
+        LABELS, PREDICTIONS, labels=range(4), target_names=NAMES, output_dict=True, zero_division=0
+    )
+    for name in NAMES:
+        assert found["by_label"][name] == {
+            key.replace("-score", ""): pytest.approx(value) for key, value in report[name].items()
+        }
+    # The class that does not occur has no part in it.
+    assert found["macro_f1"] == pytest.approx(f1_score(LABELS, PREDICTIONS, average="macro"))
+    assert found["macro_f1"] > report["macro avg"]["f1-score"] + 0.05
+    matrix = [[int(np.sum((LABELS == row) & (PREDICTIONS == column))) for column in range(4)] for row in range(4)]
+    assert found["confusion_matrix"] == matrix
+    assert matrix[0][1] != matrix[1][0]
+
+
+def test_baseline_is_the_most_frequent_label() -> None:
+    dummy = DummyClassifier(strategy="most_frequent").fit(LABELS[:, np.newaxis], LABELS)
+    constant = dummy.predict(LABELS[:, np.newaxis])
+    scores = score_answers(TASK, ("accuracy", "matthews"), "accuracy", LABELS, PREDICTIONS)
+    assert scores.baseline == {
+        "answer": "always 'middle'",
+        "metrics": {"accuracy": pytest.approx(accuracy_score(LABELS, constant)), "matthews": 0.0},
+    }
+    assert scores.warnings == []
+    assert scores.sentence.startswith(f"accuracy {accuracy_score(LABELS, PREDICTIONS):.4f}; the baseline, always 'mid")
+
+
+@pytest.mark.parametrize("answer", [0, 1])
+def test_classifier_that_does_not_beat_the_baseline_is_named(answer: int) -> None:
+    scores = score_answers(TASK, ("accuracy",), "accuracy", LABELS, np.full(61, answer, np.int32))
+    (warning,) = scores.to_json()["warnings"]
+    assert warning.startswith("the model does not beat the baseline: accuracy 0.")
+    assert "always 'middle'" in warning
+
+
+def test_baseline_of_scores_correlates_with_nothing() -> None:
+    labels = RANDOM.normal(size=17).astype(np.float32)
+    task = TaskConfig(kind="regression")
+    scores = score_answers(task, ("pearson", "spearman"), "spearman", labels, 2 * labels + 1)
+    assert scores.baseline == {"answer": "always the mean", "metrics": {"pearson": 0.0, "spearman": 0.0}}
+    assert scores.warnings == [] and scores.classes is None and scores.positive_label is None
+    assert score_answers(task, ("spearman",), "spearman", labels, -labels).warnings
+
+
+def test_questions_that_are_all_left_unanswered_are_named(tmp_path: Path) -> None:
+    questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 60, 3, impossible=0.35))
+    share = questions.num_impossible / 60
+    assert 0 < share < 1
+    baseline = unanswered_baseline(questions)
+    assert baseline is not None
+    # By the definition of both: an empty answer is right where there is none.
+    expected = {"exact_match": share, "f1": share, "has_answer_f1": 0.0, "no_answer_f1": 1.0}
+    assert {name: baseline["metrics"][name] for name in expected} == pytest.approx(expected)
+    same = Scores(main_metric="f1", metrics=baseline["metrics"], baseline=baseline)
+    assert "does not beat the baseline: f1" in same.warnings[0] and "always no answer" in same.warnings[0]
+    better = Scores(main_metric="f1", metrics={"f1": share + 0.01}, baseline=baseline)
+    assert better.warnings == []
+
+
+def test_questions_with_answers_have_no_baseline(tmp_path: Path) -> None:
+    questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 9, 3))
+    assert unanswered_baseline(questions) is None
+    assert Scores(main_metric="f1", metrics={"f1": 0.1}, baseline=None).to_json() == {
+        "metrics": {"f1": 0.1},
+        "baseline": None,
+        "warnings": [],
+    }
+    assert "does not beat 0: f1 0.0000" in Scores(main_metric="f1", metrics={"f1": 0.0}, baseline=None).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "positive"),
+    [
+        ("mrpc", ("equivalent", "not_equivalent"), "equivalent"),
+        ("mrpc", ("not_equivalent", "equivalent"), "equivalent"),
+        # RTE's class 1.
+        ("rte", ("not_entailment", "entailment"), "not_entailment"),
+        # Another task's labels under the name.
+        ("mrpc", ("yes", "no"), "no"),
+        ("", ("yes", "no"), "no"),
+    ],
+)
+def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> None:
+    task = TaskConfig(kind="classification", name=name, labels=labels)
+    assert labels[positive_class(task)] == positive
+    truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
+    found = score_answers(task, ("accuracy", "f1"), "f1", truth, said)
+    expected = f1_score([labels[each] for each in truth], [labels[each] for each in said], pos_label=positive)
+    assert (found.positive_label, found.metrics["f1"]) == (positive, pytest.approx(expected))
+    assert f"for {positive!r}" in found.sentence
+
+
+def test_f1_of_either_class() -> None:
+    truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
+    # Class 0: one right of two said and of two there are. Class 1: two of three.
+    assert compute(["f1"], truth, said, positive=0)["f1"] == pytest.approx(1 / 2)
+    assert compute(["f1"], truth, said)["f1"] == pytest.approx(2 / 3)
