@@ -13,7 +13,7 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test android-test android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test wheel-check android-test android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -39,6 +39,9 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 test: $(INSTALLED) ## the default test suite, under 10 minutes on 2 cores
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
+
+wheel-check: $(INSTALLED) ## build the wheel, install it with plain pip into an empty environment, and use it there
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py
 
 android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then against Python
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \

@@ -52,14 +52,21 @@ class Row:
         return measurement.summary.median_us if measurement and measurement.summary else None
 
     @property
-    def warnings(self) -> list[str]:
-        """What its figures are to be doubted for, a sentence each."""
-        return [
-            f"calls of {length} tokens, {threads} thread{'s' if threads > 1 else ''}, had not become steady when the "
-            "longest warm-up ended"
-            for (length, threads), measurement in self.latencies.items()
-            if measurement.warmed_up is False
-        ]
+    def problems(self) -> list[tuple[str, str]]:
+        """Failures, and reasons to doubt its figures: (`failed`, `unsteady` or `busy`, a sentence)."""
+        found = [("failed", failure) for failure in self.failures]
+        for (length, threads), measurement in self.latencies.items():
+            calls = f"calls of {length} tokens, {threads} thread{'s' if threads > 1 else ''}"
+            if measurement.warmed_up is False:
+                found.append(("unsteady", f"{calls}, had not become steady when the longest warm-up ended"))
+            if measurement.load and measurement.load.busy_because:
+                found.append(("busy", f"{calls}: machine was busy: {measurement.load.busy_because}"))
+        return found
+
+    def doubtful(self, length: int, threads: int) -> bool:
+        """Whether the machine was busy while this latency was measured."""
+        measurement = self.latencies.get((length, threads))
+        return bool(measurement and measurement.load and measurement.load.busy_because)
 
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
         """What a text of so many tokens costs: the shortest measured length that holds it."""

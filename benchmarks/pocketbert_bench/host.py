@@ -19,7 +19,7 @@ from typing import Any
 
 from pocketbert import files, progress
 from pocketbert.errors import UserError
-from pocketbert_bench import configurations, machine
+from pocketbert_bench import configurations, load, machine
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import (
     RANDOM_WEIGHTS_NOTE,
@@ -228,7 +228,11 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
                 for subject in generator.sample(subjects, len(subjects)):
                     subject.guard(subject.take_turn)
                     turns.update()
-        return [subject.measurement() for subject in subjects]
+        fastest = min((turn.shortest_calibration_us for each in subjects for turn in each.turns), default=1.0)
+        measurements = [subject.measurement(fastest) for subject in subjects]
+        if warning := load.warning([each.load for each in measurements if each.load]):
+            progress.say(warning)
+        return measurements
     finally:
         for subject in subjects:
             if subject.worker:
@@ -244,6 +248,7 @@ class _Subject:
         self.error = configuration.problem
         self.latency_us: list[float] = []
         self.round_sizes: list[int] = []
+        self.turns: list[load.Turn] = []
         self._warm_up_runs = 0
         self._warmed_up: bool | None = None
         self._runs_in_a_round = 0
@@ -269,12 +274,16 @@ class _Subject:
 
     def take_turn(self) -> None:
         """One round's calls."""
+        meter = load.Meter()
+        meter.start()
         latencies = self._run(CALLS_BEFORE_A_ROUND + self._runs_in_a_round)[CALLS_BEFORE_A_ROUND:]
+        assert self.worker
+        self.turns.append(meter.stop(self.worker.last["process_seconds"], self.worker.last["waiting_seconds"]))
         self.latency_us += [round(value, 1) for value in latencies]
         self.round_sizes.append(len(latencies))
 
-    def measurement(self) -> Measurement:
-        """What came out."""
+    def measurement(self, fastest_calibration_us: float) -> Measurement:
+        """What came out; `fastest_calibration_us` is the fixed calculation's shortest time in the run."""
         configuration, failed = self.configuration, bool(self.error)
         started = self.worker.started if self.worker else {}
         path = configuration.model_path
@@ -308,6 +317,9 @@ class _Subject:
             base_memory_bytes=started.get("base_memory_bytes"),
             thermal_start=self._thermal_start,
             thermal_end=machine.thermal(),
+            load=None
+            if failed
+            else load.summarize(self.turns, fastest_calibration_us, self.latency_us, self.round_sizes),
         )
 
     def _check(self, differences: Sequence[float]) -> None:

@@ -178,7 +178,8 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         for number in all_threads:
             for length in lengths:
                 latency = row.latency_us(length, number)
-                cells.append(f"{latency / 1e3:.2f}" if latency else "")
+                mark = "*" if row.doubtful(length, number) else ""
+                cells.append(f"{latency / 1e3:.2f}{mark}" if latency else "")
         if references:
             cells += [times(row.smaller), times(1 / row.faster.value) if row.faster else ""]
         lines.append(cells)
@@ -189,9 +190,8 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
     ]
     notes = [f"smaller, faster: than {', '.join(references)}, at the longest shared length"] if references else []
     notes += [pair.verdict] if pair else []
-    warnings = [f"unsteady: {comparison.name(row, found)}: {warning}" for row in found for warning in row.warnings]
-    failures = [f"failed: {comparison.name(row, found)}: {failure}" for row in found for failure in row.failures]
-    return "\n".join(line.rstrip() for line in [*aligned, *notes, *warnings, *failures])
+    notes += [f"{kind}: {comparison.name(row, found)}: {each}" for row in found for kind, each in row.problems]
+    return "\n".join(line.rstrip() for line in [*aligned, *notes])
 
 
 def times(factor: float | None) -> str:

@@ -102,6 +102,45 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Load:
+    """What else the machine did while a configuration was timed, and how far its rounds lie apart."""
+
+    others_cpu_percent: float | None = _note(
+        "processor time of other processes, of all processors' time; null where unknown or too short to tell",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    steal_percent: float | None = _note(
+        "time that the virtual machine's host kept, of all processors' time; null where unknown or too short to tell",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    waiting_percent: float | None = _note(
+        "time that the measured process waited for a processor, of its running and waiting time; null where unknown",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    calibration_ratio: float = _note(
+        "a fixed calculation's median time beside these calls over its shortest in the run; 1 on a quiet machine",
+        minimum=1,
+    )  # fmt: skip
+    round_spread_percent: float = _note("largest minus smallest round median, of the median of them", minimum=0)
+
+    @property
+    def busy_because(self) -> str:
+        """What shows that the machine was busy, in words; empty if nothing does."""
+        said = [
+            f"{value:.0f} % of {what}"
+            for value, limit, what in (
+                (self.others_cpu_percent, 10, "CPU used by others"),
+                (self.steal_percent, 5, "CPU kept by the virtual machine's host"),
+                (self.waiting_percent, 5, "its time spent waiting for a CPU"),
+            )
+            if value is not None and value >= limit
+        ]
+        if self.calibration_ratio >= 1.25:
+            said.append(f"a fixed calculation took {self.calibration_ratio:.2f} times its shortest time")
+        return ", ".join(said)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceConditions:
     """What a phone was like while it was measured; of several repeats together, the worst of each."""
 
@@ -152,6 +191,7 @@ class Measurement:
     thermal_start: Thermal | None = _note("null where not read")
     thermal_end: Thermal | None = _note("null where not read")
     device: DeviceConditions | None = _optional_note("null unless a phone was measured")
+    load: Load | None = _optional_note("null where not measured: on phones, in the Java host's runs, if failed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,13 +54,23 @@ def main() -> None:
         return
     _reply(replies, answer)
     for line in sys.stdin:
-        latency_us = []
-        for number in json.loads(line):
+        numbers, latency_us = json.loads(line), []
+        waited, used = _waiting_seconds(), time.process_time()
+        for number in numbers:
             call = calls[number]
             began = time.perf_counter_ns()
             call()
             latency_us.append((time.perf_counter_ns() - began) / 1e3)
-        _reply(replies, {"latency_us": latency_us, "peak_memory_bytes": _memory("VmHWM")})
+        used, waited_after = time.process_time() - used, _waiting_seconds()
+        _reply(
+            replies,
+            {
+                "latency_us": latency_us,
+                "peak_memory_bytes": _memory("VmHWM"),
+                "process_seconds": used,
+                "waiting_seconds": None if waited is None or waited_after is None else waited_after - waited,
+            },
+        )
 
 
 def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
@@ -154,6 +164,18 @@ def _memory(entry: str) -> int | None:
     except OSError:
         return None
     return None
+
+
+def _waiting_seconds() -> float | None:
+    """How long this process' threads were ready to run and waited for a processor; None where Linux does not count."""
+    nanoseconds = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as stream:
+                nanoseconds += int(stream.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return nanoseconds / 1e9
 
 
 def _reply(stream: IO[str], value: dict[str, Any]) -> None:

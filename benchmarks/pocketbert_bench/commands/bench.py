@@ -1,8 +1,8 @@
 """Times bundles on this machine, or on phones, and prints the figures.
 
 Every bundle has to answer its golden examples before it is timed. One that does not, is damaged or dies is named
-in a sentence, the others are measured all the same, and the exit code is 1. A machine that is doing something else
-gives figures that mean little: compare inside one run.
+in a sentence, the others are measured all the same, and the exit code is 1. If other processes, a virtual machine's
+host or heat slowed the run, a warning says so and the table marks the latencies with *.
 
 --peers adds other people's exports of the same weights: the plain converter at one length and, where onnx and
 onnxruntime are installed, ONNX Runtime. They are made from the model directory that the bundles came from.

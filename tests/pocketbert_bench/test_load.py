@@ -1,0 +1,146 @@
+"""Load beside a latency: pure arithmetic on counters, what is said of it, and one machine that is kept busy."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import bench_subjects
+import psutil
+import pytest
+
+from pocketbert_bench import host, load, report, results
+from pocketbert_bench.load import Processors, Turn
+from pocketbert_bench.results import Load
+
+QUIET = Load(
+    others_cpu_percent=1.5,
+    steal_percent=0.0,
+    waiting_percent=0.2,
+    calibration_ratio=1.03,
+    round_spread_percent=2.0,
+)
+# Two processors for 1.5 seconds: 0.9 s busy of which 0.04 s are the benchmark's own, 0.12 s stolen.
+TURN = Turn(
+    wall_seconds=1.5,
+    processors=Processors(total=3.0, busy=1.9, steal=0.12, own=0.04),
+    process_seconds=0.57,
+    waiting_seconds=0.03,
+    calibration_us=(700.0, 900.0),
+)
+
+
+def summarize(*turns: Turn, fastest: float = 400.0) -> Load:
+    found = load.summarize(turns, fastest, [10.0, 30.0, 12.0, 12.0, 14.0], [1, 4])
+    assert found
+    return found
+
+
+def test_figures_follow_from_two_turns():
+    found = summarize(TURN, dataclasses.replace(TURN, processors=Processors(total=3.0, busy=0.67, steal=0.0, own=0.01)))
+    # (1.9 - 0.04 - 0.57) + (0.67 - 0.01 - 0.57) of 6 seconds; 0.12 of 6; 0.06 of 1.2 wanted; 800 over 400.
+    assert found.others_cpu_percent == 23.0 and found.steal_percent == 2.0
+    assert found.waiting_percent == 5.0 and found.calibration_ratio == 2.0
+    # Rounds' medians are 10 and 13.
+    assert found.round_spread_percent == round(100 * 3 / 11.5, 1)
+
+
+def test_own_work_alone_counts_as_nothing():
+    quiet = dataclasses.replace(TURN, processors=Processors(total=3.0, busy=0.6, steal=0.0, own=0.04))
+    assert summarize(quiet).others_cpu_percent == 0.0
+
+
+def test_unknown_counters_are_null():
+    found = summarize(dataclasses.replace(TURN, processors=None, waiting_seconds=None))
+    assert found.others_cpu_percent is found.steal_percent is found.waiting_percent is None
+
+
+def test_too_short_turns_tell_nothing_of_ticks():
+    found = summarize(dataclasses.replace(TURN, wall_seconds=0.1))
+    assert found.others_cpu_percent is found.steal_percent is None and found.waiting_percent == 5.0
+
+
+@pytest.mark.parametrize(
+    ("stat", "expected"),
+    [
+        # user nice system idle iowait irq softirq steal guest guest_nice, in ticks; a guest's are in user's.
+        ("cpu  700 50 200 9000 100 30 20 400 300 20", (10500, 1000, 400)),
+        ("cpu  700 50 200 9000 100 30 20 0 0 0", (10100, 1000, 0)),
+        ("cpu  0 0 0 0 0 0 0 0 0 0", None),
+    ],
+)
+def test_counters_are_read_from_proc_stat(stat, expected, tmp_path, monkeypatch):
+    (tmp_path / "stat").write_text(stat + "\nbtime 1\n", encoding="ascii")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    found, tick = load.processors(), 1 / os.sysconf("SC_CLK_TCK")
+    if expected is None:
+        assert found is None
+    else:
+        assert found and (found.total, found.busy, found.steal) == pytest.approx([tick * each for each in expected])
+
+
+def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    assert load.processors() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"others_cpu_percent": 43.2}, "43 % of CPU used by others"),
+        ({"steal_percent": 12.4}, "12 % of CPU kept by the virtual machine's host"),
+        ({"waiting_percent": 7.0}, "7 % of its time spent waiting for a CPU"),
+        ({"calibration_ratio": 1.4}, "a fixed calculation took 1.40 times its shortest time"),
+    ],
+)
+def test_busy_machine_is_named_in_warning_table_and_page(change, said, tmp_path):
+    busy = dataclasses.replace(QUIET, **change)
+    assert load.warning([QUIET, busy, QUIET]) == (
+        f"machine was busy while 1 of 3 configurations were timed: {said}; latencies may be too high: close other "
+        "programs and measure again"
+    )
+    run = bench_subjects.result(
+        bench_subjects.measurement("quiet", 32, 2.0, load=QUIET),
+        bench_subjects.measurement("slow", 64, 6.4, load=busy, size_bytes=3_000_000),
+    )
+    assert results.problems(results.to_json(run)) == []
+    table = report.table(run)
+    assert f"busy: slow: calls of 64 tokens, 1 thread: machine was busy: {said}" in table
+    assert "6.40*" in table and "2.00*" not in table and "busy: quiet" not in table
+    page = report.build_report([run], tmp_path / "page").read_text(encoding="utf-8")
+    assert f"slow busy: calls of 64 tokens, 1 thread: machine was busy: {said.replace(chr(39), '&#39;')}" in page
+    assert "6.4 ms*" in page and "2 ms*" not in page
+
+
+def test_quiet_machine_gives_no_warning():
+    assert QUIET.busy_because == "" and load.warning([QUIET, QUIET]) is None
+
+
+def test_the_worst_of_each_figure_is_warned_of():
+    first = dataclasses.replace(QUIET, others_cpu_percent=20.0, steal_percent=None)
+    second = dataclasses.replace(QUIET, others_cpu_percent=30.0, waiting_percent=None, steal_percent=9.0)
+    said = load.warning([first, second])
+    assert said and "2 of 2" in said and "30 % of CPU used by others, 9 % of CPU kept" in said
+
+
+def test_busy_processes_are_seen_beside_a_real_measurement(tmp_path, capsys, monkeypatch):
+    # The model answers within microseconds; ticks need more calls.
+    monkeypatch.setattr(host, "MOST_RUNS", 100_000)
+    model_path = bench_subjects.write_sum_model(tmp_path / "sum.tflite")
+    schedule = host.Schedule(rounds=3, runs=12, seconds=0.6, longest_seconds=2.0, warm_up_seconds=0.0)
+    spin = [sys.executable, "-c", "while True: pass"]
+    spinning = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
+    try:
+        (measured,) = host.measure([bench_subjects.configuration(model_path)], schedule)
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+    assert measured.status == "ok" and measured.load
+    # As many spinning processes as processors leave at most half of each.
+    assert measured.load.others_cpu_percent and measured.load.others_cpu_percent > 30
+    assert "% of CPU used by others" in measured.load.busy_because
+    printed = [line for line in capsys.readouterr().err.splitlines() if "machine was busy" in line]
+    assert len(printed) == 1 and "1 of 1 configurations" in printed[0]
