@@ -1,6 +1,6 @@
 // For Android Studio. Not built here, where there is no Android SDK: the APK comes from tools/build_apk.py, the tests run by
 // Maven (make android has both). tests/android/test_gradle_files.py holds the three together.
-// Needs Gradle 8.9 or newer.
+// Gradle 8.13, which gradle/wrapper pins: Gradle 9 removed what the Android Gradle Plugin 8 calls.
 
 pluginManagement {
     repositories {

@@ -36,10 +36,8 @@ PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so", "libEGL.so", 
 # What the built manifest says, element by element; of those that are not here there must be none.
 MANIFEST: dict[str, list[dict[str, str]]] = {
     "manifest": [{"package": "org.pocketbert.benchmark"}],
-    "uses-sdk": [{"minSdkVersion": "26", "targetSdkVersion": "35"}],
-    "application": [
-        {"debuggable": "false", "allowBackup": "false", "extractNativeLibs": "false", "usesCleartextTraffic": "false"}
-    ],
+    "uses-sdk": [{"minSdkVersion": "26", "targetSdkVersion": "36"}],
+    "application": [{"allowBackup": "false", "extractNativeLibs": "false", "usesCleartextTraffic": "false"}],
     "profileable": [{"shell": "true"}],
     "activity": [
         {"name": "org.pocketbert.app.MainActivity", "exported": "true"},
@@ -54,6 +52,8 @@ MANIFEST: dict[str, list[dict[str, str]]] = {
     "action": [{"name": "android.intent.action.MAIN"}],
     "category": [{"name": "android.intent.category.LAUNCHER"}],
 }
+# Attributes that an element has where `MANIFEST` names them and nowhere else. Without `debuggable` an app is not.
+WANTED_ONLY = {"permission", "exported", "sharedUserId", "process", "debuggable", "testOnly"}
 # Runtime → elements beside those.
 MORE_MANIFEST: dict[str, dict[str, list[dict[str, str]]]] = {
     "javacpp": {},
@@ -145,7 +145,7 @@ def manifest_problems(found: dict[str, list[dict[str, str]]], runtime: str) -> l
         if len(here) != len(wanted):
             problems.append(f"the manifest must have {len(wanted)} of {element}; it has {len(here)}")
         for attributes, intended in zip(here, wanted, strict=False):
-            for name in intended.keys() | (attributes.keys() & {"permission", "exported", "sharedUserId", "process"}):
+            for name in intended.keys() | (attributes.keys() & WANTED_ONLY):
                 if attributes.get(name) != intended.get(name):
                     problems.append(f"{element}'s {name} must be {intended.get(name)}; it is {attributes.get(name)}")
     return problems

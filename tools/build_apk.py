@@ -29,6 +29,7 @@ MAIN = APP / "app" / "src" / "main"
 RULES = APP / "app" / "proguard-rules.pro"
 CORE = APP / "core" / "src" / "main"
 MANIFEST = MAIN / "AndroidManifest.xml"
+GRADLE = APP / "app" / "build.gradle.kts"
 MANIFEST_NAMESPACE = "http://schemas.android.com/apk/res/android"
 # Runtime → sources of the core that need another one's classes.
 LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("TfLiteEngine.java",)}
@@ -112,17 +113,19 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
 
 
 def _manifest(folder: Path, runtime: str) -> list[object]:
-    """aapt2's words for the app's manifest, to which a runtime's own adds what it says of the application."""
-    more = MAIN.with_name(runtime) / MANIFEST.name
-    if not more.exists():
-        return ["--manifest", MANIFEST]
+    """aapt2's words for the app's manifest with its package, and with what a runtime's own says of the application."""
     ElementTree.register_namespace("android", MANIFEST_NAMESPACE)
     manifest = ElementTree.parse(MANIFEST)
+    manifest.getroot().set("package", application_id())
     (application,) = manifest.iter("application")
-    for addition in ElementTree.parse(more).iter("application"):
-        application.extend(addition)
+    more = MAIN.with_name(runtime) / MANIFEST.name
+    if more.exists():
+        for addition in ElementTree.parse(more).iter("application"):
+            application.extend(addition)
     written = folder / MANIFEST.name
     manifest.write(written, encoding="utf-8", xml_declaration=True)
+    if not more.exists():
+        return ["--manifest", written]
     # Debian's aapt2 is older than uses-native-library; the checks read what it made of it.
     return ["--manifest", written, "--warn-manifest-validation"]
 
@@ -168,6 +171,12 @@ def _run_dx(folder: Path, artifacts: Artifacts) -> None:
 
 def _class_path(*jars: Path) -> str:
     return os.pathsep.join(map(str, jars))
+
+
+def application_id() -> str:
+    """The app's name on a phone, which the manifest leaves to Gradle's file."""
+    (found,) = re.findall(r'applicationId = "([^"]+)"', GRADLE.read_text(encoding="utf-8"))
+    return str(found)
 
 
 def _min_sdk() -> str:

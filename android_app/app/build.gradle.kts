@@ -33,12 +33,12 @@ android {
     packaging {
         // Uncompressed and aligned, as Android with pages of 16 KB wants them.
         jniLibs.useLegacyPackaging = false
+        // Several of the runtime's jars bring a file of the same name, which ends the build. No app reads these.
+        resources.excludes += setOf("META-INF/native-image/**", "META-INF/maven/**", "META-INF/versions/**")
     }
 
     sourceSets {
-        // Gradle takes the application's name from above and refuses it in the manifest, where aapt2 alone needs it.
         named("main") {
-            manifest.srcFile(manifestWithoutPackage())
             // The runtime for the processor; the build with the GPU (src/aar) is tools/build_apk.py's alone.
             java.srcDir("src/javacpp/java")
         }
@@ -50,12 +50,4 @@ dependencies {
     implementation(project(":core"))
     runtimeOnly(variantOf(libs.tensorflow.lite) { classifier("android-arm64") })
     runtimeOnly(variantOf(libs.javacpp) { classifier("android-arm64") })
-}
-
-fun manifestWithoutPackage(): File {
-    val written = layout.buildDirectory.file("manifest/AndroidManifest.xml").get().asFile
-    val text = file("src/main/AndroidManifest.xml").readText()
-    written.parentFile.mkdirs()
-    written.writeText(text.replace(Regex("""\s+package="[^"]*""""), ""))
-    return written
 }

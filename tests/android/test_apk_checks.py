@@ -54,10 +54,10 @@ def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path
 @pytest.mark.parametrize(
     ("element", "attribute", "value", "problem"),
     [
-        ("application", "debuggable", "true", "debuggable must be false; it is true"),
+        ("application", "debuggable", "true", "debuggable must be None; it is true"),
         ("application", "allowBackup", None, "allowBackup must be false; it is None"),
         ("activity", "permission", "android.permission.DUMP", "permission must be None"),
-        ("uses-sdk", "targetSdkVersion", "28", "targetSdkVersion must be 35; it is 28"),
+        ("uses-sdk", "targetSdkVersion", "28", "targetSdkVersion must be 36; it is 28"),
         ("manifest", "sharedUserId", "x", "sharedUserId must be None; it is x"),
     ],
 )

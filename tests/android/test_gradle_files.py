@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import apk_artifacts
+import build_apk
 from pocketbert_bench import phone_app
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +45,8 @@ def test_versions_are_mavens(catalogue: dict[str, dict[str, object]]) -> None:
         "junit:junit": {"ref": "junit"},
         "org.bytedeco:tensorflow-lite": {"ref": "tflite"},
     }
-    # The Android that Maven compiles against is the one of compileSdk: 15 is API 35.
-    assert maven["android"].startswith("15-") and versions["compileSdk"] == "35"
+    # Maven compiles against Android 15, API 35, the last that Robolectric runs on JDK 17; a newer one has all of it.
+    assert maven["android"].startswith("15-") and versions["compileSdk"] == versions["targetSdk"] == "36"
 
 
 def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manifest: ElementTree.Element) -> None:
@@ -59,7 +61,9 @@ def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manif
     }
     assert found == {name: versions[name] for name in found}
     assert set(re.findall(r"libs\.versions\.(\w+)\.get", gradle)) == {*found, "compileSdk"}
-    assert re.search(r'applicationId = "([^"]+)"', gradle)[1] == manifest.get("package")  # type: ignore[index]
+    (application,) = re.findall(r'applicationId = "([^"]+)"', gradle)
+    assert application == phone_app.APPLICATION == build_apk.application_id()
+    assert f"<application.id>{application}</application.id>" in script("app/pom.xml")
     sources = [path.read_text(encoding="utf-8") for path in (APP / "app/src/main/java").rglob("*.java")]
     (namespace,) = re.findall(r'namespace = "([^"]+)"', gradle)
     assert len(sources) >= 4 and all(f"package {namespace};" in text for text in sources)
@@ -69,7 +73,7 @@ def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manif
 def test_the_command_knows_the_app_by_its_names(manifest: ElementTree.Element) -> None:
     activities = {each.get(f"{ANDROID}name"): each for each in manifest.iter("activity")}
     application, _, benchmark = phone_app.BENCHMARK.partition("/")
-    assert application == phone_app.APPLICATION == manifest.get("package")
+    assert application == phone_app.APPLICATION
     assert set(activities) == {benchmark, phone_app.SCREEN.partition("/")[2]}
     assert phone_app.PROCESS == f"{application}{activities[benchmark].get(f'{ANDROID}process')}"
     uses_sdk = manifest.find("uses-sdk")
@@ -93,6 +97,52 @@ def test_both_builds_have_the_processors_runtime() -> None:
     assert "<source>src/javacpp/java</source>" in script("app/pom.xml")
     engines = {path.relative_to(APP / "app/src").parts[0] for path in (APP / "app/src").rglob("Engines.java")}
     assert engines == set(apk_artifacts.RUNTIMES)
+
+
+def test_the_manifest_leaves_to_gradle_what_gradle_refuses(manifest: ElementTree.Element) -> None:
+    """AGP 8 wants no package in the manifest, and its lint ends a release build where `debuggable` is written."""
+    assert manifest.get("package") is None
+    assert not [each for each in manifest.iter() if f"{ANDROID}debuggable" in each.attrib]
+    assert "isDebuggable" not in script("app/build.gradle.kts")
+
+
+def test_nothing_is_written_while_gradle_configures() -> None:
+    for name in ("settings.gradle.kts", *(f"{module}build.gradle.kts" for module in ("", "core/", "app/"))):
+        assert not re.search(r"writeText|mkdirs|writeBytes|\.copyTo\(|\.readText", script(name)), name
+
+
+def test_the_wrapper_is_pinned_to_a_gradle_that_the_plugin_takes(catalogue: dict[str, dict[str, object]]) -> None:
+    lines = script("gradle/wrapper/gradle-wrapper.properties").splitlines()
+    wrapper = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    assert set(wrapper) == {
+        "distributionBase", "distributionPath", "distributionUrl", "distributionSha256Sum", "networkTimeout",
+        "validateDistributionUrl", "zipStoreBase", "zipStorePath",
+    }  # fmt: skip
+    # AGP 8.13 takes Gradle 8.13 and later 8.x; Gradle 9 removed what it calls.
+    assert re.fullmatch(
+        r"https\\://services\.gradle\.org/distributions/gradle-8\.13-bin\.zip", wrapper["distributionUrl"]
+    )
+    assert str(catalogue["versions"]["agp"]).startswith("8.13.")
+    assert re.fullmatch("[0-9a-f]{64}", wrapper["distributionSha256Sum"])
+
+
+@pytest.mark.android
+def test_no_two_jars_bring_a_resource_of_the_same_name() -> None:
+    """AGP ends the build at the second one, except for the manifest, which it always leaves out."""
+    artifacts = apk_artifacts.fetch("r8")
+    excluded = re.search(r"resources\.excludes \+= setOf\(([^)]*)\)", script("app/build.gradle.kts"))
+    assert excluded
+    folders = tuple(pattern.removesuffix("**") for pattern in re.findall(r'"([^"]+)"', excluded[1]))
+    assert all(folder.startswith("META-INF/") and folder.endswith("/") for folder in folders)
+    jars = [*artifacts.runtime, *artifacts.natives]
+    assert len(jars) == 4
+    owners: dict[str, list[str]] = {}
+    for jar in jars:
+        with zipfile.ZipFile(jar) as content:
+            for name in content.namelist():
+                if not name.endswith("/") and name != "META-INF/MANIFEST.MF" and not name.startswith(folders):
+                    owners.setdefault(name, []).append(jar.name)
+    assert {name: jars for name, jars in owners.items() if len(jars) > 1} == {}
 
 
 def test_java_is_as_old_as_mavens() -> None:

@@ -4,10 +4,12 @@ import android.app.Activity;
 import android.content.Intent;
 import android.content.pm.PackageManager;
 import android.os.BadParcelableException;
+import android.os.Build;
 import android.os.Bundle;
 import android.os.Process;
 import android.util.Log;
 import android.view.WindowManager;
+import android.window.OnBackInvokedDispatcher;
 import android.widget.ProgressBar;
 import android.widget.TextView;
 import java.io.IOException;
@@ -44,6 +46,7 @@ public final class BenchmarkActivity extends Activity {
 
   private AndroidDevice device;
   private RunRequest request;
+  private String run;
   private TextView stateText;
   private ProgressBar progressBar;
 
@@ -55,8 +58,11 @@ public final class BenchmarkActivity extends Activity {
     stateText = findViewById(R.id.state);
     progressBar = findViewById(R.id.progress);
     device = new AndroidDevice(this, version());
+    stopOnBack();
+    Map<String, Object> extras = extras(getIntent());
+    run = RunRequest.name(extras);
     try {
-      request = RunRequest.parse(extras(getIntent()));
+      request = RunRequest.parse(extras);
     } catch (UserError error) {
       end(State.REFUSED, error.getMessage(), null);
       return;
@@ -74,10 +80,9 @@ public final class BenchmarkActivity extends Activity {
   @Override
   protected void onNewIntent(Intent intent) {
     super.onNewIntent(intent);
-    Object run = extras(intent).get("run");
     log(
         StateLine.end(
-            run instanceof String ? (String) run : null,
+            RunRequest.name(extras(intent)),
             State.REFUSED,
             "one run at a time; the app is already measuring; wait until it is done",
             null));
@@ -89,8 +94,20 @@ public final class BenchmarkActivity extends Activity {
     device.setInFront(hasFocus);
   }
 
+  private void stopOnBack() {
+    if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.TIRAMISU) {
+      getOnBackInvokedDispatcher()
+          .registerOnBackInvokedCallback(OnBackInvokedDispatcher.PRIORITY_DEFAULT, this::stop);
+    }
+  }
+
+  /** Back before Android 13; from Android 16 on the dispatcher alone is asked, in between the system asks either. */
   @Override
   public void onBackPressed() {
+    stop();
+  }
+
+  private void stop() {
     stateText.setText(R.string.stopping);
     device.interrupt("it was stopped by hand");
   }
@@ -133,7 +150,7 @@ public final class BenchmarkActivity extends Activity {
       end(State.FAILED, "the result must be written, which failed (" + error.getMessage() + "); make room", null);
     } catch (OutOfMemoryError error) {
       end(State.FAILED, "the phone's memory was too small for it; close other apps or take a smaller bundle", null);
-    } catch (LinkageError | RuntimeException error) {
+    } catch (LinkageError | StackOverflowError | RuntimeException error) {
       Log.e(BenchmarkActivity.class.getSimpleName(), "a fault of the app", error);
       end(State.FAILED, "the app has a fault: " + error, null);
     }
@@ -170,7 +187,7 @@ public final class BenchmarkActivity extends Activity {
     if (result != null) {
       answer.putExtra(RESULT, result);
     }
-    log(StateLine.end(request == null ? null : request.run, state, reason, result));
+    log(StateLine.end(run, state, reason, result));
     runOnUiThread(
         () -> {
           setResult(RESULT_OK, answer);

@@ -124,6 +124,9 @@ public final class MainActivity extends Activity {
           });
     } catch (UserError error) {
       runOnUiThread(() -> statusText.setText(error.getMessage()));
+    } catch (RuntimeException | OutOfMemoryError | StackOverflowError error) {
+      // The app has to open, or nobody could remove what it cannot read.
+      runOnUiThread(() -> statusText.setText(getString(R.string.unreadable, error.toString())));
     }
   }
 

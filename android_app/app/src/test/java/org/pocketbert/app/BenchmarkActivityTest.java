@@ -11,6 +11,7 @@ import android.os.Bundle;
 import android.os.PowerManager;
 import android.os.Process;
 import android.view.WindowManager;
+import android.window.WindowOnBackInvokedDispatcher;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -28,6 +29,7 @@ import org.robolectric.RuntimeEnvironment;
 import org.robolectric.android.controller.ActivityController;
 import org.robolectric.annotation.Config;
 import org.robolectric.shadows.ShadowProcess;
+import org.robolectric.util.ReflectionHelpers;
 
 /** A start by adb's shell, to the result file; the network is real, its kernels are the computer's. */
 @RunWith(RobolectricTestRunner.class)
@@ -111,6 +113,7 @@ public class BenchmarkActivityTest {
   public void whatIsNotAskedForRightlyIsRefused() throws Exception {
     Phone.push("tiny");
     assertRefused(intent("r").putExtra("length", "17"), "length must be a whole number");
+    assertEquals("r", Phone.lines().get(0).get("run"));
     assertRefused(intent("r").putExtra("surplus", 1), "received surplus");
     assertRefused(intent("r").putExtra("delegate", "gpu"), "delegate must be cpu in this build of the app");
     assertRefused(intent("r").putExtra("affinity", "big"), "affinity must be any");
@@ -165,6 +168,19 @@ public class BenchmarkActivityTest {
     Map<?, ?> last = run(intent("s"));
     assertEquals("failed", last.get("state"));
     assertTrue(((String) last.get("reason")).contains("power-save was on"));
+  }
+
+  @Test
+  public void theDispatcherOfNewAndroidsStopsARun() throws Exception {
+    Phone.push("tiny");
+    // As on Android 16 for an app that targets it.
+    RuntimeEnvironment.getApplication().getApplicationInfo().setEnableOnBackInvokedCallback(true);
+    ActivityController<BenchmarkActivity> controller = start(intent("r"));
+    WindowOnBackInvokedDispatcher dispatcher =
+        ReflectionHelpers.getField(controller.get().getOnBackInvokedDispatcher(), "mActualDispatcher");
+    dispatcher.getTopCallback().onBackInvoked();
+    assertFalse(controller.get().isFinishing());
+    assertEquals("it was stopped by hand", end(controller).get("reason"));
   }
 
   @Test

@@ -130,6 +130,20 @@ public class MainActivityTest {
   }
 
   @Test
+  public void aHugeDescriptionIsASentenceAndTheOthersAreThere() throws Exception {
+    Phone.push("tiny");
+    char[] zeros = new char[7_500_000];
+    Arrays.fill(zeros, '0');
+    String list = "[" + new String(zeros).replace("0", "0,") + "0]";
+    Path huge = Files.createDirectories(Phone.files().resolve("bundles/huge")).resolve("bundle.json");
+    Files.write(huge, list.getBytes(StandardCharsets.US_ASCII));
+    Activity activity = open().get();
+    assertTrue(text(activity, R.id.status), text(activity, R.id.status).contains("bundle.json expected at most"));
+    choose(activity, R.id.bundle, "tiny");
+    assertTrue(activity.findViewById(R.id.run).isEnabled());
+  }
+
+  @Test
   public void theResultIsShownBesideTheOneBefore() throws Exception {
     Phone.push("tiny");
     writeResult("old.json", 0, 4000, 4000, 4000);

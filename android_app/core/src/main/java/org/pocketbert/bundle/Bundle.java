@@ -33,7 +33,7 @@ public final class Bundle {
   /** The input that is 1 at the second text. */
   public static final String TYPE_IDS = "input_type_ids";
 
-  private static final String DESCRIPTION = "bundle.json";
+  static final String DESCRIPTION = "bundle.json";
   // As pocketbert_export.checks has them.
   private static final List<String> TOKEN_OUTPUTS =
       Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
@@ -81,10 +81,7 @@ public final class Bundle {
         problems.add(name + " must be listed among the files in " + DESCRIPTION + "; it is not");
       }
     }
-    if (!problems.isEmpty()) {
-      problems.add("export it again, or copy it whole");
-    }
-    UserError.throwIfAny(problems, "bundle " + path);
+    throwIfAny(problems, path);
     Vocabulary vocabulary = Vocabulary.parse(CheckedFile.bytes(contents.get(VOCABULARY)));
     if (vocabulary.size() != description.vocabSize) {
       throw new UserError(
@@ -104,14 +101,36 @@ public final class Bundle {
   }
 
   /**
-   * The files that a bundle says it has, bundle.json among them: plain names, without folders.
+   * The files that a bundle says it has, bundle.json among them, with their sizes in bytes: plain names, without folders.
    *
-   * @throws UserError if bundle.json is missing or wrong
+   * @throws UserError if bundle.json is missing or wrong, or lists every file that is missing or of another size
    */
-  public static List<String> listedFiles(Path path) {
-    List<String> names = new ArrayList<>(describe(path).files.keySet());
+  public static Map<String, Long> listedFiles(Path path) {
+    Description description = describe(path);
+    Path directory = real(path);
+    Map<String, Long> sizes = new LinkedHashMap<>();
+    List<String> problems = new ArrayList<>();
+    List<String> names = new ArrayList<>(description.files.keySet());
     names.add(DESCRIPTION);
-    return names;
+    for (String name : names) {
+      try {
+        sizes.put(name, CheckedFile.size(directory, name));
+        if (description.files.containsKey(name)) {
+          description.files.get(name).checkSize(sizes.get(name));
+        }
+      } catch (CheckedFile.Unusable error) {
+        problems.add(name + " " + error.getMessage());
+      }
+    }
+    throwIfAny(problems, path);
+    return sizes;
+  }
+
+  private static void throwIfAny(List<String> problems, Path path) {
+    if (!problems.isEmpty()) {
+      problems.add("export it again, or copy it whole");
+    }
+    UserError.throwIfAny(problems, "bundle " + path);
   }
 
   private static Description describe(Path path) {

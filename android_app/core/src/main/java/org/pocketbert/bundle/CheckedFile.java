@@ -30,6 +30,31 @@ final class CheckedFile {
   }
 
   /**
+   * The size of a file, which is not opened.
+   *
+   * @param folder a canonical path
+   * @param name of the file in the folder
+   * @throws Unusable if it is absent or not an ordinary file
+   */
+  static long size(Path folder, String name) throws Unusable {
+    if (!PLAIN_NAME.matcher(name).matches()) {
+      throw new Unusable("must be a plain file name");
+    }
+    try {
+      BasicFileAttributes attributes =
+          Files.readAttributes(folder.resolve(name), BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+      if (!attributes.isRegularFile()) {
+        throw new Unusable("must be an ordinary file; it is a link, a folder or something else");
+      }
+      return attributes.size();
+    } catch (NoSuchFileException error) {
+      throw new Unusable("must be there; it is missing");
+    } catch (IOException error) {
+      throw new Unusable("must be readable; received " + error.getMessage());
+    }
+  }
+
+  /**
    * Maps a file.
    *
    * @param folder a canonical path
@@ -39,26 +64,15 @@ final class CheckedFile {
    * @throws Unusable if it is absent, not an ordinary file, too large or cannot be read
    */
   static ByteBuffer map(Path folder, String name, long mostBytes) throws Unusable {
-    if (!PLAIN_NAME.matcher(name).matches()) {
-      throw new Unusable("must be a plain file name");
-    }
-    Path path = folder.resolve(name);
-    try {
-      BasicFileAttributes attributes =
-          Files.readAttributes(path, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
-      if (!attributes.isRegularFile()) {
-        throw new Unusable("must be an ordinary file; it is a link, a folder or something else");
+    size(folder, name);
+    // Opened without following links too: the name may be another file by now.
+    try (FileChannel channel =
+        FileChannel.open(folder.resolve(name), StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
+      long size = channel.size();
+      if (size > mostBytes) {
+        throw new Unusable("must have at most " + mostBytes + " bytes; it has " + size);
       }
-      // Opened without following links too: the name may be another file by now.
-      try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
-        long size = channel.size();
-        if (size > mostBytes) {
-          throw new Unusable("must have at most " + mostBytes + " bytes; it has " + size);
-        }
-        return channel.map(FileChannel.MapMode.READ_ONLY, 0, size);
-      }
-    } catch (NoSuchFileException error) {
-      throw new Unusable("must be there; it is missing");
+      return channel.map(FileChannel.MapMode.READ_ONLY, 0, size);
     } catch (IOException error) {
       throw new Unusable("must be readable; received " + error.getMessage());
     }

@@ -39,10 +39,14 @@ final class Description {
       this.sizeBytes = sizeBytes;
     }
 
-    void check(ByteBuffer content) throws CheckedFile.Unusable {
-      if (content.remaining() != sizeBytes) {
-        throw new CheckedFile.Unusable("must have " + sizeBytes + " bytes; it has " + content.remaining());
+    void checkSize(long found) throws CheckedFile.Unusable {
+      if (found != sizeBytes) {
+        throw new CheckedFile.Unusable("must have " + sizeBytes + " bytes; it has " + found);
       }
+    }
+
+    void check(ByteBuffer content) throws CheckedFile.Unusable {
+      checkSize(content.remaining());
       String found = CheckedFile.sha256(content);
       if (!found.equals(sha256)) {
         throw new CheckedFile.Unusable("must have the sha256 " + sha256 + "; it has " + found);
@@ -137,6 +141,8 @@ final class Description {
       String digest = file.string("sha256");
       if (!CheckedFile.PLAIN_NAME.matcher(name).matches()) {
         problems.add("$.files must have plain file names, without folders; received " + shown(name));
+      } else if (name.equals(Bundle.DESCRIPTION)) {
+        problems.add("$.files must not list " + name + ", which cannot hold its own digest");
       } else if (!DIGEST.matcher(digest).matches()) {
         problems.add(file.path("sha256") + " must be 64 hexadecimal digits");
       }

@@ -14,6 +14,9 @@ import java.util.Set;
  * everything. {@link #close} notes the members that nobody took.
  */
 final class Fields {
+  // A key may be as long as the file.
+  private static final int MOST_SHOWN = 100;
+
   private final String path;
   private final Map<?, ?> members;
   private final List<String> problems;
@@ -43,7 +46,7 @@ final class Fields {
   }
 
   String path(String name) {
-    return path + "." + name;
+    return path + "." + (name.length() > MOST_SHOWN ? name.substring(0, MOST_SHOWN) + "…" : name);
   }
 
   Fields object(String name) {

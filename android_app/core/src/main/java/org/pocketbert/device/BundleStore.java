@@ -2,15 +2,18 @@ package org.pocketbert.device;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.channels.FileChannel;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
@@ -125,6 +128,9 @@ public final class BundleStore {
       return new Entry(name, Bundle.listedLengths(bundle), null);
     } catch (UserError error) {
       return new Entry(name, new int[0], plain(error, bundle, name));
+    } catch (RuntimeException | OutOfMemoryError | StackOverflowError error) {
+      // Whatever is in one folder, the others stay in the list.
+      return new Entry(name, new int[0], "bundle " + name + " must be readable; received " + error + "; remove it");
     }
   }
 
@@ -134,9 +140,9 @@ public final class BundleStore {
   }
 
   private void copy(Path from, Path to) {
-    List<String> names;
+    Map<String, Long> sizes;
     try {
-      names = Bundle.listedFiles(from);
+      sizes = Bundle.listedFiles(from);
     } catch (UserError error) {
       throw new UserError(plain(error, from, from.getFileName().toString()));
     }
@@ -145,17 +151,26 @@ public final class BundleStore {
         remove(old);
       }
       Files.createDirectories(to);
-      for (String name : names) {
-        Path file = from.resolve(name);
-        // What is missing or no ordinary file is left out: opening says so, for all of them at once.
-        if (Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS)) {
-          Files.copy(file, to.resolve(name), LinkOption.NOFOLLOW_LINKS);
-        }
+      for (Map.Entry<String, Long> file : sizes.entrySet()) {
+        copy(from.resolve(file.getKey()), to.resolve(file.getKey()), file.getValue());
       }
     } catch (IOException error) {
       throw new UserError(
           "bundle " + from.getFileName() + " must be copied before it is used, which failed ("
               + error.getMessage() + "); make room on the phone, or push it again");
+    }
+  }
+
+  /** Copies so many bytes at most: the file may have become another one. */
+  private static void copy(Path from, Path to, long size) throws IOException {
+    try (FileChannel source = FileChannel.open(from, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
+        FileChannel target = FileChannel.open(to, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+      long copied = 0;
+      long more = 1;
+      while (copied < size && more > 0) {
+        more = source.transferTo(copied, size - copied, target);
+        copied += more;
+      }
     }
   }
 

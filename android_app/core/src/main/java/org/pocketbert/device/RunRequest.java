@@ -16,6 +16,7 @@ public final class RunRequest {
   /** Names of runs and bundles, which become names of files: no folders, nothing hidden. */
   static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
 
+  private static final int MOST_NAME = 64;
   private static final int MOST_TOKENS = 1 << 16;
   private static final int MOST_THREADS = 16;
   private static final int MOST_REPEATS = 100;
@@ -99,6 +100,17 @@ public final class RunRequest {
         Delegate.valueOf(delegate.toUpperCase(Locale.ROOT)),
         Affinity.valueOf(affinity.toUpperCase(Locale.ROOT)),
         repeat);
+  }
+
+  /**
+   * The name that a request gives its run, so that a refusal reaches who asked, whatever else is wrong with the request.
+   *
+   * @param given as {@link #parse} takes it
+   * @return null if there is none of a name's length
+   */
+  public static String name(Map<String, ?> given) {
+    Object run = given.get("run");
+    return run instanceof String && ((String) run).length() <= MOST_NAME ? (String) run : null;
   }
 
   private static String name(Map<String, Object> left, String key, List<String> problems) {

@@ -14,12 +14,18 @@ import java.util.Map;
  * exponent, and {@link Double} for other numbers.
  */
 public final class Json {
+  // Values take far more memory than their text: 8 million zeros fit into 16 MiB and fill a phone's heap. A bundle has some
+  // thousands.
+  private static final int MAX_VALUES = 1 << 18;
   private static final int MAX_DEPTH = 64;
+  // What anybody writes has 25 at most; the rest of a longer number says nothing.
+  private static final int MAX_NUMBER_LENGTH = 100;
   // All numbers of 18 characters fit into 64 bits.
   private static final int MAX_WHOLE_LENGTH = 18;
 
   private final String text;
   private int place;
+  private int values;
 
   private Json(String text) {
     this.text = text;
@@ -28,7 +34,8 @@ public final class Json {
   /**
    * Reads one JSON value.
    *
-   * @throws JsonError if the text is not JSON, repeats a key or is nested deeper than 64 levels
+   * @throws JsonError if the text is not JSON, repeats a key, is nested deeper than 64 levels, or has more than 262,144
+   *     values or a number of more than 100 characters
    */
   public static Object parse(String text) {
     Json json = new Json(text);
@@ -55,6 +62,9 @@ public final class Json {
   private Object value(int depth) {
     if (depth > MAX_DEPTH) {
       throw error("at most " + MAX_DEPTH + " levels");
+    }
+    if (++values > MAX_VALUES) {
+      throw error("at most " + MAX_VALUES + " values");
     }
     skipSpace();
     char next = place < text.length() ? text.charAt(place) : 0;
@@ -168,6 +178,9 @@ public final class Json {
         takeIf('-');
       }
       digits("a digit");
+    }
+    if (place - start > MAX_NUMBER_LENGTH) {
+      throw error("a number of at most " + MAX_NUMBER_LENGTH + " characters");
     }
     String number = text.substring(start, place);
     if (whole && number.length() <= MAX_WHOLE_LENGTH) {

@@ -8,9 +8,13 @@ import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipOutputStream;
 import org.junit.Before;
@@ -90,7 +94,7 @@ public class BundleStoreTest {
     Files.delete(folder.path.resolve("model.tflite"));
     Files.createSymbolicLink(folder.path.resolve("model.tflite"), Files.createTempFile(pushed, "m", "x"));
     String message = refusal("b");
-    assertTrue(message, message.startsWith("bundle b: model.tflite must be there; it is missing; vocab.txt must be"));
+    assertTrue(message, message.startsWith("bundle b: model.tflite must be an ordinary file; it is a link, a folder or something else; vocab.txt must be there"));
     assertFalse(message, message.contains(temporary.getRoot().toString()));
   }
 
@@ -99,6 +103,57 @@ public class BundleStoreTest {
     new BundleFolder(pushed.resolve("b"));
     Files.write(own, new byte[1]);
     assertTrue(refusal("b").contains("make room on the phone"));
+  }
+
+  @Test
+  public void filesOfAnotherSizeAreNotCopied() throws IOException {
+    BundleFolder folder = new BundleFolder(pushed.resolve("b"));
+    try (RandomAccessFile model = new RandomAccessFile(folder.path.resolve("model.tflite").toFile(), "rw")) {
+      model.setLength(1 << 20);
+    }
+    assertTrue(refusal("b"), refusal("b").contains("model.tflite must have 11 bytes; it has 1048576"));
+    assertFalse(Files.exists(own.resolve("b/model.tflite")));
+  }
+
+  @Test
+  public void aBundleThatListsItsDescriptionIsRefused() throws IOException {
+    BundleFolder folder = new BundleFolder(pushed.resolve("b"));
+    folder.part("files").put("bundle.json", folder.part("files").get("vocab.txt"));
+    folder.write();
+    assertTrue(refusal("b"), refusal("b").contains("$.files must not list bundle.json"));
+  }
+
+  @Test
+  public void aHugeDescriptionIsALineOfTheList() throws IOException {
+    new BundleFolder(pushed.resolve("a"));
+    char[] elements = new char[7_500_000];
+    Arrays.fill(elements, '0');
+    String list = "[" + new String(elements).replace("0", "0,") + "0]";
+    String keys = IntStream.range(0, 1_000_000).mapToObj(i -> "\"" + i + "\":{}").collect(Collectors.joining(","));
+    String[] texts = {list, "{" + keys + "}", list.replace(",", ""), list.replace("0", "[").substring(0, 15_000_000)};
+    for (int i = 0; i < texts.length; i++) {
+      Path folder = Files.createDirectories(pushed.resolve("huge" + i));
+      Files.write(folder.resolve("bundle.json"), texts[i].getBytes("US-ASCII"));
+    }
+    List<BundleStore.Entry> entries = store.list();
+    assertEquals(1 + texts.length, entries.size());
+    assertNull(entries.get(0).problem);
+    for (int i = 1; i <= texts.length; i++) {
+      String problem = entries.get(i).problem;
+      assertTrue(problem, problem.startsWith("bundle huge" + (i - 1) + ": bundle.json expected"));
+      assertTrue(problem.length() < 200);
+    }
+  }
+
+  @Test
+  public void aThousandProblemsAreAShortSentence() throws IOException {
+    BundleFolder folder = new BundleFolder(pushed.resolve("b"));
+    for (int i = 0; i < 1000; i++) {
+      folder.description.put("unknown_" + new String(new char[i]).replace('\0', 'x') + i, i);
+    }
+    folder.write();
+    String problem = store.list().get(0).problem;
+    assertTrue(problem, problem.endsWith("; and 980 more problems") && problem.length() < 5000);
   }
 
   @Test

@@ -6,6 +6,7 @@ import static org.junit.Assert.assertTrue;
 
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.junit.Test;
 
@@ -44,6 +45,27 @@ public class JsonTest {
     }
     String message = assertThrows(JsonError.class, () -> Json.parse("{\n\"a\": x}")).getMessage();
     assertEquals("expected a value in line 2, found U+0078", message);
+  }
+
+  @Test
+  public void longNumbersAreRefused() {
+    assertEquals(1.0 / 9, (Double) Json.parse(repeated("0.", "1", 98)), 1e-15);
+    String message = assertThrows(JsonError.class, () -> Json.parse("[1, " + repeated("", "1", 5000) + "]")).getMessage();
+    assertEquals("expected a number of at most 100 characters in line 1, found U+005D", message);
+    assertThrows(JsonError.class, () -> Json.parse("1e" + repeated("", "1", 99)));
+  }
+
+  @Test
+  public void tooManyValuesAreRefused() {
+    for (String text : new String[] {"[" + repeated("0", ",0", 1 << 18) + "]", "[" + repeated("[]", ",{}", 1 << 18) + "]"}) {
+      String message = assertThrows(JsonError.class, () -> Json.parse(text)).getMessage();
+      assertTrue(message, message.startsWith("expected at most 262144 values"));
+    }
+    assertEquals(1 << 17, ((List<?>) Json.parse("[" + repeated("0", ",0", (1 << 17) - 1) + "]")).size());
+  }
+
+  private static String repeated(String first, String more, int times) {
+    return first + new String(new char[times]).replace("\0", more);
   }
 
   @Test
