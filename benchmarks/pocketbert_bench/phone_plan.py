@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert import files
+from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
@@ -113,7 +113,7 @@ def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
     """
     path = folder / PLAN_FILE
     if path.exists() and not overwrite:
-        if json.loads(path.read_text(encoding="utf-8")) != plan.to_json():
+        if json_reading.read_json(path) != plan.to_json():
             raise UserError(
                 f"a folder holds the results of one plan; {folder} has those of another (bundles, lengths, threads, "
                 "delegate, affinity, repeats or seed differ); choose another --output or pass --overwrite"
@@ -147,8 +147,8 @@ class Kept:
         path = self.folder / PHONE_FILE
         if not path.exists():
             files.write_json(path, dict(facts))
-        elif (before := json.loads(path.read_text(encoding="utf-8"))) != facts:
-            changed = [name for name in facts if facts[name] != before.get(name)]
+        elif (before := json_reading.read_json(path)) != facts:
+            changed = [name for name in facts if not isinstance(before, dict) or facts[name] != before.get(name)]
             raise UserError(
                 f"the repeats of a run must come from one app on one system; {self.folder.name} has another "
                 f"{' and '.join(changed)} than before; choose another --output or pass --overwrite"

@@ -12,16 +12,17 @@ import os
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from pocketbert import files
+from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import schema, statistics
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
+# Room for the calls of 500 configurations; checking more would take minutes.
+MOST_BYTES = 1 << 23
 RANDOM_WEIGHTS_NOTE = "Weights are random: latency and size mean something, answers do not."
 
 Weights = Literal["trained", "random"]
@@ -388,14 +389,10 @@ def read(path: str | os.PathLike[str]) -> ResultFile:
     """Reads and checks a result file.
 
     Raises:
-      UserError: the file is absent, is not JSON, or breaks the schema; every problem is listed.
+      UserError: the file is absent, is not JSON, is larger than `MOST_BYTES`, or breaks the schema; every problem is
+        listed.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"a result file must be readable; received {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"a result file must be JSON; received {path}: {error}; measure again") from error
+    document = json_reading.read_json(path, most_bytes=MOST_BYTES)
     raise_if_any(problems(document), str(path))
     return typing.cast(ResultFile, schema.from_json(ResultFile, document))
 
@@ -431,7 +428,11 @@ def problems(document: Any) -> list[str]:
         if document["measured_on"] == "qemu" and measurement["latency_us"]:
             found.append(f"measurement {name[1]} at {name[2]}: an emulator's time is no latency; leave it out")
     for entry in document["ratios"]:
-        value, interval, _ = statistics.paired_ratio(entry["ours_samples"], entry["peer_samples"])
+        try:
+            value, interval, _ = statistics.paired_ratio(entry["ours_samples"], entry["peer_samples"])
+        except ValueError as error:
+            found.append(f"ratio {entry['name']}: {error}; measure again")
+            continue
         if not np.allclose([value, *interval], [entry["value"], *entry["interval"]], rtol=1e-6):
             found.append(f"ratio {entry['name']}: value and interval must follow from the samples")
     return found

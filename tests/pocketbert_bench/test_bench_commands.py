@@ -116,5 +116,5 @@ def test_a_bundle_that_was_never_verified_is_refused(
 ) -> None:
     results.write(tmp_path / "r.json", bench_subjects.result(bench_subjects.measurement("float32", 9, 1.0)))
     assert cli.main(["report", str(tmp_path / "r.json"), f"--output={tmp_path / 'p'}", f"--bundles={tmp_path}"]) == 2
-    assert "has a verification.json" in capsys.readouterr().err
+    assert "verification.json: the file cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "p").exists()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import functools
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import jsonschema
 import numpy as np
 import pytest
 
+from pocketbert import cli
 from pocketbert.errors import UserError
-from pocketbert_bench import accuracy, machine, results
+from pocketbert_bench import accuracy, machine, report, results
+from pocketbert_bench.commands import report as report_command
 
 ROOT = Path(__file__).resolve().parents[2]
 # Raised whenever `make bench` writes another file.
@@ -113,12 +118,72 @@ def test_a_damaged_file_is_refused_with_the_place(
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="must be readable; received .*none.json"):
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b'{"a": ', "must be JSON"),
+        (b"[" * 5000, "nests at most 64 levels deep"),
+        (b'{"title": ' + b"9" * 5000 + b"}", "a number has at most 100 digits"),
+        (b"[" + b"1.25,\n" * 2_500_000 + b"1]", "at most 8,388,608 bytes"),
+        (b"\xff{}", "must be UTF-8"),
+    ],
+    ids=["half", "deep", "digits", "15 MB", "bytes"],
+)
+def test_unreadable_result_files_are_refused_in_one_line(
+    written: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(written)
+    assert cli.main(["report", str(path), f"--output={tmp_path / 'page'}"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line and "r.json" in line
+    assert not (tmp_path / "page").exists()
+
+
+def test_absent_result_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.json: the file cannot be read"):
         results.read(tmp_path / "none.json")
-    (tmp_path / "half.json").write_text('{"a": ', encoding="utf-8")
-    with pytest.raises(UserError, match="must be JSON"):
-        results.read(tmp_path / "half.json")
+
+
+@pytest.mark.parametrize("verification", ["[", "[]", '{"checks": 3}', '{"checks": [3]}', '{"checks": [{"name": "a"}]}'])
+def test_damaged_verification_is_refused(verification: str, content: results.ResultFile, tmp_path: Path) -> None:
+    results.write(tmp_path / "r.json", content)
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "verification.json").write_text(verification, encoding="utf-8")
+    with pytest.raises(UserError, match=r"verification\.json: (this must be JSON|checks must be a list)"):
+        report_command._verification(tmp_path / "bundle")
+
+
+def test_mutated_result_files_are_read_or_refused(content: results.ResultFile, tmp_path: Path) -> None:
+    generator, read = random.Random(0), 0
+    document, path = results.to_json(content), tmp_path / "r.json"
+    places = list(_places(document))
+    values = [None, True, 0, -1, 1e300, 10**99, "", "\0\n" * 99, [], {}, [[]], 0.5, 3]
+    for _ in range(200):
+        mutated = copy.deepcopy(document)
+        *parents, last = generator.choice(places)
+        part = functools.reduce(lambda value, key: value[key], parents, mutated)
+        match generator.choice("change remove repeat cut".split()):
+            case "change":
+                part[last] = generator.choice(values)
+            case "remove":
+                del part[last]
+            case "repeat" if isinstance(part, list):
+                part.append(part[last])
+        written = json.dumps(mutated).encode()
+        path.write_bytes(written[: generator.choice([len(written), generator.randrange(len(written))])])
+        with contextlib.suppress(UserError):
+            report.table(results.read(path))
+            read += 1
+    assert 20 < read < 120
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each part of a JSON value."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield (*path, key)
+        yield from _places(value[key], (*path, key))
 
 
 def test_a_wrong_file_is_not_written(content: results.ResultFile, tmp_path: Path) -> None:

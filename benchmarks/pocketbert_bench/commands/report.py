@@ -11,16 +11,17 @@ Example:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from pocketbert import json_reading
 from pocketbert.errors import UserError
 
 POSITIONAL = "RESULT…"
+_CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -52,9 +53,11 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
 
 def _verification(bundle: Path) -> dict[str, Any]:
     path = bundle / "verification.json"
+    content = json_reading.read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        checks = content["checks"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"a verified bundle has a verification.json; received {bundle}; verify it first") from error
-    return {"checks": checks}
+        return {"checks": [{name: check[name] for name in _CHECK_FIELDS} for check in content["checks"]]}
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path}: checks must be a list of objects with {', '.join(_CHECK_FIELDS)}; "
+            "run pocketbert verify on the bundle again"
+        ) from None
