@@ -22,6 +22,12 @@ ModelType = Literal["bert", "roberta", "mobilebert"]
 TaskKind = Literal["classification", "regression", "masked_lm", "next_sentence", "span"]
 
 
+# Far above every published encoder, and far below what would hang or exhaust a machine.
+_MOST_SIZE = 1 << 20
+_MOST = {"vocab_size": 1 << 24, "num_layers": 1024, "num_feed_forwards": 64, "norm_epsilon": 1, "initializer_range": 1}
+_MOST_WEIGHTS = 1 << 34
+
+
 @dataclass(frozen=True, kw_only=True)
 class BottleneckConfig:
     """The linear maps around a MobileBERT or IB-BERT block (MobileBERT, section 3.1).
@@ -38,8 +44,8 @@ class BottleneckConfig:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.size < 1:
-            problems.append(f"size must be positive; received {self.size}")
+        if not 0 < self.size <= _MOST_SIZE:
+            problems.append(f"size must lie between 1 and {_MOST_SIZE}; received {self.size}")
         problems += _one_of("query_key", self.query_key, QueryKeySource)
         raise_if_any(problems, "BottleneckConfig")
 
@@ -112,11 +118,18 @@ class EncoderConfig:
             "initializer_range"
         )
         for name in positive.split():
+            most = _MOST.get(name, 1 if name.endswith("_epsilon") else _MOST_SIZE)
             if getattr(self, name) <= 0:
                 problems.append(f"{name} must be positive; received {getattr(self, name)}")
+            elif getattr(self, name) > most:
+                problems.append(f"{name} must be at most {most}; received {getattr(self, name)}")
         for name in ("hidden_dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
+        if not problems and self._least_weights() > _MOST_WEIGHTS:
+            problems.append(
+                f"the sizes must make at most 2**34 weights; received sizes that make {self._least_weights():.2g}"
+            )
         if self.position_offset < 0:
             problems.append(f"position_offset must not be negative; received {self.position_offset}")
         if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
@@ -151,6 +164,14 @@ class EncoderConfig:
     def num_position_rows(self) -> int:
         """Rows of the position table."""
         return self.max_positions + self.position_offset
+
+    def _least_weights(self) -> int:
+        """The large matrices alone: tables, attention and feed-forward networks."""
+        tables = (self.vocab_size + self.max_positions + self.type_vocab_size) * self.embedding_size
+        attention = 4 * self.block_size * self.attention_size
+        return tables + self.num_layers * (
+            attention + 2 * self.num_feed_forwards * self.block_size * self.intermediate_size
+        )
 
     def replace(self, **changes: object) -> EncoderConfig:
         """A copy with some fields changed, checked again."""

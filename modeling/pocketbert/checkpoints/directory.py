@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from pocketbert.checkpoints.name_maps import TensorSpec, modern_name, tensor_spe
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import new_directory, write_json
+from pocketbert.json_reading import read_json
+from pocketbert.tokenizers.vocabulary import piece_problems, read_pieces
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -81,9 +83,11 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 config, tasks = read_config(content, names.keys(), headless=headless)
             except UserError as error:
                 problems.append(str(error))
-            if config and stored:
+            if config and stored and not (missing := _missing_layers(config, names)):
                 specs = tensor_specs(config, tasks)
                 tensors = _read_tensors(names, specs, headless, problems)
+            elif config and stored:
+                problems += missing
     vocab_path = path / VOCAB_NAME if (path / VOCAB_NAME).exists() else None
     if vocab_path and config:
         problems += vocabulary_problems(vocab_path, config.vocab_size)
@@ -214,6 +218,14 @@ def _canonical_names(stored: Mapping[str, _StoredTensor], model_type: str) -> di
     return {f"{prefix}.{name}" if name.startswith(parts) else name: tensor for name, tensor in stored.items()}
 
 
+def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
+    """Layers that the configuration counts and no tensor belongs to: a cheap look before anything is made of it."""
+    found = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
+    if config.num_layers <= len(found):
+        return []
+    return [f"the number of layers must be that of the tensors, {len(found)}; received {config.num_layers}"]
+
+
 def _read_tensors(
     stored: Mapping[str, _StoredTensor], specs: Mapping[str, TensorSpec], headless: bool, problems: list[str]
 ) -> dict[str, np.ndarray]:
@@ -290,26 +302,28 @@ def name_problems(what: str, expected: set[str], found: set[str], remedy: str = 
 def vocabulary_problems(path: Path, rows: int) -> list[str]:
     """What is wrong with a vocabulary for a word table of `rows` rows."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            pieces = sum(1 for _ in stream)
-    except (OSError, UnicodeDecodeError) as error:
-        return [f"{path.name} must be a UTF-8 text file with a piece a line; received {error}"]
-    if pieces == rows:
-        return []
-    return [f"{path.name} must have a piece for each row of the word table; received {pieces} pieces for {rows} rows"]
+        pieces = read_pieces(path)
+    except UserError as error:
+        return [str(error)]
+    problems = [f"{path.name}: {problem}" for problem in piece_problems(pieces)]
+    if len(pieces) != rows:
+        problems.append(
+            f"{path.name} must have a piece for each row of the word table; received {len(pieces)} pieces for "
+            f"{rows} rows"
+        )
+    return problems
 
 
 def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
     """A JSON file's object, or None with the reason in `problems`; without one if it is absent and not required."""
-    if not path.exists() and not required:
+    if not path.exists():
+        if required:
+            problems.append(f"the folder must hold {path.name}; there is none")
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        problems.append(f"the folder must hold {path.name}; there is none")
-        return None
-    except (OSError, ValueError) as error:
-        problems.append(f"{path.name} must be a JSON object; received {error}")
+        content = read_json(path)
+    except UserError as error:
+        problems.append(str(error))
         return None
     if not isinstance(content, dict):
         problems.append(f"{path.name} must be a JSON object; received {type(content).__name__}")

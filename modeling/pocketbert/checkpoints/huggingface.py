@@ -26,6 +26,7 @@ from pocketbert.checkpoints.own_config import (
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig, TaskKind
 from pocketbert.errors import UserError, raise_if_any
 
+_MOST_LABELS = 1 << 16
 # transformers' spelling → ours; the first spelling of a value is the one written.
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -309,9 +310,11 @@ def _is_missing_class(class_prefix: str, suffix: str) -> bool:
 
 def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
     """The labels in the order of the logits; two unnamed ones where the file says nothing, as transformers has it."""
-    id2label = options.get("id2label") or {
-        str(index): f"LABEL_{index}" for index in range(options.get("num_labels", 2))
-    }
+    count = options.get("num_labels", 2)
+    if not 0 < count <= _MOST_LABELS:
+        problems.append(f"num_labels must lie between 1 and {_MOST_LABELS}; received {count}")
+        return ()
+    id2label = options.get("id2label") or {str(index): f"LABEL_{index}" for index in range(count)}
     labels = {str(index): str(label) for index, label in id2label.items()}
     if labels.keys() != {str(index) for index in range(len(labels))}:
         problems.append(f"id2label must map 0, 1, 2… to labels; received {id2label!r}")

@@ -9,7 +9,6 @@ A folder holds `params.yaml` (or .json), the parameters of their `EncoderConfig`
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import new_directory, write_text
+from pocketbert.json_reading import parse_json
 
 PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"
@@ -102,10 +102,8 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
     params = _encoder_params(path)
     try:
         official_config = hyperparams.override_params_dict(encoders.EncoderConfig(), params, is_strict=True)
-        encoder = encoders.build_encoder(official_config)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: the encoder's parameters must be those of EncoderConfig; {error}") from None
-    _build(encoder)
     checkpoint = tf.train.latest_checkpoint(str(path))
     if checkpoint is None:
         found = sorted(path.glob("*.index"))
@@ -114,7 +112,15 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
             raise UserError(f"{path} must hold one checkpoint (*.index); received {names}")
         checkpoint = str(found[0].with_suffix(""))
     try:
-        keys = set(tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map())
+        shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+        # Before anything is built: no size is larger than every dimension and the number of variables.
+        most = max([len(shapes), *(size for shape in shapes.values() for size in shape)])
+        for name, value in official_config.get().as_dict().items():
+            if isinstance(value, int) and value > most:
+                raise ValueError(f"received {name}={value}, where no dimension is larger than {most}")
+        encoder = encoders.build_encoder(official_config)
+        _build(encoder)
+        keys = set(shapes)
         prefix, root = _checkpoint_root(keys, encoder)
         # Silent about what is left over (optimizer slots, heads); the encoder's own variables are counted instead.
         root.read(checkpoint).expect_partial().assert_existing_objects_matched()
@@ -345,8 +351,10 @@ def _encoder_params(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} must hold one file of parameters (*.yaml or *.json); received {names}")
     try:
         text = found[0].read_text(encoding="utf-8")
-        params = json.loads(text) if found[0].suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        params = parse_json(text, found[0]) if found[0].suffix == ".json" else yaml.safe_load(text)
+    except UserError:
+        raise
+    except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{found[0]} must be YAML or JSON; received {str(error).splitlines()[0]}") from None
     for key in ("task", "model", "encoder"):
         if isinstance(params, dict) and "type" not in params and key in params:

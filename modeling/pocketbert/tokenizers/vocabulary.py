@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,25 +14,48 @@ PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]",
 # tensorflow-text keeps a piece's length in eight bits.
 _MAX_PIECE_BYTES = 255
 _MAX_LISTED = 5
+_MAX_FILE_BYTES = 1 << 26
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """The pieces of a vocabulary file, one a line; the id of a piece is its line, counted from 0.
+    """The pieces of a vocabulary file with BERT's special tokens, one a line; a piece's id is its line, from 0.
+
+    Raises:
+      UserError: the file cannot be read or is not UTF-8, or pieces are missing, repeated, empty, too long or have
+        control characters; one error lists everything.
+    """
+    pieces = read_pieces(path)
+    missing = [token for token in SPECIAL_TOKENS if token not in set(pieces)]
+    problems = piece_problems(pieces)
+    if missing:
+        problems.insert(
+            0,
+            f"a vocabulary holds {' '.join(SPECIAL_TOKENS)}; received {len(pieces)} pieces without "
+            f"{' '.join(missing)}; add a line for each",
+        )
+    raise_if_any(problems, str(path))
+    return pieces
+
+
+def read_pieces(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a vocabulary file, unchecked.
 
     Lines end as transformers reads them: with LF, CR LF or CR, and with no other Unicode line separator.
 
     Raises:
-      UserError: the file cannot be read or is not UTF-8, or pieces are missing, repeated, empty or too long; one
-        error lists everything.
+      UserError: the file cannot be read, is too large or is not UTF-8.
     """
     path = Path(path)
     try:
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(
             f"{path}: a vocabulary is a text file of one piece a line; received: {error.strerror or error}; "
             "pass the path of a vocab.txt"
         ) from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise UserError(f"{path}: a vocabulary has at most {_MAX_FILE_BYTES:,} bytes; received more; check the path")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -43,30 +67,33 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not pieces[-1]:
         pieces.pop()
-    raise_if_any(_problems(pieces), str(path))
     return pieces
 
 
-def _problems(pieces: Sequence[str]) -> list[str]:
+def piece_problems(pieces: Sequence[str]) -> list[str]:
+    """What makes pieces unusable in any vocabulary: repeated, empty or too long ones, and control characters."""
     found = []
     lines: dict[str, list[int]] = {}
     for line, piece in enumerate(pieces, start=1):
         lines.setdefault(piece, []).append(line)
-    missing = [token for token in SPECIAL_TOKENS if token not in lines]
-    if missing:
-        found.append(
-            f"a vocabulary holds {' '.join(SPECIAL_TOKENS)}; received {len(pieces)} pieces without "
-            f"{' '.join(missing)}; add a line for each"
-        )
     repeated = {piece: where for piece, where in lines.items() if piece and len(where) > 1}
     if repeated:
         found.append(
             "a piece stands once; received "
-            + _some([f"{piece!r} in lines {', '.join(map(str, where))}" for piece, where in repeated.items()])
+            + _some([f"{piece!r} in lines {_some(where)}" for piece, where in repeated.items()])
             + "; remove the repetitions"
         )
     if "" in lines:
         found.append(f"a piece has at least one character; received empty lines {_some(lines[''])}; remove them")
+    controls = {
+        character: line
+        for line, piece in enumerate(pieces, start=1)
+        for character in piece
+        if unicodedata.category(character) == "Cc"
+    }
+    if controls:
+        shown = _some([f"U+{ord(character):04X} in line {line}" for character, line in controls.items()])
+        found.append(f"a piece has no control characters; received {shown}; check that the file is a vocabulary")
     long = [line for line, piece in enumerate(pieces, start=1) if len(piece.encode("utf-8")) > _MAX_PIECE_BYTES]
     if long:
         found.append(f"a piece has at most {_MAX_PIECE_BYTES} bytes; received longer ones in lines {_some(long)}")

@@ -1,6 +1,7 @@
 """Everything that a model directory can have wrong: one error lists it all, and nothing is a crash."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -179,3 +180,89 @@ def test_no_folder_and_no_configuration(tmp_path):
     (tmp_path / "empty/config.json").write_text("[1]")
     with pytest.raises(UserError, match=r"config\.json must be a JSON object; received list"):
         read_directory(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 3}, "number of layers must be that of the tensors, 2; received 3"),
+        ({"num_hidden_layers": 100_000}, "num_layers must be at most 1024; received 100000"),
+        ({"num_hidden_layers": 10**30}, "num_layers must be at most 1024; received 1000"),
+        ({"hidden_size": 10**9}, "hidden_size must be at most 1048576; received 1000000000"),
+        ({"vocab_size": 10**12}, "vocab_size must be at most 16777216"),
+        ({"max_position_embeddings": 2**62}, "max_positions must be at most 1048576"),
+        (
+            {"vocab_size": 1 << 24, "hidden_size": 1 << 20},
+            r"at most 2\*\*34 weights; received sizes that make 2.6e\+13",
+        ),
+        ({"initializer_range": 1e300}, "initializer_range must be at most 1; received 1e\\+300"),
+        ({"layer_norm_eps": 1e30}, "norm_epsilon must be at most 1; received 1e\\+30"),
+        ({"num_labels": 10**12, "id2label": None}, "num_labels must lie between 1 and 65536"),
+        ({"type_vocab_size": 10**6}, "token_type_embeddings.weight must have shape \\[1000000, 20\\]"),
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(written, changes, message):
+    edit_config(written, **changes)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=message) as error:
+        read_directory(written)
+    assert time.monotonic() - start < 1
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1_500
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000, "at most 64 levels"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "at most 64 levels"),
+        ('{"vocab_size": ' + "9" * 5_000 + "}", "at most 100 digits"),
+        ('{"layer_norm_eps": NaN}', "received NaN"),
+        ("[]", "must be a JSON object; received list"),
+        ('{"model_type": "b\\ud800"}', "half a surrogate pair"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_hostile_json_is_one_line(written, name, content, message):
+    (written / name).write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        read_directory(written)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x00", "no control characters; received U\\+0000 in line 4"),
+        (b"a\x07b", "no control characters; received U\\+0007 in line 4"),
+        ("a\u0085b".encode(), "no control characters; received U\\+0085 in line 4"),
+        (b"piece1", "'piece1' in lines 2, 4"),
+        (b"", "empty lines 4"),
+        (b"\xff", "is UTF-8; received the byte 0xff in line 4"),
+        (b"a" * 256, "at most 255 bytes; received longer ones in lines 4"),
+    ],
+)
+def test_unusable_vocabularies_are_refused(written, content, message):
+    lines = (written / "vocab.txt").read_bytes().split(b"\n")
+    (written / "vocab.txt").write_bytes(b"\n".join([*lines[:3], content, *lines[4:]]))
+    with pytest.raises(UserError, match=message) as error:
+        read_directory(written)
+    assert "\n" not in str(error.value)
+
+
+def test_mutated_directories_load_or_are_refused(written):
+    """One error class for whatever a damaged file says."""
+    generator = np.random.default_rng(5)
+    for name in ("config.json", "tokenizer_config.json", "vocab.txt", "model.safetensors"):
+        whole = (written / name).read_bytes()
+        for _ in range(50):
+            content = bytearray(whole)
+            for _ in range(generator.integers(1, 4)):
+                place = int(generator.integers(min(len(content), 1_500)))
+                content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+            (written / name).write_bytes(bytes(content))
+            try:
+                read_directory(written)
+            except UserError as error:
+                assert "\n" not in str(error), str(error)
+        (written / name).write_bytes(whole)
