@@ -3,32 +3,34 @@
 `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": [{"text": …, "answer_start": …}],
 "is_impossible": …}]}]}]}`: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), MLQA, XQuAD, TyDi QA GoldP, and files of a
 user's own. `answers` and `is_impossible` may be absent; other keys are left alone, `plausible_answers` among them.
-Offsets count code points.
+
+Hugging Face's `"answers": {"text": […], "answer_start": […]}` is read too, and so are its rows, an object a line with a
+`context` of its own. Empty lists there say that there is no answer, unless the file has no answers at all. Offsets
+count code points.
 """
 
 from __future__ import annotations
 
 import array
-import contextlib
 import copy
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import ijson
 import numpy as np
 
 from pocketbert import files
-from pocketbert.data.reading import PROBLEMS_SHOWN
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.data.question_stream import Layout, find_layout, opened, paragraphs
+from pocketbert.data.reading import PROBLEMS_SHOWN, shown
+from pocketbert.errors import UserError
+from pocketbert.progress import say
 
 _FORMAT = '{"data": [{"paragraphs": [{"context": "…", "qas": [{"id": "…", "question": "…", "answers": […]}]}]}]}'
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UNLABELLED, _ANSWERED, _IMPOSSIBLE = range(3)
-_CHARACTERS_SHOWN = 40
+# What is known of a question's answers; _EMPTY is Hugging Face's pair of empty lists.
+_UNLABELLED, _ANSWERED, _IMPOSSIBLE, _EMPTY = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,42 +61,52 @@ class QuestionFile:
     may repeat (TyDi QA's training ids do): where they are keys, call `check_ids`. The file must stay as it is,
     since only its labels are kept; it is found again from another working directory too.
 
+    An article without paragraphs and a paragraph without text are left out; a line on stderr says how many.
+
     Args:
       path: the file, UTF-8, with or without a byte-order mark.
+      skip_bad: leave out questions that cannot be read too, instead of refusing the file.
 
     Attributes:
       path: as given.
       sha256: of the file's bytes.
+      skipped_rows: how many questions are left out.
 
     Raises:
-      UserError: no such file, not JSON, not of SQuAD's format, an empty text, an answer that does not stand where its
-        offset says: the first few with paragraph, question and remedy, and how many more there are. An iteration
-        raises it if the file has gone.
+      UserError: no such file, not JSON, not of SQuAD's format, an empty question, an answer that does not stand where
+        its offset says: the first few with paragraph, question and remedy, and how many more there are. An iteration
+        raises it if the file has gone or has other content.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, skip_bad: bool = False) -> None:
         self.path = Path(path)
         self._absolute_path = self.path.absolute()
         self.sha256 = files.sha256(self.path)
         self._chosen: np.ndarray | None = None
+        with opened(self.path) as stream:
+            self._layout = find_layout(stream)
         problems = _Problems()
+        problems.check_articles(self._layout)
         labels = array.array("b")
-        try:
-            _check_articles(self.path, problems.add)
-            for number, paragraph in enumerate(_paragraphs(self.path), start=1):
-                _check_paragraph(paragraph, number, problems.add)
-                if not problems.count:
-                    labels.extend(map(_label, _questions(paragraph)))
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{self.path}: the file must be JSON in UTF-8; received: {reason}; look at that place, or write the "
-                "file anew"
-            ) from error
-        problems.raise_if_any(self.path)
+        with opened(self.path) as stream:
+            for number, paragraph in enumerate(paragraphs(stream, self._layout), start=1):
+                where = f"{'row' if self._layout.in_rows else 'paragraph'} {number}"
+                labels.extend(label for _, label in _questions(paragraph, where, problems))
+        self.skipped_rows = problems.skipped + problems.bad_questions
+        if not skip_bad or not labels:
+            problems.raise_if_any(self.path)
         if not labels:
-            raise UserError(f"{self.path}: the file must hold at least one question; received none; as in {_FORMAT}")
+            received = f"only {problems.left_out(self._layout)}" if problems.left_out(self._layout) else "none"
+            raise UserError(
+                f"{self.path}: the file must hold at least one question; received {received}; as in {_FORMAT}"
+            )
+        if left_out := problems.left_out(self._layout):
+            say(f"{self.path}: skipped {left_out}")
         self._labels = np.frombuffer(labels, np.int8)
+        # A file without any answer keeps them back.
+        known = np.isin(self._labels, (_ANSWERED, _IMPOSSIBLE)).any()
+        self._empty_label = _IMPOSSIBLE if known else _UNLABELLED
+        self._labels = np.where(self._labels == _EMPTY, np.int8(self._empty_label), self._labels)
 
     @property
     def source(self) -> str:
@@ -136,13 +148,24 @@ class QuestionFile:
         return questions if self._chosen is None else _at(questions, self._chosen)
 
     def _read(self) -> Iterator[Question]:
+        remedy = "since it is read anew whenever its questions are needed"
         try:
-            for paragraph in _paragraphs(self._absolute_path):
-                yield from _questions(paragraph)
+            with opened(self._absolute_path) as stream:
+                for paragraph in paragraphs(stream, self._layout):
+                    for question, label in _questions(paragraph, "", _Problems()):
+                        impossible = label == _EMPTY and self._empty_label == _IMPOSSIBLE
+                        yield replace(question, impossible=True) if impossible else question
+                while stream.read(1 << 16):
+                    pass
+                if stream.digest.hexdigest() != self.sha256:
+                    raise UserError(
+                        f"{self.source}: the file must stay as it is, {remedy}; received other content than at "
+                        "first; repeat the command"
+                    )
         except OSError as error:
             raise UserError(
-                f"{self.source}: the file must stay where it is, since it is read anew whenever its questions are "
-                f"needed; received: {error.strerror}; put it back and repeat the command"
+                f"{self.source}: the file must stay where it is, {remedy}; received: {error.strerror}; put it back and "
+                "repeat the command"
             ) from error
 
     def select(self, indices: Iterable[int] | np.ndarray) -> QuestionFile:
@@ -178,54 +201,46 @@ class QuestionFile:
 
 
 class _Problems:
-    """The first few problems, and how many there are."""
+    """The first few problems, how many there are, and what is left out without being one."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.bad_questions = self.empty_paragraphs = self.skipped = 0
+        self._count = 0
         self._shown: list[str] = []
 
     def add(self, problem: str) -> None:
-        self.count += 1
+        self._count += 1
         if len(self._shown) < PROBLEMS_SHOWN:
             self._shown.append(problem)
 
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def check_articles(self, layout: Layout) -> None:
+        form = f'must have a list "paragraphs"; received none; as in {_FORMAT}'
+        for article in layout.wrong_articles:
+            self.add(f"article {article}: an article {form}")
+        if layout.articles == layout.without_paragraphs and not layout.in_rows:
+            received = f"{layout.articles} without paragraphs" if layout.articles else "no article"
+            self.add(f'the file must be an object with a list "data" of articles; received {received}; as in {_FORMAT}')
+
     def raise_if_any(self, path: Path) -> None:
-        more = self.count - len(self._shown)
-        raise_if_any(self._shown + [f"and {more} more problems"] * bool(more), str(path))
+        if self._count:
+            raise UserError(f"{path}: {self._listed()}")
 
+    def left_out(self, layout: Layout) -> str:
+        """What is left out and how often, on one line; empty if nothing is."""
+        kinds = {
+            "articles without paragraphs": 0 if layout.in_rows else layout.without_paragraphs,
+            f"paragraphs without text ({self.skipped} questions)": self.empty_paragraphs,
+            f"questions that cannot be read ({self._listed()})": self.bad_questions,
+        }
+        return ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    with open(path, "rb") as stream:
-        if stream.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
-            stream.seek(0)
-        yield stream
-
-
-def _paragraphs(path: Path) -> Iterator[Any]:
-    """What the file holds as paragraphs, whatever it is, one after the other."""
-    with _opened(path) as stream:
-        yield from ijson.items(stream, "data.item.paragraphs.item", use_float=True)
-
-
-def _questions(paragraph: dict[str, Any]) -> Iterator[Question]:
-    """The questions of a paragraph without problems."""
-    for entry in paragraph["qas"]:
-        given = [answer for answer in entry.get("answers") or () if answer["text"].strip()]
-        yield Question(
-            id=str(entry["id"]),
-            question=entry["question"],
-            context=paragraph["context"],
-            answers=tuple(answer["text"] for answer in given),
-            starts=tuple(answer["answer_start"] for answer in given),
-            impossible=bool(entry.get("is_impossible")),
-        )
-
-
-def _label(question: Question) -> int:
-    if question.impossible:
-        return _IMPOSSIBLE
-    return _ANSWERED if question.answers else _UNLABELLED
+    def _listed(self) -> str:
+        more = self._count - len(self._shown)
+        return "; ".join([*self._shown, *[f"and {more} more problems"] * (more > 0)])
 
 
 def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question]:
@@ -239,78 +254,104 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
             next_wanted = next(wanted, None)
 
 
-def _check_articles(path: Path, add: Callable[[str], None]) -> None:
-    """The file's outer shape, which a stream of paragraphs does not see."""
-    articles, has_paragraphs = 0, False
-    with _opened(path) as stream:
-        for prefix, event, _ in ijson.parse(stream):
-            if prefix == "data.item.paragraphs" and event == "start_array":
-                has_paragraphs = True
-            elif prefix == "data.item" and event not in ("start_map", "map_key", "start_array"):
-                # Its end, or all of it where it is no object.
-                articles += 1
-                if not has_paragraphs:
-                    add(f'article {articles}: an article must have a list "paragraphs"; received none; as in {_FORMAT}')
-                has_paragraphs = False
-    if not articles:
-        add(f'the file must be an object with a list "data" of articles; received no article; as in {_FORMAT}')
-
-
-def _check_paragraph(paragraph: Any, number: int, add: Callable[[str], None]) -> None:
-    where = f"paragraph {number}"
+def _questions(paragraph: Any, where: str, problems: _Problems) -> Iterator[tuple[Question, int]]:
+    """The questions of a paragraph that can be read, with their labels."""
     if not isinstance(paragraph, dict):
-        add(f'{where}: a paragraph must be an object with "context" and "qas"; received {_shown(paragraph)}')
+        problems.add(f'{where}: a paragraph must be an object with "context" and "qas"; received {shown(paragraph)}')
         return
-    context, entries = paragraph.get("context"), paragraph.get("qas")
-    if not isinstance(context, str) or not context.strip():
-        add(f'{where}: "context" must be a text that is not empty; received {_shown(context)}; write or remove it')
+    context, entries = paragraph.get("context", 0), paragraph.get("qas")
+    if context is None or (isinstance(context, str) and not context.strip()):
+        problems.empty_paragraphs += 1
+        problems.skipped += len(entries) if isinstance(entries, list) else 0
         return
-    where = f"{where} ({_shown(context)})"
+    if not isinstance(context, str):
+        received = shown(context) if "context" in paragraph else "none"
+        problems.add(f'{where}: "context" must be a text; received {received}; write or remove it')
+        return
+    where = f"{where} ({shown(context)})"
     if not isinstance(entries, list):
-        add(f'{where}: "qas" must be a list of questions; received {_shown(entries)}')
+        problems.add(f'{where}: "qas" must be a list of questions; received {shown(entries)}')
         return
     for position, entry in enumerate(entries, start=1):
-        _check_question(entry, context, f"{where}, question {position}", add)
+        before = problems.count
+        answers = _checked_answers(entry, context, f"{where}, question {position}", problems.add)
+        if problems.count > before:
+            problems.bad_questions += 1
+            continue
+        given = [answer for answer in answers if answer["text"].strip()]
+        question = Question(
+            id=str(entry["id"]),
+            question=entry["question"],
+            context=context,
+            answers=tuple(answer["text"] for answer in given),
+            starts=tuple(answer["answer_start"] for answer in given),
+            impossible=bool(entry.get("is_impossible")),
+        )
+        yield question, _label(entry, question)
 
 
-def _check_question(entry: Any, context: str, where: str, add: Callable[[str], None]) -> None:
+def _label(entry: dict[str, Any], question: Question) -> int:
+    if question.impossible:
+        return _IMPOSSIBLE
+    if question.answers:
+        return _ANSWERED
+    empty = isinstance(entry.get("answers"), dict) and not entry["answers"]["text"] and "is_impossible" not in entry
+    return _EMPTY if empty else _UNLABELLED
+
+
+def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], None]) -> list[dict[str, Any]]:
+    """A question's answers, and all that is wrong with it."""
     if not isinstance(entry, dict):
-        add(f'{where}: a question must be an object with "id" and "question"; received {_shown(entry)}')
-        return
+        add(f'{where}: a question must be an object with "id" and "question"; received {shown(entry)}')
+        return []
     identifier, text = entry.get("id"), entry.get("question")
     if not isinstance(identifier, str | int) or isinstance(identifier, bool):
-        add(f'{where}: "id" must be a text; received {_shown(identifier)}; give the question a name')
+        add(f'{where}: "id" must be a text; received {shown(identifier)}; give the question a name')
     else:
         where = f"{where} (id {identifier})"
     if not isinstance(text, str) or not text.strip():
-        add(f'{where}: "question" must be a text that is not empty; received {_shown(text)}; write or remove it')
+        add(f'{where}: "question" must be a text that is not empty; received {shown(text)}; write or remove it')
     impossible = entry.get("is_impossible", False)
     if not isinstance(impossible, bool):
-        add(f'{where}: "is_impossible" must be true or false; received {_shown(impossible)}')
-    answers = entry.get("answers") or []
-    if not isinstance(answers, list):
-        add(f'{where}: "answers" must be a list of objects with "text" and "answer_start"; received {_shown(answers)}')
-        return
+        add(f'{where}: "is_impossible" must be true or false; received {shown(impossible)}')
+    answers = _as_list(entry.get("answers"))
+    if answers is None:
+        add(
+            f'{where}: "answers" must be a list of objects with "text" and "answer_start", or an object with lists of '
+            f"them; received {shown(entry['answers'])}"
+        )
+        return []
     if impossible is True and answers:
         add(
-            f"{where}: a question that is_impossible has no answers; received {_shown(answers[0])}; remove them, or "
+            f"{where}: a question that is_impossible has no answers; received {shown(answers[0])}; remove them, or "
             'move them to "plausible_answers"'
         )
-        return
+        return []
     for answer in answers:
         _check_answer(answer, context, where, add)
+    return answers
+
+
+def _as_list(answers: Any) -> list[Any] | None:
+    """SQuAD's list of answers out of either form; None for what is neither."""
+    if isinstance(answers, dict):
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+            return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        return None
+    return answers if isinstance(answers, list) else None if answers else []
 
 
 def _check_answer(answer: Any, context: str, where: str, add: Callable[[str], None]) -> None:
     text = answer.get("text") if isinstance(answer, dict) else None
     start = answer.get("answer_start") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-        add(f'{where}: an answer must have a "text" and a whole number "answer_start"; received {_shown(answer)}')
+        add(f'{where}: an answer must have a "text" and a whole number "answer_start"; received {shown(answer)}')
     elif start < 0 or context[start : start + len(text)] != text:
         stands = context[start : start + len(text)] if start >= 0 else ""
         add(
-            f"{where}: the answer {_shown(text)} must stand in the context at its answer_start, {start}; there stands "
-            f"{_shown(stands)}; {_remedy(text, start, context)}"
+            f"{where}: the answer {shown(text)} must stand in the context at its answer_start, {start}; there stands "
+            f"{shown(stands)}; {_remedy(text, start, context)}"
         )
 
 
@@ -324,9 +365,3 @@ def _remedy(text: str, start: int, context: str) -> str:
     if not places:
         return "the context does not hold it: an answer is a part of its context, character by character"
     return f"the nearest is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"
-
-
-def _shown(value: Any) -> str:
-    """A value in a message: on one line, and not long."""
-    text = repr(value)
-    return text if len(text) <= _CHARACTERS_SHOWN else text[: _CHARACTERS_SHOWN - 1] + "…"

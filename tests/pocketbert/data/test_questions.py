@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,10 @@ def test_everything_of_a_question_is_read(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     plain = QuestionFile(path)
+    questions = list(plain)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     marked = QuestionFile(path)
-    assert list(marked) == list(plain) and len(marked) == 1
+    assert list(marked) == questions and len(marked) == 1
     assert marked.sha256 != plain.sha256
 
 
@@ -149,6 +151,8 @@ def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
         (_entry(is_impossible="no"), '"is_impossible" must be true or false; received .no.'),
         (_entry(is_impossible=True), "a question that is_impossible has no answers; received .*plausible_answers"),
         (_entry(answers={"text": ["1843"]}), '"answers" must be a list of objects with "text" and "answer_start"'),
+        (_entry(answers={"text": ["1843"], "answer_start": [33, 4]}), "or an object with lists of them"),
+        (_entry(answers={"text": ["1843"], "answer_start": [32]}), "must stand in the context at its answer_start, 32"),
         (_entry(answers=["1843"]), 'an answer must have a "text" and a whole number "answer_start"; received .1843.'),
         (_entry(answers=[{"text": "1843"}]), 'whole number "answer_start"; received'),
         (_entry(answers=[{"text": "1843", "answer_start": "33"}]), 'whole number "answer_start"; received'),
@@ -177,12 +181,13 @@ def test_what_is_wrong_with_a_question_is_said_with_its_place(tmp_path: Path, en
     [
         (
             {"data": [{"paragraphs": [{"context": " ", "qas": []}]}]},
-            'paragraph 1: "context" must be a text that is not',
+            r"at least one question; received only 1 paragraphs without text \(0 questions\)",
         ),
         ({"data": [{"paragraphs": [{"context": "c"}]}]}, r"paragraph 1 \('c'\): \"qas\" must be a list of questions"),
         ({"data": [{"paragraphs": ["c"]}]}, "paragraph 1: a paragraph must be an object"),
-        ({"data": [{"paragraphs": []}, {"paragraph": []}]}, 'article 2: an article must have a list "paragraphs"'),
-        ({"data": [{"context": "c", "qas": []}]}, 'article 1: an article must have a list "paragraphs"'),
+        ({"data": [{"paragraphs": []}, {"paragraph": []}]}, 'list "data" of articles; received 2 without paragraphs'),
+        ({"data": [{"context": "c", "qas": []}]}, 'list "data" of articles; received 1 without paragraphs'),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, 'paragraph 1: "context" must be a text; received none'),
         ({"data": [{"paragraphs": {}}]}, 'article 1: an article must have a list "paragraphs"'),
         ({"data": []}, "received no article"),
         ([{"paragraphs": []}], 'an object with a list "data" of articles; received no article'),
@@ -284,3 +289,106 @@ def test_answers_that_were_kept_back_are_none(shared: Path) -> None:
     assert all(question.answers == () for question in itertools.islice(file, 5))
     with pytest.raises(UserError, match="received 3607 repetitions"):
         QuestionFile(shared / "data/tydiqa/tydiqa.goldp.en.train.json").check_ids()
+
+
+def _rows(*answers: Any) -> list[dict[str, Any]]:
+    """Rows as `datasets` writes them."""
+    each = enumerate(answers)
+    return [{"id": str(n), "title": "t", "context": CONTEXT, "question": "Q?", "answers": given} for n, given in each]
+
+
+@pytest.mark.parametrize("layout", ["lines", "list", "data", "nested"])
+def test_hugging_face_answers_are_read(tmp_path: Path, layout: str) -> None:
+    rows = _rows(
+        {"text": ["in 1843", "1843"], "answer_start": [30, 33]},
+        {"text": [], "answer_start": []},
+        {"text": ["Ada"], "answer_start": [0]},
+    )
+    path = tmp_path / ("rows.jsonl" if layout == "lines" else "rows.json")
+    content: Any = {"list": rows, "data": {"version": 1, "data": rows}}.get(layout)
+    if layout == "nested":
+        content = {"data": [{"paragraphs": [{"context": CONTEXT, "qas": rows}]}]}
+    path.write_text("\n".join(map(json.dumps, rows)) if layout == "lines" else json.dumps(content), "utf-8")
+    file = QuestionFile(path)
+    assert [(each.id, each.context, each.answers, each.starts, each.impossible) for each in file] == [
+        ("0", CONTEXT, ("in 1843", "1843"), (30, 33), False),
+        ("1", CONTEXT, (), (), True),
+        ("2", CONTEXT, ("Ada",), (0,), False),
+    ]
+    assert (file.num_impossible, file.labelled) == (1, True)
+
+
+def test_empty_lists_alone_are_no_labels(tmp_path: Path) -> None:
+    file = QuestionFile(_write(tmp_path, _rows(*[{"text": [], "answer_start": []}] * 3)))
+    assert (file.num_unlabelled, file.num_impossible) == (3, 0)
+    assert [each.impossible for each in file] == [False] * 3
+
+
+def test_empty_paragraphs_and_articles_are_skipped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"context": CONTEXT, "qas": [_entry()]}
+    articles = [
+        {"title": "none"},
+        {"paragraphs": []},
+        {"paragraphs": None},
+        {"paragraphs": [{"context": " ", "qas": [_entry(), _entry(id="b")]}, good, {"context": None, "qas": []}]},
+    ]
+    file = QuestionFile(_write(tmp_path, {"data": articles}))
+    assert [each.id for each in file] == ["a"]
+    assert file.skipped_rows == 2
+    said = "skipped 3 articles without paragraphs, 2 paragraphs without text (2 questions)"
+    assert said in capsys.readouterr().err
+
+
+def test_bad_questions_are_skipped_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, _entry(question=""), _entry(id="b"), _entry(answers=[{"text": "1843", "answer_start": 1}]))
+    file = QuestionFile(path, skip_bad=True)
+    assert ([each.id for each in file], file.skipped_rows) == (["b"], 2)
+    assert "skipped 2 questions that cannot be read (paragraph 1 (" in capsys.readouterr().err
+    with pytest.raises(UserError, match="must be a text that is not empty"):
+        QuestionFile(_file(tmp_path, _entry(question="")), skip_bad=True)
+
+
+def test_file_edited_between_two_readings_is_refused(tmp_path: Path) -> None:
+    path = _file(tmp_path, _entry())
+    file = QuestionFile(path)
+    path.write_bytes(path.read_bytes().replace(b"When?", b"Whom?"))
+    with pytest.raises(UserError, match="the file must stay as it is, .*received other content than at first"):
+        list(file)
+
+
+_DEEP, _LONG = 200_000, 4_400
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"[" * _DEEP, "nest at most 64 deep", id="lists"),
+        pytest.param(b'{"a":' * _DEEP, "nest at most 64 deep", id="objects"),
+        pytest.param(b'{"data": ' + b"9" * _LONG + b"}", "a number must have at most 64 digits", id="digits"),
+        pytest.param(
+            b'{"data": -' + b"9" * 70 + b".5}", "a number must have at most 64 digits in a row", id="fraction"
+        ),
+        pytest.param(b'{"data": 1' + b" " * 70_000 + b"9" * _LONG + b"}", "at most 64 digits", id="second-chunk"),
+        pytest.param(b'{"a": "' + b'\\"' * 40_000 + b'", "b": ' + b"9" * _LONG, "at most 64 digits", id="escapes"),
+        pytest.param(b" " * 65_500 + b"9" * _LONG, "at most 64 digits", id="across-chunks"),
+        pytest.param(b'{"data": 1e999999999}', "overflow", id="exponent"),
+        pytest.param(b'{"data": NaN}', "invalid char", id="nan"),
+    ],
+)
+def test_hostile_json_is_refused_at_once(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "questions.json"
+    path.write_bytes(content)
+    started = time.monotonic()
+    with pytest.raises(
+        UserError, match=f"questions.json: the file must be JSON in UTF-8; received: .*{message}"
+    ) as raised:
+        QuestionFile(path)
+    assert time.monotonic() - started < 2 and "\n" not in str(raised.value)
+
+
+def test_brackets_and_digits_in_strings_are_text(tmp_path: Path) -> None:
+    context = CONTEXT + ' \\" [[[' + "[" * 70_000 + "9" * 70_000 + '"\\'
+    path = _file(tmp_path, *[_entry(id=str(n), question="{" * 100 + '\\"' * 50) for n in range(400)], context=context)
+    assert [each.context for each in QuestionFile(path)] == [context] * 400

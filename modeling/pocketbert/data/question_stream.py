@@ -1,0 +1,194 @@
+"""Paragraphs with their questions out of a JSON file of any size, one after the other.
+
+The file may have one of four layouts, told apart by the place of the first "question":
+
+- `{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}`, SQuAD's;
+- an object a line with "question" and "context", or a list of such objects, as Hugging Face's `datasets` writes them;
+- `{"data": […]}` with such objects, as transformers' question-answering example reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import ijson
+import numpy as np
+
+from pocketbert.errors import UserError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# SQuAD's own files nest 9 deep and their longest number has 5 digits. Beyond thousands ijson takes minutes, or crashes.
+MOST_NESTED = 64
+MOST_DIGITS = 64
+_LONG_NUMBER = re.compile(b"[0-9]{%d,}" % (MOST_DIGITS + 1))
+# Of every so many places, a number that is too long has two in a row.
+_STRIDE = MOST_DIGITS // 2
+# What the bit makes of the opening and of the closing brackets, [ and {, ] and }.
+_BIT, _OPENING, _CLOSING = 0x20, ord("{"), ord("}")
+
+_SQUAD = "data.item.paragraphs.item"
+_QUESTION = f"{_SQUAD}.qas.item"
+# Where an object with a question and its paragraph may stand.
+_ROWS = ("", "item", "data.item")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a file has its paragraphs.
+
+    Attributes:
+      prefix: of each, as ijson names places.
+      articles: how many entries "data" has.
+      without_paragraphs: how many of them have no "paragraphs", or an empty list of them.
+      wrong_articles: the numbers, from 1, of those that are no objects, or whose "paragraphs" are no list.
+    """
+
+    prefix: str
+    articles: int
+    without_paragraphs: int
+    wrong_articles: tuple[int, ...]
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether each question comes with its own paragraph."""
+        return self.prefix != _SQUAD
+
+
+class _Refused(ValueError):
+    """JSON that no parser should be given."""
+
+
+class BoundedJson:
+    """A stream of JSON that refuses deep nesting and long numbers before a parser sees them.
+
+    Args:
+      stream: the bytes.
+
+    Attributes:
+      digest: SHA-256 object of what was read so far.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.digest = hashlib.sha256()
+        self._stream = stream
+        self._at_start, self._in_string = True, False
+        self._depth = 0
+        # What the bytes before end with: an odd number of backslashes, and what may be the beginning of a number.
+        self._escaping, self._tail = 0, b""
+
+    def read(self, size: int = -1) -> bytes:
+        """As a binary stream's; a byte-order mark is left out.
+
+        Raises:
+          ValueError: what was read nests more than `MOST_NESTED` deep, or has a number of more than `MOST_DIGITS` in
+            a row.
+        """
+        content = self._stream.read(size)
+        self.digest.update(content)
+        if self._at_start and content:
+            self._at_start = False
+            content = content.removeprefix(_BYTE_ORDER_MARK) or self.read(size)
+        self._check(content)
+        return content
+
+    def _check(self, content: bytes) -> None:
+        quotes = self._quotes(content)
+        text = self._tail + content
+        some = np.frombuffer(text, np.uint8)[::_STRIDE]
+        digits = (some >= ord("0")) & (some <= ord("9"))
+        pairs = _STRIDE * np.flatnonzero(digits[1:] & digits[:-1])
+        if any(text[start : start + _STRIDE].isdigit() for start in pairs):
+            for number in _LONG_NUMBER.finditer(text):
+                if not self._are_in_string(quotes, np.array([number.end() - 1 - len(self._tail)])).any():
+                    raise _Refused(
+                        f"a number must have at most {MOST_DIGITS} digits in a row; received {len(number[0])}"
+                    )
+        self._tail = text[-MOST_DIGITS:]
+
+        brackets = np.frombuffer(content, np.uint8) | _BIT
+        places = np.flatnonzero((brackets == _OPENING) | (brackets == _CLOSING))
+        places = places[~self._are_in_string(quotes, places)]
+        if len(places):
+            depths = self._depth + np.cumsum(np.where(brackets[places] == _OPENING, 1, -1))
+            if depths.max() > MOST_NESTED:
+                raise _Refused(f"objects and lists must nest at most {MOST_NESTED} deep; received {depths.max()}")
+            self._depth = int(depths[-1])
+        self._in_string ^= len(quotes) % 2 == 1
+
+    def _quotes(self, content: bytes) -> np.ndarray:
+        """Where strings begin and end."""
+        values = np.frombuffer(content, np.uint8)
+        quotes = np.flatnonzero(values == ord('"'))
+        is_quote = np.ones(len(quotes), bool)
+        for row in np.flatnonzero((quotes == 0) | (values[quotes - 1] == ord("\\"))):
+            is_quote[row] = self._backslashes(content, int(quotes[row])) % 2 == 0
+        self._escaping = self._backslashes(content, len(content)) % 2
+        return quotes[is_quote]
+
+    def _backslashes(self, content: bytes, end: int) -> int:
+        """How many backslashes there are before a place."""
+        start = end
+        while start and content[start - 1] == ord("\\"):
+            start -= 1
+        return end - start + (0 if start else self._escaping)
+
+    def _are_in_string(self, quotes: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return (np.searchsorted(quotes, places) + self._in_string) % 2 == 1
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BoundedJson]:
+    """Yields the file's stream.
+
+    Raises:
+      UserError: in the block, for what is no JSON in UTF-8.
+    """
+    with open(path, "rb") as stream:
+        try:
+            yield BoundedJson(stream)
+        except (ijson.JSONError, UnicodeDecodeError, _Refused) as error:
+            reason = " ".join(" ".join(str(error).splitlines()[:2]).split())
+            raise UserError(
+                f"{path}: the file must be JSON in UTF-8; received: {reason}; look at that place, or write the file "
+                "anew"
+            ) from error
+
+
+def find_layout(stream: BoundedJson) -> Layout:
+    """Reads a file once to find where it has its paragraphs; SQuAD's place where there is none."""
+    prefix_found: str | None = None
+    articles, without, wrong, values = 0, 0, [], 0
+    paragraphs = "none"
+    for prefix, event, value in ijson.parse(stream, use_float=True, multiple_values=True):
+        values += prefix == "" and event not in ("map_key", "end_map", "end_array")
+        if values > 1 and prefix_found != "":
+            raise _Refused("several values one after the other, which are no questions with their context")
+        if event == "map_key" and value == "question" and prefix_found is None and prefix in (_QUESTION, *_ROWS):
+            prefix_found = prefix
+        if prefix == "data.item.paragraphs":
+            if event == "null":
+                continue
+            paragraphs = "none" if event == "start_array" else paragraphs if event == "end_array" else "wrong"
+        elif prefix == "data.item.paragraphs.item":
+            paragraphs = paragraphs if paragraphs == "wrong" else "some"
+        elif prefix == "data.item" and event not in ("start_map", "map_key", "start_array"):
+            # Its end, or all of it where it is no object.
+            articles += 1
+            without += event == "end_map" and paragraphs == "none"
+            if event != "end_map" or paragraphs == "wrong":
+                wrong.append(articles)
+            paragraphs = "none"
+    return Layout(_SQUAD if prefix_found in (None, _QUESTION) else prefix_found, articles, without, tuple(wrong))
+
+
+def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
+    """What the file has as paragraphs, whatever it is; a row is one with its one question."""
+    found = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
+    for each in found:
+        yield {"context": each.get("context"), "qas": [each]} if layout.in_rows and isinstance(each, dict) else each
