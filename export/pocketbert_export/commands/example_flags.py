@@ -35,7 +35,7 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "file",
         None,
-        "in place of --data: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's",
+        "in place of --data: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions",
         flag_values=flag_values,
     )
     task_flags.define_table(flag_values)
@@ -83,7 +83,7 @@ def question_files(flag_values: flags.FlagValues, task: TaskConfig) -> dict[str,
     name = flag_values.task or task.name
     _check_source(flag_values, name, task)
     if flag_values.file:
-        return {"": QuestionFile(flag_values.file)}
+        return {"": QuestionFile(flag_values.file, skip_bad=flag_values["skip-bad-rows"].value)}
     if not flag_values.data:
         return {}
     if name not in QUESTION_TASKS:

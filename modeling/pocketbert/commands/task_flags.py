@@ -62,7 +62,8 @@ def define_table(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "skip-bad-rows",
         False,
-        "leave out rows without a text or label, or with other columns than the header, and count them",
+        "leave out rows without a text or label, or with other columns than the header, and questions with a wrong "
+        "answer, and count them",
         flag_values=flag_values,
     )
 
@@ -81,7 +82,7 @@ def define(flag_values: flags.FlagValues) -> None:
 
     define_sentences(flag_values)
     flag_values["task"].help += ", or xnli, squad, squad2 or tydiqa, with the folder of their files in --data"
-    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json file of questions as SQuAD's")
+    text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions")
     text(
         "dev-file", None, "such a file, to choose the best checkpoint by (default: a tenth of --train-file, set aside)"
     )
@@ -164,7 +165,9 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
         # Files of TyDi QA may keep the development answers back.
         given = [own, dev if dev.labelled else None]
     else:
-        given = [QuestionFile(flag_values[name].value) if flag_values[name].value else None for name in _OWN]
+        skip_bad = flag_values["skip-bad-rows"].value
+        paths = [flag_values[name].value for name in _OWN]
+        given = [QuestionFile(path, skip_bad=skip_bad) if path else None for path in paths]
     train, held_out = _with_held_out(flag_values, *given)
     return TaskExamples(span, train, held_out, *default_metrics(span))
 

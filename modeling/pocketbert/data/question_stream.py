@@ -21,11 +21,9 @@ import ijson
 import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# SQuAD's own files nest 9 deep and their longest number has 5 digits. Beyond thousands ijson takes minutes, or crashes.
-MOST_NESTED = 64
-MOST_DIGITS = 64
 _LONG_NUMBER = re.compile(b"[0-9]{%d,}" % (MOST_DIGITS + 1))
 # Of every so many places, a number that is too long has two in a row.
 _STRIDE = MOST_DIGITS // 2
@@ -67,16 +65,19 @@ class _Refused(ValueError):
 class BoundedJson:
     """A stream of JSON that refuses deep nesting and long numbers before a parser sees them.
 
+    ijson takes minutes over thousands of levels, and crashes over thousands of digits.
+
     Args:
       stream: the bytes.
+      checked: they were read before, and are only hashed.
 
     Attributes:
       digest: SHA-256 object of what was read so far.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, *, checked: bool = False) -> None:
         self.digest = hashlib.sha256()
-        self._stream = stream
+        self._stream, self._checked = stream, checked
         self._at_start, self._in_string = True, False
         self._depth = 0
         # What the bytes before end with: an odd number of backslashes, and what may be the beginning of a number.
@@ -86,7 +87,7 @@ class BoundedJson:
         """As a binary stream's; a byte-order mark is left out.
 
         Raises:
-          ValueError: what was read nests more than `MOST_NESTED` deep, or has a number of more than `MOST_DIGITS` in
+          ValueError: what was read nests more than `MOST_DEPTH` deep, or has a number of more than `MOST_DIGITS` in
             a row.
         """
         content = self._stream.read(size)
@@ -94,7 +95,8 @@ class BoundedJson:
         if self._at_start and content:
             self._at_start = False
             content = content.removeprefix(_BYTE_ORDER_MARK) or self.read(size)
-        self._check(content)
+        if not self._checked:
+            self._check(content)
         return content
 
     def _check(self, content: bytes) -> None:
@@ -116,8 +118,8 @@ class BoundedJson:
         places = places[~self._are_in_string(quotes, places)]
         if len(places):
             depths = self._depth + np.cumsum(np.where(brackets[places] == _OPENING, 1, -1))
-            if depths.max() > MOST_NESTED:
-                raise _Refused(f"objects and lists must nest at most {MOST_NESTED} deep; received {depths.max()}")
+            if depths.max() > MOST_DEPTH:
+                raise _Refused(f"objects and lists must nest at most {MOST_DEPTH} deep; received {depths.max()}")
             self._depth = int(depths[-1])
         self._in_string ^= len(quotes) % 2 == 1
 
@@ -143,15 +145,15 @@ class BoundedJson:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BoundedJson]:
-    """Yields the file's stream.
+def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
+    """Yields the file's stream; `checked` as there.
 
     Raises:
       UserError: in the block, for what is no JSON in UTF-8.
     """
     with open(path, "rb") as stream:
         try:
-            yield BoundedJson(stream)
+            yield BoundedJson(stream, checked=checked)
         except (ijson.JSONError, UnicodeDecodeError, _Refused) as error:
             reason = " ".join(" ".join(str(error).splitlines()[:2]).split())
             raise UserError(
@@ -162,21 +164,18 @@ def opened(path: Path) -> Iterator[BoundedJson]:
 
 def find_layout(stream: BoundedJson) -> Layout:
     """Reads a file once to find where it has its paragraphs; SQuAD's place where there is none."""
-    prefix_found: str | None = None
+    found: str | None = None
     articles, without, wrong, values = 0, 0, [], 0
     paragraphs = "none"
     for prefix, event, value in ijson.parse(stream, use_float=True, multiple_values=True):
-        values += prefix == "" and event not in ("map_key", "end_map", "end_array")
-        if values > 1 and prefix_found != "":
-            raise _Refused("several values one after the other, which are no questions with their context")
-        if event == "map_key" and value == "question" and prefix_found is None and prefix in (_QUESTION, *_ROWS):
-            prefix_found = prefix
-        if prefix == "data.item.paragraphs":
-            if event == "null":
-                continue
-            paragraphs = "none" if event == "start_array" else paragraphs if event == "end_array" else "wrong"
-        elif prefix == "data.item.paragraphs.item":
+        if found is None and event == "map_key" and value == "question" and prefix in (_QUESTION, *_ROWS):
+            found = prefix
+        if len(prefix) > len(_SQUAD):
+            continue
+        if prefix == _SQUAD:
             paragraphs = paragraphs if paragraphs == "wrong" else "some"
+        elif prefix == "data.item.paragraphs" and event not in ("null", "end_array"):
+            paragraphs = "none" if event == "start_array" else "wrong"
         elif prefix == "data.item" and event not in ("start_map", "map_key", "start_array"):
             # Its end, or all of it where it is no object.
             articles += 1
@@ -184,7 +183,11 @@ def find_layout(stream: BoundedJson) -> Layout:
             if event != "end_map" or paragraphs == "wrong":
                 wrong.append(articles)
             paragraphs = "none"
-    return Layout(_SQUAD if prefix_found in (None, _QUESTION) else prefix_found, articles, without, tuple(wrong))
+        elif prefix == "" and event not in ("map_key", "end_map", "end_array"):
+            values += 1
+            if values > 1 and found != "":
+                raise _Refused("several values one after the other, which are no questions with their context")
+    return Layout(_SQUAD if found in (None, _QUESTION) else found, articles, without, tuple(wrong))
 
 
 def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
+from pocketbert.json_reading import parse_json
+
+_MOST_ROW_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +40,18 @@ QUESTION_TASKS: dict[str, QuestionTask] = {
 
 
 def is_question_file(path: str | None) -> bool:
-    """Whether a file's name says that it is in SQuAD's format; tables are .csv, .tsv or .jsonl."""
-    return path is not None and path.lower().endswith(".json")
+    """Whether a file holds questions: a .json file, or a .jsonl file whose first row has a context and answers."""
+    if path is None or not path.lower().endswith((".json", ".jsonl")):
+        return False
+    if path.lower().endswith(".json"):
+        return True
+    try:
+        with open(path, "rb") as stream:
+            row = parse_json(stream.readline(_MOST_ROW_BYTES), path)
+    except (OSError, UserError):
+        # The reader of tables says what is wrong.
+        return False
+    return isinstance(row, dict) and row.keys() >= {"question", "context", "answers"}
 
 
 def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:

@@ -88,11 +88,12 @@ class QuestionFile:
         problems = _Problems()
         problems.check_articles(self._layout)
         labels = array.array("b")
-        with opened(self.path) as stream:
+        with opened(self.path, checked=True) as stream:
             for number, paragraph in enumerate(paragraphs(stream, self._layout), start=1):
                 where = f"{'row' if self._layout.in_rows else 'paragraph'} {number}"
                 labels.extend(label for _, label in _questions(paragraph, where, problems))
         self.skipped_rows = problems.skipped + problems.bad_questions
+        self._has_bad = problems.bad_questions > 0
         if not skip_bad or not labels:
             problems.raise_if_any(self.path)
         if not labels:
@@ -150,9 +151,9 @@ class QuestionFile:
     def _read(self) -> Iterator[Question]:
         remedy = "since it is read anew whenever its questions are needed"
         try:
-            with opened(self._absolute_path) as stream:
+            with opened(self._absolute_path, checked=True) as stream:
                 for paragraph in paragraphs(stream, self._layout):
-                    for question, label in _questions(paragraph, "", _Problems()):
+                    for question, label in _questions(paragraph, "", _Problems(), are_good=not self._has_bad):
                         impossible = label == _EMPTY and self._empty_label == _IMPOSSIBLE
                         yield replace(question, impossible=True) if impossible else question
                 while stream.read(1 << 16):
@@ -254,8 +255,10 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
             next_wanted = next(wanted, None)
 
 
-def _questions(paragraph: Any, where: str, problems: _Problems) -> Iterator[tuple[Question, int]]:
-    """The questions of a paragraph that can be read, with their labels."""
+def _questions(
+    paragraph: Any, where: str, problems: _Problems, *, are_good: bool = False
+) -> Iterator[tuple[Question, int]]:
+    """The questions of a paragraph that can be read, with their labels; `are_good` says that all can."""
     if not isinstance(paragraph, dict):
         problems.add(f'{where}: a paragraph must be an object with "context" and "qas"; received {shown(paragraph)}')
         return
@@ -268,16 +271,20 @@ def _questions(paragraph: Any, where: str, problems: _Problems) -> Iterator[tupl
         received = shown(context) if "context" in paragraph else "none"
         problems.add(f'{where}: "context" must be a text; received {received}; write or remove it')
         return
-    where = f"{where} ({shown(context)})"
+    if not are_good:
+        where = f"{where} ({shown(context)})"
     if not isinstance(entries, list):
         problems.add(f'{where}: "qas" must be a list of questions; received {shown(entries)}')
         return
     for position, entry in enumerate(entries, start=1):
-        before = problems.count
-        answers = _checked_answers(entry, context, f"{where}, question {position}", problems.add)
-        if problems.count > before:
-            problems.bad_questions += 1
-            continue
+        if are_good:
+            answers = _as_list(entry.get("answers")) or []
+        else:
+            before = problems.count
+            answers = _checked_answers(entry, context, f"{where}, question {position}", problems.add)
+            if problems.count > before:
+                problems.bad_questions += 1
+                continue
         given = [answer for answer in answers if answer["text"].strip()]
         question = Question(
             id=str(entry["id"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pocketbert.data.question_tasks import is_question_file
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.errors import UserError
 
@@ -366,13 +367,13 @@ _DEEP, _LONG = 200_000, 4_400
     [
         pytest.param(b"[" * _DEEP, "nest at most 64 deep", id="lists"),
         pytest.param(b'{"a":' * _DEEP, "nest at most 64 deep", id="objects"),
-        pytest.param(b'{"data": ' + b"9" * _LONG + b"}", "a number must have at most 64 digits", id="digits"),
+        pytest.param(b'{"data": ' + b"9" * _LONG + b"}", "a number must have at most 100 digits", id="digits"),
         pytest.param(
-            b'{"data": -' + b"9" * 70 + b".5}", "a number must have at most 64 digits in a row", id="fraction"
+            b'{"data": -' + b"9" * 101 + b".5}", "a number must have at most 100 digits in a row", id="fraction"
         ),
-        pytest.param(b'{"data": 1' + b" " * 70_000 + b"9" * _LONG + b"}", "at most 64 digits", id="second-chunk"),
-        pytest.param(b'{"a": "' + b'\\"' * 40_000 + b'", "b": ' + b"9" * _LONG, "at most 64 digits", id="escapes"),
-        pytest.param(b" " * 65_500 + b"9" * _LONG, "at most 64 digits", id="across-chunks"),
+        pytest.param(b'{"data": 1' + b" " * 70_000 + b"9" * _LONG + b"}", "at most 100 digits", id="second-chunk"),
+        pytest.param(b'{"a": "' + b'\\"' * 40_000 + b'", "b": ' + b"9" * _LONG, "at most 100 digits", id="escapes"),
+        pytest.param(b" " * 65_500 + b"9" * _LONG, "at most 100 digits", id="across-chunks"),
         pytest.param(b'{"data": 1e999999999}', "overflow", id="exponent"),
         pytest.param(b'{"data": NaN}', "invalid char", id="nan"),
     ],
@@ -392,3 +393,21 @@ def test_brackets_and_digits_in_strings_are_text(tmp_path: Path) -> None:
     context = CONTEXT + ' \\" [[[' + "[" * 70_000 + "9" * 70_000 + '"\\'
     path = _file(tmp_path, *[_entry(id=str(n), question="{" * 100 + '\\"' * 50) for n in range(400)], context=context)
     assert [each.context for each in QuestionFile(path)] == [context] * 400
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "expected"),
+    [
+        ("q.json", {}, True),
+        ("Q.JSON", {}, True),
+        ("q.jsonl", {"id": "a", "question": "Q?", "context": "c", "answers": {"text": [], "answer_start": []}}, True),
+        ("q.jsonl", {"question": "Q?", "context": "c", "label": 1}, False),
+        ("q.jsonl", [1], False),
+        ("q.csv", {"question": "Q?", "context": "c", "answers": []}, False),
+    ],
+)
+def test_question_files_are_told_from_tables(tmp_path: Path, name: str, row: Any, expected: bool) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps(row) + "\n", "utf-8")
+    assert is_question_file(str(path)) == expected
+    assert not is_question_file(str(tmp_path / "absent.jsonl")) and not is_question_file(None)
