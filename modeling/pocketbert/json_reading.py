@@ -66,9 +66,10 @@ def parse_json(
     except _NumberError as error:
         raise UserError(f"{where}: {error}") from None
     except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " * ("\n" in text.strip())
         raise UserError(
-            f"{where}: this must be JSON; received a syntax error in line {error.lineno}, column {error.colno} "
-            f"({error.msg}); correct it there"
+            f"{where}: this must be JSON; received a syntax error in {line}column {error.colno} ({error.msg}); correct "
+            "it there"
         ) from None
     return value
 

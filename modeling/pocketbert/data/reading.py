@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from pocketbert.errors import UserError
+from pocketbert.json_reading import parse_json
 from pocketbert.progress import say
 
 PROBLEMS_SHOWN = 5
@@ -51,6 +53,18 @@ def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
     """
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """One line of a JSONL file.
+
+    Raises:
+      ValueError: it is no JSON object; the message says why.
+    """
+    row = parse_json(line, "the line")
+    if not isinstance(row, dict):
+        raise ValueError(f"the line must be one JSON object; received {type(row).__name__}")
+    return row
 
 
 class RowProblems:

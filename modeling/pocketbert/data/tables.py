@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.reading import RowProblems, parse_score, read_utf8, shown, tsv_rows
+from pocketbert.data.reading import RowProblems, json_object, parse_score, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -246,12 +246,9 @@ def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[_Row]:
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
-        except json.JSONDecodeError as error:
-            rows.append((line, f"the line must be one JSON object ({error.msg} at column {error.colno})"))
-            continue
-        if not isinstance(row, dict):
-            rows.append((line, f"the line must be one JSON object; received {type(row).__name__}"))
+            row = json_object(text)
+        except ValueError as error:
+            rows.append((line, str(error)))
             continue
         cells = {name: _json_text(value) for name, value in row.items()}
         missing -= cells.keys()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import html
-import json
 import lzma
 import os
 import re
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast, get_args
 
-from pocketbert.data.reading import PROBLEMS_SHOWN, RowProblems
+from pocketbert.data.reading import PROBLEMS_SHOWN, RowProblems, json_object
 from pocketbert.errors import UserError
 
 TextFormat = Literal["wikiextractor", "plain", "jsonl"]
@@ -290,12 +289,9 @@ def _jsonl(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            problems.add(number, f"the line must be one JSON object ({error.msg} at column {error.colno})")
-            continue
-        if not isinstance(row, dict):
-            problems.add(number, f"the line must be one JSON object; received {type(row).__name__}")
+            row = json_object(line)
+        except ValueError as error:
+            problems.add(number, str(error))
             continue
         text, title = row.get("text"), row.get("title")
         if not isinstance(text, str):

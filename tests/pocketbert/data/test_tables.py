@@ -99,7 +99,7 @@ def test_regression(tmp_path: Path) -> None:
         ("t.csv", 't,y\na,b\n"c,d\ne,f\n', "line 3: the row must be CSV"),
         ("t.csv", b"t,y\na,b\n\xff,b\n", "line 3: the text must be UTF-8; received byte 0xff"),
         ("t.csv", "t,y\na,b\nc,b\n", "at least two different labels; received b; name the labels"),
-        ("t.jsonl", '{"t": "a", "y": 1}\n{"t": "b"\n', "line 2: the line must be one JSON object .*at column 10"),
+        ("t.jsonl", '{"t": "a", "y": 1}\n{"t": "b"\n', "line 2: the line: this must be JSON; .* in column 10"),
         ("t.jsonl", '["a"]\n', "line 1: the line must be one JSON object; received list"),
         ("t.jsonl", '{"t": null, "y": 1}\n', "line 1: column 't' is empty"),
         ("t.jsonl", '{"y": 1}\n', "line 1: the row must have a column 't'; it has 'y'"),
@@ -206,6 +206,24 @@ def test_row_with_an_unknown_label_is_skipped(tmp_path: Path) -> None:
     path = _write(tmp_path, "t.csv", "t,y\na,no\nb,n/a\nc,yes\n")
     examples, _ = read_table(path, text_column="t", label_column="y", labels=("no", "yes"), skip_bad_rows=True)
     assert (examples.texts, examples.skipped_rows) == (["a", "c"], 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param("[" * 100_000, id="nesting"),
+        pytest.param('{"t": "a", "y": ' + "[" * 5000 + "]" * 5000 + "}", id="nested-cell"),
+        pytest.param('{"t": "a", "y": ' + "9" * 5000 + "}", id="digits"),
+        pytest.param('{"t": "a", "y": NaN}', id="nan"),
+        pytest.param('{"t": "a", "y": 1e999999999}', id="exponent"),
+    ],
+)
+def test_hostile_json_rows_are_refused_in_one_line(tmp_path: Path, row: str) -> None:
+    with pytest.raises(UserError, match="t.jsonl: line 2: ") as raised:
+        read_table(
+            _write(tmp_path, "t.jsonl", '{"t": "a", "y": "2"}\n' + row + "\n"), text_column="t", label_column="y"
+        )
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
 
 
 def test_labels_of_thousands_of_digits_are_read(tmp_path: Path) -> None:
