@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import tiny_finetuning
 import tiny_questions
+from command_lines import flags_of
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.commands import task_flags
 from pocketbert.data.examples import Examples
 from pocketbert.data.held_out import hold_out
 from pocketbert.data.questions import QuestionFile
@@ -94,6 +96,27 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert result["metrics"]["model"]["accuracy"] > 0.8
     assert result["metrics"]["bundle"] == result["metrics"]["model"]
     assert Bundle.open(tmp_path / "out" / "bundle").lengths == (11, 19)
+    dev_labels = tiny_finetuning.examples(31, 1).labels
+    assert dev_labels is not None
+    share = max((dev_labels == 0).mean(), (dev_labels == 1).mean())
+    assert result["baseline"]["metrics"]["accuracy"] == pytest.approx(share)
+    assert result["positive_label"] == "low" and result["warnings"] == []
+    assert sum(map(sum, result["classes"]["bundle"]["confusion_matrix"])) == 31
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert f"{share:.4f}" in page and "bundle" in page and "Confusion matrix" in page
+
+
+def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
+    # Two rows of one class that a draw without classes would set aside both.
+    texts = [f"text {row}" for row in range(100)]
+    rare = {*hold_out(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{'rare' if text in rare else 'common'}\n" for text in texts))
+    values = flags_of("bundle")
+    values(["bundle", f"--train-file={path}"])
+    found = task_flags.read(values)
+    assert isinstance(found.train, Examples) and found.train.labels is not None
+    assert set(found.train.labels.tolist()) == {0, 1} and len(found.dev) == 10
 
 
 @pytest.mark.parametrize(

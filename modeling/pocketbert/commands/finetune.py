@@ -50,6 +50,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "max_question_tokens": (64, "longer questions on a paragraph are cut"),
     "weight_decay": (0.01, "decoupled decay of all weights but biases and norms"),
     "clip_norm": (1.0, "the highest global norm of the gradients; 0 for no clipping"),
+    "class_weights": ("none", "what examples of each class count in the loss: none, balanced or label=weight,…"),
     "precision": ("float32", "float32, or bfloat16 to compute in it with float32 weights"),
     "evaluation_steps": (None, "evaluate every so many steps, not only after each epoch"),
     "patience": (None, "stop after so many evaluations in a row without a new best"),

@@ -231,7 +231,7 @@ def _with_held_out(flag_values: flags.FlagValues, train: Any, dev: Any) -> tuple
 
     if dev is not None:
         return train, dev
-    train, dev = hold_out(train)
+    train, dev = hold_out(train, stratify=True)
     remedy = "--data's development file has no answers" if flag_values.task else "--dev-file gives others"
     say(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; {remedy}")
     return train, dev

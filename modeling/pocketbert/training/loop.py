@@ -18,7 +18,7 @@ from pocketbert.data.batches import dataset, plan_batches
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import write_json
+from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, load
 from pocketbert.progress import say
 from pocketbert.training import activations
@@ -27,12 +27,14 @@ from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
     MODEL_FOLDER,
     OPTIONS_FILE,
+    REPORT_FILE,
     Position,
     describe_inputs,
     load_weights,
     read_checkpoint,
     training_variables,
 )
+from pocketbert.training.class_weights import class_weights
 from pocketbert.training.grid import Choose, Grid, Point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
@@ -41,6 +43,7 @@ from pocketbert.training.options import FIXED_IN_A_GRID, WINDOW_OPTIONS, Finetun
 from pocketbert.training.question_answering import say_if_always_answered
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.schedules import make_schedule
+from pocketbert.training.score_report import page
 from pocketbert.training.task_examples import TaskExamples, are_labelled, encode_examples, make_evaluator
 
 
@@ -66,7 +69,7 @@ def finetune(
       task: classification, regression or spans.
       train: labelled examples, of spans a file of questions.
       dev: the same, for the metrics that choose the best checkpoint.
-      output: the run's folder: `model/`, `metrics.jsonl`, `result.json`, `tensorboard/`.
+      output: the run's folder: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       options: how to train.
       metrics: names for `pocketbert.tasks.metrics.compute`.
       main_metric: the one of them that chooses the best checkpoint.
@@ -84,7 +87,7 @@ def finetune(
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(options.precision):
             model = load(model_directory, task=task, seed=options.seed)
-            run = _Run(model, train, dev, folder, options, metrics, main_metric)
+            run = _Run(model, task, train, dev, folder, options, metrics, main_metric)
             # Only now: bad input leaves no run behind.
             write_json(folder / OPTIONS_FILE, recorded)
             return run.run()
@@ -147,7 +150,7 @@ def finetune_grid(
     recorded = _recorded(options=options, **arguments)
     # Before the first run, and not hours later by the first that it would concern.
     config = read_directory(arguments["model_directory"], headless=True).config
-    _check_lengths(points, arguments["train"], config)
+    _check_options(points, arguments["task"], arguments["train"], config)
     # Another machine has another working directory.
     arguments["model_directory"] = Path(arguments["model_directory"]).absolute()
     return run_grid(
@@ -202,6 +205,7 @@ class _Run:
     def __init__(
         self,
         model: Model,
+        task: TaskConfig,
         train: TaskExamples,
         dev: TaskExamples,
         folder: Path,
@@ -214,10 +218,12 @@ class _Run:
         self.evaluation_steps, self.patience = options.evaluation_steps, options.patience
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
-        _check_lengths([options], train, model.config)
+        _check_options([options], task, train, model.config)
         say(f"tokenizing {len(train)} + {len(dev)} examples")
         length, windows = options.max_length, options.windows()
         self.train = encode_examples(train, model.tokenizer, length, windows)
+        self.class_weights = _class_weights(options, task, train)
+        self.dev = dev
         self.evaluator = make_evaluator(model, dev, metrics, options.batch_size, length, windows)
         say_if_always_answered(train, dev)
         self.total_steps = sum(len(self.plan(epoch)) for epoch in range(options.epochs))
@@ -235,17 +241,21 @@ class _Run:
             say(f"{folder}: going on after step {self.position.step} of {self.total_steps}")
 
     def run(self) -> dict[str, Any]:
-        """Trains to the end; returns the fields of `FinetuneResult` but the model's path."""
+        """Trains to the end and writes the page; returns the fields of `FinetuneResult` but the model's path."""
         position = self.position
         with MetricsLog(self.folder, position.log_bytes) as log:
             clock = Clock(position.seconds)
             Driver(self, position, self.folder, log, clock, self.options.checkpoint_seconds).drive()
-        if self.activation_watch is not None:
-            # The best, not the last.
-            load_weights(self.model, self.folder / MODEL_FOLDER)
+        # The best, not the last.
+        load_weights(self.model, self.folder / MODEL_FOLDER)
+        assert self.main_metric is not None
+        scores = self.evaluator.scores(self.main_metric, position.best_metrics)
+        for line in (f"best, after step {position.best_step}: {scores.sentence}", *scores.warnings):
+            say(line)
+        write_text(self.folder / REPORT_FILE, page({"model": scores}, len(self.dev), self.dev.source))
         return {
             "main_metric": self.main_metric,
-            "metrics": position.best_metrics,
+            **scores.to_json(),
             "seed": self.options.seed,
             "best_step": position.best_step,
             "steps": position.step,
@@ -263,6 +273,9 @@ class _Run:
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
         del epoch
         batches = dataset(self.train, plan, start=start)
+        if self.class_weights is not None:
+            weights = tf.constant(self.class_weights)
+            batches = batches.map(lambda inputs, labels: (inputs, labels, tf.gather(weights, labels)))
         if not hasattr(self, "_step"):
             self._step = tf.function(
                 lambda batch: self.model.train_step(batch)["loss"][tf.newaxis], input_signature=[batches.element_spec]
@@ -283,7 +296,15 @@ class _Run:
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
 
 
-def _check_lengths(points: Iterable[FinetuneOptions], train: TaskExamples, config: EncoderConfig) -> None:
+def _class_weights(options: FinetuneOptions, task: TaskConfig, train: TaskExamples) -> np.ndarray | None:
+    labels = np.zeros(0, np.int32) if isinstance(train, QuestionFile) or train.labels is None else train.labels
+    return class_weights(options.class_weights, task, labels)
+
+
+def _check_options(
+    points: Iterable[FinetuneOptions], task: TaskConfig, train: TaskExamples, config: EncoderConfig
+) -> None:
+    """That each point fits the task, its examples and the model."""
     problems = []
     for options in points:
         length = options.max_length
@@ -291,11 +312,12 @@ def _check_lengths(points: Iterable[FinetuneOptions], train: TaskExamples, confi
             problems.append(
                 f"max_length must be at most the model's {config.max_positions} positions; received {length}"
             )
-        if isinstance(train, QuestionFile):
-            try:
+        try:
+            _class_weights(options, task, train)
+            if isinstance(train, QuestionFile):
                 WindowOptions(max_length=length, **options.windows())
-            except UserError as error:
-                problems.append(str(error))
+        except UserError as error:
+            problems.append(str(error))
     # Each once, however many points have it.
     raise_if_any(dict.fromkeys(problems), "fine-tuning")
 

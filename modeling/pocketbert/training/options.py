@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.training.class_weights import parse_class_weights
 
-# What a grid cannot vary: the seed has its own place there, and the checkpoints do not change a result.
-FIXED_IN_A_GRID = ("seed", "checkpoint_seconds")
+# What a grid cannot vary: the seed has its own place there, the checkpoints do not change a result, and labels, which
+# class_weights may have, do not fit into the names of folders.
+FIXED_IN_A_GRID = ("seed", "checkpoint_seconds", "class_weights")
 # What answering questions alone uses.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
@@ -29,6 +31,8 @@ class FinetuneOptions:
       weight_decay: decoupled; not on biases and norms.
       clip_norm: the highest global norm of the gradients, or None.
       precision: `float32`, or `bfloat16` for computing with weights that stay float32.
+      class_weights: what examples of each class count in the loss, as `pocketbert.training.class_weights` reads it:
+        `none`, `balanced` or `label=weight,…`.
       seed: of the fresh head, dropout and the order of examples.
       evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
       patience: stop after so many evaluations in a row without a new best; None: never.
@@ -46,6 +50,7 @@ class FinetuneOptions:
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
+    class_weights: str = "none"
     seed: int = 0
     evaluation_steps: int | None = None
     patience: int | None = None
@@ -69,6 +74,10 @@ class FinetuneOptions:
         for name, accepted in (("schedule", ("linear", "constant")), ("precision", ("float32", "bfloat16"))):
             if getattr(self, name) not in accepted:
                 problems.append(f"{name} must be one of {', '.join(accepted)}; received {getattr(self, name)!r}")
+        try:
+            parse_class_weights(self.class_weights)
+        except UserError as error:
+            problems.append(str(error))
         raise_if_any(problems, "fine-tuning options")
 
     def windows(self) -> dict[str, Any]:
@@ -84,12 +93,16 @@ class FinetuneResult:
       model: the best checkpoint's model directory.
       main_metric: the metric that chose it.
       metrics: its metrics on the development examples.
+      baseline: the constant answer and its metrics on them, as `pocketbert.training.scores.Scores` has it.
       seed: the run's.
       best_step: steps taken before the best evaluation.
       steps: steps taken in all.
       seconds: training and evaluation, over all attempts.
       activation_maxima: the largest activations in each layer of a model with NoNorm, on a few training examples, and
         what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
+      positive_label: the class that F1 is about, or None.
+      classes: the results of each class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
+      warnings: what makes the scores worthless.
     """
 
     model: str
@@ -100,3 +113,7 @@ class FinetuneResult:
     steps: int
     seconds: float
     activation_maxima: dict[str, Any] | None = None
+    baseline: dict[str, Any] | None = None
+    positive_label: str | None = None
+    classes: dict[str, Any] | None = None
+    warnings: list[str] = dataclasses.field(default_factory=list)

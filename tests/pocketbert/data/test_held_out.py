@@ -50,3 +50,64 @@ def test_of_small_texts_the_draw_is_what_it_always_was() -> None:
         if count >= 0.1 * sizes.sum():
             break
     assert {*hold_out(examples)[1].texts} == drawn
+
+
+def _classes(counts: dict[int, int], seed: int = 0) -> Examples:
+    """So many texts of each class, in a random order."""
+    labels = np.repeat(np.array([*counts], np.int32), [*counts.values()])
+    np.random.default_rng(seed).shuffle(labels)
+    names = [str(index) for index in range(len(labels))]
+    return Examples([f"text {name}" for name in names], None, labels, names, "here")
+
+
+def _counts(examples: Examples) -> np.ndarray:
+    assert examples.labels is not None
+    return np.bincount(examples.labels, minlength=50)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {label: 2 for label in range(50)},
+        {0: 1, 1: 2, 2: 3, 3: 997},
+        {0: 33, 1: 55, 2: 7},
+        {0: 400, 1: 9, 2: 9, 3: 9, 4: 11},
+        {0: 5, 1: 5},
+        {label: label + 1 for label in range(50)},
+    ],
+)
+def test_stratified_part_keeps_the_proportions(counts: dict[int, int], seed: int) -> None:
+    examples = _classes(counts)
+    train, dev = hold_out(examples, seed=seed, stratify=True)
+    whole, kept, aside = _counts(examples), _counts(train), _counts(dev)
+    assert (kept + aside == whole).all()
+    # Every class stays in training, and has its tenth aside, but for less than one row.
+    assert (kept[whole > 0] > 0).all()
+    assert (np.abs(aside - 0.1 * whole) < 1).all()
+    # A tenth of all, but for classes of one row.
+    assert 0 <= np.ceil(0.1 * whole.sum()) - aside.sum() <= (whole == 1).sum()
+    again = hold_out(examples, seed=seed, stratify=True)
+    assert again[1].ids == dev.ids
+    assert hold_out(examples, seed=seed + 1, stratify=True)[1].ids != dev.ids
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stratified_part_keeps_texts_together(seed: int) -> None:
+    random = np.random.default_rng(9)
+    texts = [f"text {number}" for number in random.integers(0, 120, 600)]
+    examples = Examples(texts, None, random.integers(0, 7, 600).astype(np.int32), [*map(str, range(600))], "here")
+    train, dev = hold_out(examples, seed=seed, stratify=True)
+    assert not {*train.texts} & {*dev.texts}
+    assert 0 < len(dev) <= 60
+    assert (_counts(dev) <= np.ceil(0.1 * _counts(examples))).all()
+
+
+def test_stratified_part_of_what_cannot_be_stratified() -> None:
+    # Each class once, and each text too large for a tenth of its class: the part is drawn as without classes.
+    examples = _classes({label: 1 for label in range(20)})
+    assert hold_out(examples, stratify=True)[1].ids == hold_out(examples)[1].ids
+    large = Examples(["a"] * 5 + ["b"] * 5, None, np.arange(10, dtype=np.int32) % 2, [*map(str, range(10))], "here")
+    assert [len(each) for each in hold_out(large, stratify=True)] == [5, 5]
+    scores = Examples([*"abcdefghij"], None, np.linspace(0, 1, 10, dtype=np.float32), [*map(str, range(10))], "here")
+    assert hold_out(scores, stratify=True)[1].ids == hold_out(scores)[1].ids

@@ -365,7 +365,7 @@ def test_stages_stop_early_and_evaluate_more_often(
 
     # After steps 2, 4 and 6, where the first epoch ends too.
     scores = iter([0.5, 0.7, 0.7])
-    monkeypatch.setattr(evaluation, "compute", lambda *arguments: {"accuracy": next(scores)})
+    monkeypatch.setattr(evaluation, "compute", lambda *arguments, **_: {"accuracy": next(scores)})
     options = dataclasses.replace(RUN, evaluation_steps=2, patience=1)
     result = distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"), run=options)
     assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [2, 4, 6]

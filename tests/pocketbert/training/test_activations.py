@@ -82,7 +82,7 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
 ) -> None:
     # The first epoch's weights are kept.
     scores = iter([0.7, 0.5])
-    monkeypatch.setattr(evaluation, "compute", lambda *_: {"accuracy": next(scores)})
+    monkeypatch.setattr(evaluation, "compute", lambda *_, **__: {"accuracy": next(scores)})
     result = finetune(tmp_path / "run", model_directory)
     assert result.best_step == 4 and result.steps == 8
     train = encode(tiny_finetuning.examples(50, seed=0), pb.load(model_directory).tokenizer, OPTIONS.max_length)

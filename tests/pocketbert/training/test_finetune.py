@@ -81,6 +81,54 @@ def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> N
     assert (logits.argmax(-1) == dev.labels).mean() == result["metrics"]["accuracy"]
 
 
+def test_result_and_page_show_baseline_and_classes(finished: Path) -> None:
+    from sklearn.metrics import classification_report, confusion_matrix
+
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    dev = tiny_finetuning.examples(43, seed=1)
+    assert dev.labels is not None
+    share = max(np.mean(dev.labels == 0), np.mean(dev.labels == 1))
+    assert result["baseline"]["metrics"]["accuracy"] == pytest.approx(share)
+    assert result["baseline"]["answer"] in ("always 'low'", "always 'high'")
+    assert result["positive_label"] == "high" and result["warnings"] == []
+    # The best checkpoint's, whose metrics the result has.
+    model = pb.load(finished / "model")
+    said = model(model.tokenizer(dev.texts, max_length=OPTIONS.max_length))["logits"].numpy().argmax(-1)
+    report = classification_report(dev.labels, said, target_names=["low", "high"], output_dict=True)
+    assert result["classes"]["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
+    assert result["classes"]["by_label"]["low"]["recall"] == pytest.approx(report["low"]["recall"])
+    assert result["classes"]["confusion_matrix"] == confusion_matrix(dev.labels, said).tolist()
+    page = (finished / "report.html").read_text("utf-8")
+    for text in (
+        f"{result['metrics']['accuracy']:.4f}",
+        f"{share:.4f}",
+        "always &#39;",
+        "Confusion matrix",
+        "macro-F1",
+    ):
+        assert text in page
+    # Nothing is fetched from elsewhere.
+    assert "http" not in page and "src=" not in page
+
+
+def test_model_that_learned_nothing_is_named(
+    model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tiny_finetuning.examples(40, seed=0)
+    assert train.labels is not None
+    dev = dataclasses.replace(train, labels=np.where(np.arange(40) < 3, 1, 0).astype(np.int32))
+    only_low = dataclasses.replace(train, labels=np.zeros(40, np.int32))
+    options = dataclasses.replace(OPTIONS, epochs=2)
+    result = loop.finetune(
+        output=tmp_path / "run", **arguments(model_directory, train=only_low, dev=dev, options=options)
+    )
+    assert result.metrics["accuracy"] == pytest.approx(37 / 40)
+    (warning,) = result.warnings
+    assert warning.startswith("the model does not beat the baseline: accuracy 0.9250; the baseline, always 'low', has")
+    assert warning in capsys.readouterr().err
+    assert "does not beat the baseline" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
 def test_tensorboard_has_the_same_numbers(finished: Path) -> None:
     events: dict[tuple[str, int], float] = {}
     for path in (finished / "tensorboard").iterdir():
@@ -229,7 +277,7 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
 ) -> None:
     scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
     saved = []
-    monkeypatch.setattr(evaluation, "compute", lambda *arguments: {"accuracy": next(scores)})
+    monkeypatch.setattr(evaluation, "compute", lambda *arguments, **_: {"accuracy": next(scores)})
     save = pb.Model.save_pretrained
 
     def counted_save(self: pb.Model, path: Path, overwrite: bool) -> None:
@@ -342,7 +390,9 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             "--seeds must be the seeds themselves, .*; received three; for three runs pass --seeds=0,1,2",
         ),
         (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
-        (["--label-column=stars"], "must have a column 'stars'"),
+        (["--label-column=stars"], "must name the column 'stars'"),
+        (["--class-weights=lo=2"], "class_weights must name labels of the task, 'high', 'low'; received 'lo'"),
+        (["--class-weights=2"], "class_weights must be none, balanced or label=weight,… with positive numbers; .* '2'"),
         (["--max-length=30"], "max_length must be at most the model's 29 positions; received 30"),
     ],
 )

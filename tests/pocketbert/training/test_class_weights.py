@@ -1,0 +1,95 @@
+"""Class weights: scikit-learn's and a weighted cross-entropy in NumPy are the oracles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_finetuning
+from sklearn.utils.class_weight import compute_class_weight
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+from pocketbert.training import loop
+from pocketbert.training.class_weights import class_weights
+from pocketbert.training.options import FinetuneOptions
+
+THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    labels = np.repeat(np.array([2, 0, 1], np.int32), (17, 5, 41))
+    found = class_weights("balanced", THREE, labels)
+    assert found is not None and found.dtype == np.float32
+    np.testing.assert_allclose(found, compute_class_weight("balanced", classes=np.arange(3), y=labels), rtol=1e-6)
+    # A class that does not occur takes no part.
+    labels = labels[labels != 1]
+    expected = compute_class_weight("balanced", classes=np.array([0, 2]), y=labels)
+    found = class_weights("balanced", THREE, labels)
+    assert found is not None
+    np.testing.assert_allclose(found[[0, 2]], expected, rtol=1e-6)
+    assert found[1] == 1
+
+
+def test_weights_by_label() -> None:
+    labels = np.array([0, 1, 2], np.int32)
+    found = class_weights('"middle, really=2.5",a=b=0.25', THREE, labels)
+    assert found is not None and found.tolist() == [1.0, 2.5, 0.25]
+    assert class_weights("none", THREE, labels) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "message"),
+    [
+        ("lo=2", THREE, "class_weights must name labels of the task, 'low', 'middle, really', 'a=b'; received 'lo'"),
+        ("low=2,low=3", THREE, "must name each label once; received 'low'"),
+        ("balanced", TaskConfig(kind="regression"), "class_weights are for classification; received balanced for reg"),
+        ("low=2", TaskConfig(kind="span"), "class_weights are for classification; received low=2 for span"),
+    ],
+)
+def test_weights_that_do_not_fit_the_task_are_refused(text: str, task: TaskConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        class_weights(text, task, np.array([0, 1], np.int32))
+
+
+@pytest.mark.parametrize("text", ["", "low", "low=", "low=x", "low=0", "low=-1", "low=nan", "low=inf", "=2"])
+def test_malformed_weights_are_refused(text: str) -> None:
+    message = "class_weights must be none, balanced or label=weight,… with positive numbers; received"
+    with pytest.raises(UserError, match=message):
+        FinetuneOptions(class_weights=text)
+
+
+def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
+    """One step over all examples; its loss."""
+    config = tiny_finetuning.CONFIG.replace(hidden_dropout=0.0, attention_dropout=0.0)
+    model = folder / "model"
+    if not model.exists():
+        tiny_finetuning.write_model(model, config)
+    task = TaskConfig(kind="classification", labels=("low", "high"), dropout=0.0)
+    given = tiny_finetuning.examples(60, 0)
+    assert given.labels is not None
+    # 5 of 23 and all the others: a mean over classes differs from one over examples.
+    train = given.select([*np.flatnonzero(given.labels == 1)[:5], *np.flatnonzero(given.labels == 0)[:18]])
+    options = FinetuneOptions(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
+    arguments: dict[str, Any] = {"metrics": ("accuracy",), "main_metric": "accuracy"}
+    loop.finetune(model, task, train, given, folder / "run", options, **arguments)
+    first = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["split"] == "train" and first["step"] == 1
+    return first["loss"], model, task, train
+
+
+def test_loss_is_the_weighted_cross_entropy(tmp_path: Path) -> None:
+    loss, directory, task, train = run(tmp_path, "high=4,low=0.5")
+    model = pb.load(directory, task=task, seed=0)
+    logits = model(model.tokenizer(train.texts, max_length=23))["logits"].numpy().astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    entropies = -logs[np.arange(23), train.labels]
+    # Keras' mean: over examples, and not over weights. float32 sums of 23 numbers.
+    assert loss == pytest.approx(np.mean(np.array([0.5, 4])[train.labels] * entropies), rel=1e-5)
+    with pytest.raises(UserError, match="other options: class_weights='high=4,low=0.5', received 'balanced'"):
+        run(tmp_path, "balanced")
