@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +21,29 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.errors import UserError
+from pocketbert.data.reading import shown
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
+from pocketbert.json_dataclasses import from_json
+from pocketbert.json_reading import read_json
 
 FORMAT = "pocketbert feature store"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
 VOCABULARY_NAME = "vocab.txt"
-TOKENS = "tokens"
 # Both are little-endian in the file.
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 ENCODINGS = ("plain",)
+_MOST_UNIT_BYTES = 1 << 32
+_DIGEST = re.compile("[0-9a-f]{64}")
+_ABSENT = (
+    f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {{folder}}, which has none; make it with "
+    "pocketbert teacher-dump"
+)
+_REMEDY = "copy the store again or dump it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +61,21 @@ class TargetSpec:
     shape: tuple[int | None, ...]
     dtype: str
     encoding: str = "plain"
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"the {field} of {shown(self.name)} must be one of {', '.join(known)}; received "
+            f"{shown(getattr(self, field))}; a newer PocketBERT made this store"
+            for field, known in (("dtype", tuple(DTYPES)), ("encoding", ENCODINGS))
+            if getattr(self, field) not in known
+        ]
+        sizes = [size for size in self.shape if size is not None]
+        if self.token_axes > 2 or min(sizes, default=1) < 1 or math.prod(sizes) * 4 > _MOST_UNIT_BYTES:
+            problems.append(
+                f"the shape of {shown(self.name)} must have positive sizes and at most two axes of tokens; received "
+                f"{shown(self.shape)}"
+            )
+        raise_if_any(problems, "target")
 
     @property
     def token_axes(self) -> int:
@@ -122,6 +148,16 @@ class StoredFile:
     size_bytes: int
     sha256: str | None
 
+    def __post_init__(self) -> None:
+        problems = []
+        if Path(self.name).name != self.name or "\0" in self.name:
+            problems.append(f"the name must be that of a file in the folder; received {shown(self.name)}")
+        if self.size_bytes < 0:
+            problems.append(f"the size must not be negative; received {self.size_bytes}")
+        if self.sha256 is not None and not _DIGEST.fullmatch(self.sha256):
+            problems.append(f"the SHA-256 must be 64 hexadecimal digits; received {shown(self.sha256)}")
+        raise_if_any(problems, "file")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(StoredFile):
@@ -154,6 +190,15 @@ class Manifest:
     lengths: StoredFile
     vocabulary: StoredFile
     shards: tuple[Shard, ...]
+
+    def __post_init__(self) -> None:
+        firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
+        consecutive = [shard.first for shard in self.shards] == firsts[:-1]
+        if not self.shards or not consecutive or min(shard.examples for shard in self.shards) < 1:
+            raise UserError("the shards must hold consecutive examples, at least one each; received others")
+        names = [target.name for target in self.targets]
+        if not names or len(set(names)) < len(names):
+            raise UserError(f"the targets must have names that differ; received {shown(', '.join(names))}")
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
@@ -215,65 +260,43 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
       UserError: there is none, it is damaged, or it is of a format that is not known here.
     """
-    path = folder / MANIFEST_NAME
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        claimed = content.pop("manifest_sha256")
-        if content.get("format") != FORMAT:
-            raise UserError(f"{path}: this is no feature store's manifest; received format {content.get('format')!r}")
-        if content.get("version") != VERSION:
-            raise UserError(
-                f"{path}: the store must be of version {VERSION}; received {content.get('version')!r}; dump it again"
-            )
-    except FileNotFoundError:
-        raise UserError(
-            f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {folder}, which has none; make it "
-            "with pocketbert teacher-dump"
-        ) from None
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{path}: the manifest is damaged ({error}); copy the store or dump it again") from error
+    content = read_signed(folder / MANIFEST_NAME, FORMAT, VERSION, absent=_ABSENT, remedy=_REMEDY)
+    claimed = content.pop("manifest_sha256", None)
     if claimed != _digest(content):
-        raise UserError(f"{path}: the manifest is damaged (its SHA-256 differs); copy the store or dump it again")
-    targets = tuple(
-        TargetSpec(**{**entry, "shape": tuple(None if size == TOKENS else size for size in entry["shape"])})
-        for entry in content["targets"]
-    )
-    for target in targets:
-        for field, known in (("dtype", tuple(DTYPES)), ("encoding", ENCODINGS)):
-            if getattr(target, field) not in known:
-                raise UserError(
-                    f"{path}: the {field} of {target.name} must be one of {', '.join(known)}; received "
-                    f"{getattr(target, field)}; a newer PocketBERT made this store"
-                )
-    identity = content["identity"]
-    identity["features"] = {name: tuple(layers) for name, layers in identity["features"].items()}
-    return Manifest(
-        identity=StoreIdentity(**identity),
-        teacher_config=_encoder_config(content["teacher_config"]),
-        teacher_task=_task_config(content["teacher_task"]),
-        targets=targets,
-        lowercase=content["lowercase"],
-        lengths=StoredFile(**content["lengths"]),
-        vocabulary=StoredFile(**content["vocabulary"]),
-        shards=tuple(Shard(**entry) for entry in content["shards"]),
-    )
+        raise UserError(f"{folder / MANIFEST_NAME}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
+    del content["format"], content["version"]
+    return from_json(Manifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 
 
-def _encoder_config(values: Mapping[str, Any]) -> EncoderConfig:
-    bottleneck = values["bottleneck"]
-    return EncoderConfig(**{**values, "bottleneck": None if bottleneck is None else BottleneckConfig(**bottleneck)})
+def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
+    """The JSON object of a manifest of the right format and version.
 
+    Args:
+      path: the file.
+      form: what its "format" must be.
+      version: what its "version" must be.
+      absent: what a folder without one must be, and what to do.
+      remedy: what to do about a damaged one.
 
-def _task_config(values: Mapping[str, Any] | None) -> TaskConfig | None:
-    return None if values is None else TaskConfig(**{**values, "labels": tuple(values["labels"])})
+    Raises:
+      UserError: it is not there, or none.
+    """
+    if not path.exists():
+        raise UserError(absent.format(folder=path.parent))
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: the manifest must be a JSON object; received {type(content).__name__}; {remedy}")
+    received = content.get("format"), content.get("version")
+    if received != (form, version) or isinstance(received[1], bool):
+        raise UserError(
+            f"{path}: the manifest must be of {form}, version {version}; received {shown(received[0])}, version "
+            f"{shown(received[1])}; make the folder again"
+        )
+    return content
 
 
 def _document(manifest: Manifest) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **_plain(manifest)}
-    for target in content["targets"]:
-        target["shape"] = [TOKENS if size is None else size for size in target["shape"]]
     return {**content, "manifest_sha256": _digest(content)}
 
 

@@ -7,7 +7,6 @@ model: a run from a store neither loads nor imports the teacher.
 from __future__ import annotations
 
 import functools
-import io
 import mmap
 import os
 from collections.abc import Sequence
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.feature_layout import (
     DTYPES,
-    LENGTHS_NAME,
     Manifest,
     StoredFile,
     StoreIdentity,
@@ -106,9 +105,13 @@ class FeatureStore:
                 raise_if_any(
                     (problem for file in files for problem in digest_problems(folder, file, progress)), str(folder)
                 )
-        lengths = read_lengths(folder)
-        sizes = record_bytes(manifest.targets, lengths)
-        if sizes.sum() != sum(shard.size_bytes for shard in manifest.shards):
+        examples = sum(shard.examples for shard in manifest.shards)
+        lengths = read_int32(folder / manifest.lengths.name, (examples,), _REMEDY)
+        ends = np.cumsum([shard.examples for shard in manifest.shards])
+        # In floating point, which a foreign manifest cannot make overflow.
+        needed = sum(target.unit_bytes * lengths.astype(np.float64) ** target.token_axes for target in manifest.targets)
+        sizes = [float(part.sum()) for part in np.split(needed, ends[:-1])]
+        if lengths.min() < 1 or sizes != [shard.size_bytes for shard in manifest.shards]:
             raise UserError(f"{folder}: the lengths must fit the shards; received others; {_REMEDY}")
         return cls(folder, manifest, lengths)
 
@@ -200,14 +203,6 @@ class FeatureStore:
         pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
         # Batches with targets are large, and two are enough to hide the reading behind the step.
         return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
-
-
-def read_lengths(folder: Path) -> np.ndarray:
-    """int32 `[N]`, tokens of each example."""
-    try:
-        return np.load(io.BytesIO((folder / LENGTHS_NAME).read_bytes()), allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / LENGTHS_NAME}: the file is damaged ({error}); {_REMEDY}") from error
 
 
 def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import index_rows, plan_batches
 from pocketbert.data.feature_layout import VOCABULARY_NAME
 from pocketbert.data.masking import MaskingOptions, MaskingVocabulary, mask_batch
-from pocketbert.data.pretraining_manifest import Manifest, StoredVocabulary, read_manifest
+from pocketbert.data.pretraining_manifest import REMEDY, Manifest, ShardEntry, StoredVocabulary, read_manifest
 from pocketbert.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class PretrainingData:
         self.lowercase = manifest.tokenizer.lowercase
         self.identity = manifest.identity
         self.masked = manifest.options.masking is not None
-        sizes = [np.load(folder / shard.sizes.name, allow_pickle=False) for shard in manifest.shards]
+        sizes = [_sizes(folder, shard, self.max_length) for shard in manifest.shards]
         self.lengths: np.ndarray = np.concatenate([tokens for tokens, _ in sizes])
         # Where each record ends in its shard, checksum and all.
         self._ends = np.concatenate(
@@ -170,3 +171,15 @@ class PretrainingData:
 
     def _map(self, shard: int) -> np.ndarray:
         return np.memmap(self.folder / self.manifest.shards[shard].records.name, np.uint8, mode="r")
+
+
+def _sizes(folder: Path, shard: ShardEntry, max_length: int) -> np.ndarray:
+    """int32 `[2, examples]`: each example's tokens, and the bytes of its record."""
+    found = read_int32(folder / shard.sizes.name, (2, shard.counts.examples), REMEDY)
+    tokens, sizes = found
+    total = int(sizes.sum(dtype=np.int64)) + (_HEAD_BYTES + _TAIL_BYTES) * len(sizes)
+    if (len(sizes) and (tokens.min() < 1 or tokens.max() > max_length or sizes.min() < 0)) or (
+        total != shard.records.size_bytes
+    ):
+        raise UserError(f"{folder / shard.sizes.name}: the sizes must fit the records; received others; {REMEDY}")
+    return found

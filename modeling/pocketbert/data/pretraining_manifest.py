@@ -16,17 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.feature_layout import MANIFEST_NAME, StoredFile
+from pocketbert.data.feature_layout import MANIFEST_NAME, StoredFile, read_signed
 from pocketbert.data.feature_store import digest_problems, size_problems
 from pocketbert.data.masking import MaskingOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
+from pocketbert.json_dataclasses import from_json
 from pocketbert.progress import bar
 
 FORMAT = "pocketbert pretraining data"
 VERSION = 1
 DEV_FOLDER = "dev"
-_REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
+_ABSENT = (
+    f"pretraining data must be a folder with a {MANIFEST_NAME}, which is written last; received {{folder}}, which has "
+    "none; make it, or finish it, with pocketbert pretrain-data"
+)
+REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,10 @@ class Counts:
     random_next: int = 0
     example_tokens: int = 0
 
+    def __post_init__(self) -> None:
+        if negative := [name for name, value in dataclasses.asdict(self).items() if value < 0]:
+            raise UserError(f"counts must not be negative; received {', '.join(negative)}")
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: value + getattr(other, name) for name, value in dataclasses.asdict(self).items()})
 
@@ -155,6 +164,10 @@ class Manifest:
     vocabulary: StoredFile
     shards: tuple[ShardEntry, ...]
 
+    def __post_init__(self) -> None:
+        if not self.shards:
+            raise UserError("there must be at least one shard; received none")
+
     @property
     def counts(self) -> Counts:
         """Of all shards together."""
@@ -187,10 +200,10 @@ class Manifest:
           UserError: files are missing or damaged; names them all.
         """
         files = [self.vocabulary, *(file for shard in self.shards for file in (shard.records, shard.sizes))]
-        raise_if_any((each for file in files for each in size_problems(folder, file, _REMEDY)), str(folder))
+        raise_if_any((each for file in files for each in size_problems(folder, file, REMEDY)), str(folder))
         if digests:
             with bar(sum(file.size_bytes for file in files), "checking pretraining data", "B") as progress:
-                found = (each for file in files for each in digest_problems(folder, file, progress, _REMEDY))
+                found = (each for file in files for each in digest_problems(folder, file, progress, REMEDY))
                 raise_if_any(found, str(folder))
 
 
@@ -201,44 +214,18 @@ def read_manifest(folder: Path) -> Manifest:
       UserError: there is none, it is damaged, or it is of a format that is not known here.
     """
     path = folder / MANIFEST_NAME
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if (content.get("format"), content.get("version")) != (FORMAT, VERSION):
-            raise UserError(
-                f"{path}: the manifest must be of {FORMAT}, version {VERSION}; received {content.get('format')!r}, "
-                f"version {content.get('version')!r}; make the data again with pocketbert pretrain-data"
-            )
-        options = dict(content["options"])
-        masking = options.pop("masking")
-        manifest = Manifest(
-            options=PretrainingOptions(masking=None if masking is None else MaskingOptions(**masking), **options),
-            tokenizer=VocabularyFacts(**content["tokenizer"]),
-            text=content["text"],
-            vocabulary=StoredFile(**content["vocabulary"]),
-            shards=tuple(shard_entry(each) for each in content["shards"]),
-        )
-        identity = content["identity"]
-    except FileNotFoundError:
-        raise UserError(
-            f"pretraining data must be a folder with a {MANIFEST_NAME}, which is written last; received {folder}, "
-            "which has none; make it, or finish it, with pocketbert pretrain-data"
-        ) from None
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{path}: the manifest is damaged ({error}); {_REMEDY}") from error
+    content = read_signed(path, FORMAT, VERSION, absent=_ABSENT, remedy=REMEDY)
+    identity = content.get("identity")
+    fields = {name: value for name, value in content.items() if name not in ("format", "version", "identity", "report")}
+    manifest = from_json(Manifest, fields, f"{path}: the manifest is damaged")
     if identity != manifest.identity:
-        raise UserError(f"{path}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
+        raise UserError(f"{path}: the manifest is damaged (its SHA-256 differs); {REMEDY}")
     return manifest
 
 
-def shard_entry(content: Mapping[str, Any]) -> ShardEntry:
+def shard_entry(content: Any) -> ShardEntry:
     """An entry from its JSON values."""
-    return ShardEntry(
-        records=StoredFile(**content["records"]),
-        sizes=StoredFile(**content["sizes"]),
-        counts=Counts(**content["counts"]),
-    )
+    return from_json(ShardEntry, content, "shard")
 
 
 def stored_file(path: Path) -> StoredFile:

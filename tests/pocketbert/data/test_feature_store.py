@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +29,7 @@ from feature_stores import (
     writer,
 )
 
-from pocketbert.data import feature_store, feature_writer
+from pocketbert.data import feature_store
 from pocketbert.data.batches import plan_batches
 from pocketbert.data.feature_layout import StoreIdentity, TargetSpec, dataset_digest, record_bytes
 from pocketbert.data.feature_store import FeatureStore
@@ -207,25 +211,65 @@ def test_what_is_no_store_is_refused(tmp_path: Path, copied: Path) -> None:
         FeatureStore.open(tmp_path / "nothing")
     manifest = json.loads((copied / "manifest.json").read_text())
     for change, message in (
-        ({"format": "photographs"}, "no feature store's manifest; received format 'photographs'"),
-        ({"version": 2}, "must be of version 1; received 2"),
+        ({"format": "photographs"}, "must be of pocketbert feature store, version 1; received 'photographs'"),
+        ({"version": 2}, "received 'pocketbert feature store', version 2; make the folder again"),
     ):
         (copied / "manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(UserError, match=message):
             FeatureStore.open(copied)
 
 
-@pytest.mark.parametrize(("field", "known"), [("encoding", "plain"), ("dtype", "float16, float32")])
-def test_formats_of_later_versions_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, known: str
+def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the manifest, whose digest fits again."""
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["manifest_sha256"]
+    change(content)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(content | {"manifest_sha256": digest}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["targets"][2].update(encoding="bits"), "encoding of 'logits' must be one of plain; .* a newer"),
+        (lambda m: m["targets"][2].update(dtype="bits"), "dtype of 'logits' must be one of float16, float32; .*newer"),
+        (lambda m: m["targets"][2].update(shape=[-2]), "shape of 'logits' must have positive sizes"),
+        (lambda m: m["targets"][2].update(shape=[2**40]), "shape of 'logits' must have positive sizes"),
+        (lambda m: m["targets"][2].update(shape=2), r"targets\[2\].shape must be a list; received 2"),
+        (lambda m: m.update(extra=1), "it must have the fields .*; unknown: extra"),
+        (lambda m: m.pop("lowercase"), "it must have the fields .*; missing: lowercase"),
+        (lambda m: m["identity"].pop("stage"), "identity must have the fields .*; missing: stage"),
+        (lambda m: m["identity"].update(features={"logits": ["0"]}), r"identity.features.logits\[0\] must be a whole"),
+        (lambda m: m["teacher_config"].update(num_layers=True), "num_layers must be a whole number; received True"),
+        (lambda m: m["teacher_config"].update(bottleneck=[]), "teacher_config.bottleneck must be an object; received"),
+        (lambda m: m["shards"].clear(), "shards must hold consecutive examples"),
+        (lambda m: m["shards"][1].update(first=0), "shards must hold consecutive examples"),
+        (lambda m: m["shards"][1].update(name="../shard"), "the name must be that of a file in the folder"),
+        (lambda m: m["shards"][1].update(sha256="no"), "the SHA-256 must be 64 hexadecimal digits; received 'no'"),
+        (lambda m: m["lengths"].update(size_bytes=-1), "the size must not be negative; received -1"),
+        (lambda m: m.update(vocabulary=None), "vocabulary must be an object; received None"),
+    ],
+)
+def test_foreign_manifests_are_refused_in_one_line(
+    copied: Path, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    later = dataclasses.replace(TARGETS[2], **{field: "bits"})
-    monkeypatch.setitem(feature_writer.DTYPES, "bits", np.dtype("<f2"))
-    with writer(tmp_path / "first", targets=(later,)):
-        pass
-    monkeypatch.undo()
-    with pytest.raises(UserError, match=f"the {field} of logits must be one of {known}; received bits; a newer"):
-        FeatureStore.open(tmp_path / "first")
+    _signed(copied, change)
+    with pytest.raises(UserError, match=f"manifest.json: the manifest is damaged: .*{message}") as raised:
+        FeatureStore.open(copied)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (EXAMPLES + 1,), (EXAMPLES, 1)])
+def test_array_header_that_lies_is_refused(copied: Path, shape: tuple[int, ...]) -> None:
+    path = copied / "lengths.npy"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": shape})
+    content = header.getvalue() + LENGTHS.astype("<i4").tobytes()
+    path.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    _signed(copied, lambda manifest: manifest["lengths"].update(size_bytes=len(content), sha256=digest))
+    with pytest.raises(UserError, match=r"lengths.npy: the file is damaged \(it must be int32 \[29\]; received"):
+        FeatureStore.open(copied)
 
 
 DIFFERENT = {
@@ -279,7 +323,7 @@ def test_reading_imports_no_model() -> None:
         "import sys, pocketbert.data.feature_store as s\n"
         "names = [n for n in sys.modules if n.startswith('pocketbert.')]\n"
         "allowed = ('pocketbert.data', 'pocketbert.configs', 'pocketbert.presets', 'pocketbert.errors',"
-        " 'pocketbert.files', 'pocketbert.progress')\n"
+        " 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json')\n"
         "print([n for n in names if not n.startswith(allowed)], 'tensorflow' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

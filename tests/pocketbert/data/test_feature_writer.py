@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import shutil
 import signal
@@ -26,7 +24,6 @@ from feature_stores import (
     writer,
 )
 
-from pocketbert.configs import TaskConfig
 from pocketbert.data import feature_writer
 from pocketbert.data.feature_layout import plan_shards, record_bytes
 from pocketbert.data.feature_store import FeatureStore
@@ -203,23 +200,6 @@ def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None
 def test_a_finished_store_is_left_as_it_is_without_overwrite(copied: Path, overwrite: bool) -> None:
     with writer(copied, overwrite=overwrite) as store:
         assert len(store.pending) == (len(store.manifest.shards) if overwrite else 0)
-
-
-def test_the_manifest_of_a_finished_store_stays_as_an_older_version_wrote_it(tmp_path: Path) -> None:
-    task = TaskConfig(kind="classification", name="mood", labels=("low", "high"))
-    with writer(tmp_path / "first", teacher_task=task) as store:
-        fill(store)
-    path = tmp_path / "first" / "manifest.json"
-    older = json.loads(path.read_text())
-    del older["manifest_sha256"], older["teacher_task"]["null_threshold"]
-    digest = hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps(older | {"manifest_sha256": digest}))
-    before = contents(tmp_path / "first")
-    flip(tmp_path / "first" / "lengths.npy", 130)
-    with writer(tmp_path / "first", teacher_task=task) as store:
-        assert not store.pending
-    assert contents(tmp_path / "first") == before
-    assert FeatureStore.open(tmp_path / "first", IDENTITY).teacher_task == task
 
 
 def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:

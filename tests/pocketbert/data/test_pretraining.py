@@ -278,10 +278,10 @@ def test_what_is_wrong_with_a_folder_is_named(plain: PretrainingData, tmp_path: 
     manifest = folder / "manifest.json"
     text = manifest.read_text("utf-8")
     for old, new, said in (
-        ('"version": 1', '"version": 2', "version 1; received .*, version 2; make the data again"),
+        ('"version": 1', '"version": 2', "version 1; received .*, version 2; make the folder again"),
         ('"documents_left_out": 0', '"documents_left_out": 1', "the manifest is damaged .its SHA-256 differs"),
-        ('"shards"', '"shads"', "the manifest is damaged .'shards'"),
-        ("{", "", "the manifest is damaged"),
+        ('"shards"', '"shads"', "the manifest is damaged: .*missing: shards; unknown: shads"),
+        ("{", "", "this must be JSON"),
     ):
         assert old in text
         manifest.write_text(text.replace(old, new, 1), encoding="utf-8")

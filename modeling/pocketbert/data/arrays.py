@@ -1,0 +1,33 @@
+"""Arrays of whole numbers in .npy files, believed only as far as the file goes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.errors import UserError
+
+
+def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
+    """The int32 array of a .npy file.
+
+    Args:
+      path: the file.
+      shape: what its shape must be.
+      remedy: what to do about another file.
+
+    Raises:
+      UserError: the file cannot be read, or holds something else; nothing is allocated for what its header claims.
+    """
+    try:
+        with path.open("rb") as stream:
+            np.lib.format.read_magic(stream)
+            found, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+            room = path.stat().st_size - stream.tell()
+            if (found, by_columns, dtype) != (shape, False, np.dtype("<i4")) or room != 4 * math.prod(shape):
+                raise ValueError(f"it must be int32 {list(shape)}; received {dtype} {list(found)} in {room} bytes")
+            return np.fromfile(stream, "<i4").reshape(shape)
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: the file is damaged ({' '.join(str(error).split())[:200]}); {remedy}") from error
