@@ -110,4 +110,4 @@ def assert_same_run(actual: Path, expected: Path) -> None:
         assert (actual / name).read_bytes() == (expected / name).read_bytes(), name
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (actual, expected)]
     assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
-    assert not [path for path in actual.rglob(".*") if path.name != ".lock"]
+    assert not [path for path in actual.rglob(".*") if path.name != ".pocketbert"]

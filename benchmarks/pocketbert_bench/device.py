@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert import files, progress
+from pocketbert import files, outputs, progress
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import adb, phone_app, phone_plan, results
 from pocketbert_bench.adb import Disconnected, Phone, PhoneError
@@ -88,10 +88,10 @@ def bench_phones(
     if not plan.turns():
         raise UserError("; ".join(dict.fromkeys(each.problem for each in plan.configurations if each.problem)))
     phone_plan.check_delegate(plan)
+    outputs.check_held(output, phone_plan.KIND)
     tool = adb.find()
     subjects = find_phones(tool, serials)
-    phone_plan.check_folder(output)
-    with files.locked_directory(output):
+    with outputs.held_directory(output, phone_plan.KIND):
         phone_plan.open_folder(output, plan, overwrite=overwrite)
         stop = threading.Event()
         with ThreadPoolExecutor(max_workers=len(subjects)) as pool:

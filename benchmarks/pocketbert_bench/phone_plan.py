@@ -24,6 +24,8 @@ from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile, summarize
 
 PLAN_FILE = "plan.json"
+# What the folder is, for its marker.
+KIND = "phone run"
 PHONE_FILE = "phone.json"
 
 
@@ -90,15 +92,6 @@ def check_delegate(plan: Plan) -> None:
 
 def _lengths(bundle: Path) -> int:
     return len(json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["signatures"])
-
-
-def check_folder(folder: Path) -> None:
-    """Raises `UserError` if a folder is there that holds no plan but something else."""
-    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-    if folder.is_file() or (PLAN_FILE not in names and set(names) - {files.LOCK_NAME}):
-        raise UserError(
-            f"--output with --device must be a new folder, or one of an earlier run; received {folder}; choose another"
-        )
 
 
 def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:

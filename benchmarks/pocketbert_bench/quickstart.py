@@ -13,6 +13,7 @@ import numpy as np
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
+from pocketbert.outputs import held_directory
 from pocketbert.progress import say
 from pocketbert.tasks.metrics import compute
 from pocketbert_bench import accuracy, host, peers, report, results
@@ -57,6 +58,11 @@ def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
     Raises:
       UserError: `output` holds a run with other settings.
     """
+    with held_directory(output, "quickstart"):
+        return _quickstart(output, quick=quick, seed=seed)
+
+
+def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
     started = time.monotonic()
     claim(output / "quickstart.json", {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
     if quick:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert import files
+from pocketbert import files, outputs
 from pocketbert.errors import UserError
 from pocketbert_bench import charts, comparison, paper_figures, results, side_by_side
 from pocketbert_bench.comparison import Row
@@ -146,7 +146,7 @@ def build_report(
             ratios=[ratio for run in runs for ratio in run.ratios],
         )
     )
-    with files.new_directory(output, overwrite=overwrite) as folder:
+    with outputs.new_directory(output, "report", overwrite=overwrite) as folder:
         for section in sections:
             for name, (png, _) in section.images.items():
                 files.write_bytes(folder / f"{section.prefix}{name}.png", png)

@@ -378,11 +378,11 @@ def to_json(value: Any) -> Any:
     return json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
 
 
-def write(path: str | os.PathLike[str], content: ResultFile) -> None:
-    """Writes a result file; it is checked first."""
+def write(path: str | os.PathLike[str], content: ResultFile, *, overwrite: bool = True) -> None:
+    """Writes a result file, in place of one that is there unless `overwrite` is False; it is checked first."""
     document = to_json(content)
     raise_if_any(problems(document), str(path))
-    files.write_json(path, document)
+    files.write_json(path, document, overwrite=overwrite)
 
 
 def read(path: str | os.PathLike[str]) -> ResultFile:

@@ -12,7 +12,7 @@ import flatbuffers
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert import files
+from pocketbert import outputs
 from pocketbert.model import Model
 from pocketbert_export.one_scale import without_channel_scales
 from pocketbert_export.op_census import FILE_IDENTIFIER
@@ -36,7 +36,7 @@ def write_saved_model(
       UserError: `path` exists, or the lengths do not suit the model.
     """
     lengths = check_lengths(lengths, model.config)
-    with files.new_directory(path, overwrite=overwrite) as folder:
+    with outputs.new_directory(path, outputs.SAVED_MODEL_KIND, overwrite=overwrite) as folder:
         signatures = concrete_functions(model, lengths)
         signatures[DEFAULT_SIGNATURE] = signatures[signature_name(lengths[-1])]
         tf.saved_model.save(_Weights(model), str(folder), signatures=signatures)

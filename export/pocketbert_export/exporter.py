@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert import files
+from pocketbert import files, outputs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
@@ -108,7 +108,8 @@ def export_bundle(
     chosen = get_recipe(recipe)
     if runtime not in RUNTIMES:
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
-    files.check_absent(output, overwrite=overwrite)
+    outputs.check_inputs(output, (model_directory, examples.source if examples is not None else None))
+    outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
     model = load(model_directory)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, model_directory)
@@ -119,7 +120,7 @@ def export_bundle(
     say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     lowered = lower(model, lowerings)
     content = to_tflite(lowered, lengths, chosen, channelwise=runtime != TFLITE_2_16)
-    with files.new_directory(output, overwrite=overwrite) as folder:
+    with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         assert model.tokenizer is not None
         shutil.copyfile(model.tokenizer.vocab_path, folder / layout.VOCAB_FILE)

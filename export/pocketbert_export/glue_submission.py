@@ -60,7 +60,7 @@ def make_submission(
             report[file.name] = {"rows": len(examples), "answered_by": models[task]}
             if GLUE[task].task.kind == "regression":
                 report[file.name]["clipped"] = clipped
-    write_submission(output, answers)
+    write_submission(output, answers, overwrite=overwrite)
     return {"output": str(output), "files": report, "seconds": round(time.perf_counter() - start, 3)}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -35,6 +37,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
     "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine, or on phones"),
     "report": ("pocketbert_bench.commands.report", "draw plots and one HTML page from result files"),
+}
+
+
+# Flags that say what a command writes.
+_OUTPUTS = ("output", "saved-model", "predictions")
+# What to do about errors of the operating system.
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or choose an output on another disk",
+    errno.EDQUOT: "free some space, or choose an output on another disk",
+    errno.EFBIG: "choose an output on a disk that takes larger files",
+    errno.EROFS: "choose an output on a disk that you may write",
+    errno.EACCES: "choose a path that you may read or write",
+    errno.EPERM: "choose a path that you may read or write",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOENT: "it was removed meanwhile, or never there; check the path",
 }
 
 
@@ -91,10 +108,22 @@ def main(arguments: Sequence[str]) -> int:
         print(f"pocketbert: no command {name!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return _run(name, rest)
+        _check_encoding(rest)
+        code = _run(name, rest)
+        # Here, and not as the interpreter exits, where nobody could say that it failed.
+        sys.stdout.flush()
+        return code
     except (UserError, flags.Error) as error:
         message = " ".join(str(error).split())
         print(f"pocketbert {name}: {message} (see pocketbert {name} --help)", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        line = _system_message(error)
+        if line is None:
+            raise
+        print(f"pocketbert {name}: {line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"pocketbert {name}: interrupted; the same command resumes where it can", file=sys.stderr)
@@ -106,14 +135,76 @@ def run() -> None:
     # TensorFlow's notes on the machine's instructions would drown ours; read when it is first imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name may hold what the terminal's encoding cannot say.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of stdout (head, less) has gone; Python flushes once more as it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of stdout (head, less) has gone.
         code = 0
+        _give_up_stdout()
+    except OSError as error:
+        code = 2
+        print(f"pocketbert: the answer cannot be written to standard output ({error.strerror})", file=sys.stderr)
+        _give_up_stdout()
     sys.exit(code)
+
+
+def _give_up_stdout() -> None:
+    """Lets Python's flush at exit succeed, whatever stdout is."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_encoding(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UserError(
+                f"arguments and names of files must be UTF-8; received {argument.encode('utf-8', 'backslashreplace')!r}"
+                "; rename the file"
+            ) from None
+
+
+def _system_message(error: Exception) -> str | None:
+    """One line for what the operating system refused; None for any other error."""
+    if isinstance(error, OSError) and error.errno is not None:
+        what = f"{error.filename}: " if error.filename is not None else ""
+        if error.filename2 is not None:
+            what = f"{error.filename2}: "
+        return f"{what}{error.strerror or error}; {_REMEDIES.get(error.errno, 'check the path and its permissions')}"
+    # TensorFlow writes some files by itself, and puts the system's words into errors of its own.
+    text = " ".join(str(error).split())
+    for number, remedy in _REMEDIES.items():
+        if type(error).__module__.startswith("tensorflow") and os.strerror(number) in text:
+            return f"{text[:300]}; {remedy}"
+    return None
+
+
+def check_paths(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
+    """Refuses outputs in which an input lies, or another output, before anything is read or written.
+
+    Args:
+      flag_values: of any command; the flags of `_OUTPUTS` say what is written, all others may name what is read.
+      positional: what may be read besides.
+    Raises:
+      UserError: names both.
+    """
+    from pocketbert.outputs import check_apart, check_inputs
+
+    outputs = [str(flag_values[name].value) for name in _OUTPUTS if name in flag_values and flag_values[name].value]
+    values: list[str] = list(positional)
+    for name in flag_values:
+        value = flag_values[name].value
+        if name not in _OUTPUTS and not isinstance(flag_values[name], flags.EnumFlag):
+            values += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    # Some flags are NAME=PATH.
+    values += [value.partition("=")[2] for value in values if "=" in value]
+    for output in outputs:
+        check_inputs(output, [value for value in values if value])
+    check_apart(outputs)
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
@@ -122,6 +213,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         print(command_help(name, module, flag_values))
         return 0
     positional = flag_values([name, *arguments])[1:]
+    check_paths(flag_values, positional)
     if not hasattr(module, "POSITIONAL") and positional:
         raise UserError(f"flags only, as --name=value; received {' '.join(positional)}")
     if hasattr(module, "POSITIONAL"):

@@ -1,21 +1,32 @@
-"""Writing files so that a reader never sees half of one."""
+"""Writing files so that a reader never sees half of one, and nothing that is there is lost.
+
+What has no name yet is beside it as `.NAME.partial`. The process that writes it holds a lock on it, which the kernel
+gives back however the process ends; what a killed process left there, the next one overwrites.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pocketbert.errors import UserError
 
-LOCK_NAME = ".lock"
+PARTIAL = "partial"
+_MOST_NAME_BYTES = 255
+_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
+# Folders that this process holds (`pocketbert.outputs`): path → device and inode.
+held_folders: dict[Path, tuple[int, int]] = {}
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
@@ -33,26 +44,125 @@ def sha256(path: str | os.PathLike[str]) -> str:
         raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
 
 
+def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+    """A file's size, modification and change time: another stamp means that the file may have been edited.
+
+    Raises:
+      UserError: there is no such file.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def named_after(path: Path, suffix: str, *, hidden: bool = True) -> Path:
+    """A name in the same folder that belongs to `path`: `.NAME.SUFFIX`, or `NAME.SUFFIX` if it is not hidden.
+
+    Of a name that is too long for this, the end is replaced by its digest.
+    """
+    name, dot = path.name, "." * hidden
+    room = _MOST_NAME_BYTES - len(f"{dot}.{suffix}")
+    encoded = os.fsencode(name)
+    if len(encoded) > room:
+        name = encoded[: room - 17].decode("utf-8", "ignore") + "-" + hashlib.sha256(encoded).hexdigest()[:16]
+    return path.with_name(f"{dot}{name}.{suffix}")
+
+
 @contextlib.contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def made_parents(path: Path) -> Iterator[None]:
+    """Makes the folders above `path`; those that an error leaves empty go again.
+
+    Raises:
+      UserError: one of them is a file or cannot be made, or a folder that this process holds has gone.
+    """
+    above = Path(os.path.realpath(path)).parents
+    for folder, identity in list(held_folders.items()):
+        if folder in above and _identity(folder) != identity:
+            raise UserError(
+                f"a folder must stay where it is while it is written; {folder} was removed or replaced; start again"
+            )
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the folder {folder} cannot be made ({error.strerror}); choose another output") from error
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
+    """Takes an open file or folder for this process alone.
+
+    Args:
+      descriptor: of what was opened by the name `path`.
+      path: the name.
+      output: what the user calls it.
+
+    Returns:
+      False if it has another name by now, or none: open it again.
+
+    Raises:
+      UserError: another process has it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"one process at a time may write an output; another has {output}; wait for it, or choose another output"
+        ) from None
+    found = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == _identity(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """Yields a stream to a file beside `path` that takes its name when the block ends without error.
 
     Args:
       path: the file to make or to replace; its parents are made too.
+      overwrite: replace a file that is there.
+    Raises:
+      UserError: another process writes it, or there is such a file and `overwrite` is False.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    aside = named_after(path, PARTIAL)
+    with made_parents(path):
+        while True:
+            stream = open(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb")  # noqa: SIM115
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(stream)
+                if lock(stream.fileno(), aside, path):
+                    stack.pop_all()
+                    break
+        with stream:
+            try:
+                stream.truncate(0)
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                if overwrite:
+                    os.replace(aside, path)
+                else:
+                    rename_new(aside, path)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -66,67 +176,105 @@ def write_text(path: str | os.PathLike[str], content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """`write_text` for indented JSON; NaN and infinities are refused, since JSON has none."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+def write_tensors(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file beside `path`, in a folder that this process holds, then renames it into place."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    aside = named_after(path, PARTIAL)
+    # safetensors makes its file readable for its owner alone, whatever the umask.
+    with open(aside, "wb") as stream:
+        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+    try:
+        save_file(dict(arrays), aside, metadata=dict(metadata))
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+    os.chmod(aside, mode)
+    with open(aside, "rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(aside, path)
+
+
+def write_json(path: str | os.PathLike[str], content: Any, *, overwrite: bool = True) -> None:
+    """Writes indented JSON as `new_file` does; NaN and infinities are refused, since JSON has none."""
+    with new_file(path, overwrite=overwrite) as stream:
+        stream.write((json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8"))
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raises `UserError` if nothing can be written by this name, whatever is there."""
+    path = Path(path)
+    name = os.path.basename(os.path.abspath(path))
+    if len(os.fsencode(name)) > _MOST_NAME_BYTES:
+        raise UserError(
+            f"a name has at most {_MOST_NAME_BYTES} bytes; the output's has {len(os.fsencode(name))} "
+            f"({name[:20]}…); choose a shorter one"
+        )
+    if path.is_symlink() and not path.exists():
+        raise UserError(
+            f"the output must not be a link to nothing; {path} points to {os.readlink(path)}, which does not exist; "
+            "remove the link, or choose another output"
+        )
+    above = next(folder for folder in Path(os.path.abspath(path)).parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise UserError(f"the output must be in a folder; received {path}, and {above} is a file; choose another")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"the output must be in a folder that you may write; {above} is read-only; choose another")
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raises `UserError` if `path` exists and `overwrite` was not asked for."""
-    if Path(path).exists() and not overwrite:
-        raise UserError(f"the output must not exist yet; received {path}; choose another or pass --overwrite")
+    """Raises `UserError` if a file cannot be written, or exists and `overwrite` was not asked for."""
+    check_path(path)
+    if not os.path.exists(path):
+        return
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        kind = "a folder" if os.path.isdir(path) else "no plain file"
+        raise UserError(f"the output must be a file; {path} is {kind}; choose another")
+    if not overwrite:
+        raise UserError(_exists(path))
 
 
-@contextlib.contextmanager
-def new_directory(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Yields a temporary folder that takes the name `path` when the block ends without error.
+def _exists(path: str | os.PathLike[str]) -> str:
+    return f"the output must not exist yet; received {path}; choose another or pass --overwrite"
 
-    Args:
-      path: the folder to make; its parents are made too.
-      overwrite: replace an existing folder (only once the new one is complete).
+
+def rename_new(source: Path, target: Path) -> None:
+    """Renames a file or a folder to a name that nothing has.
+
     Raises:
-      UserError: `path` exists and `overwrite` is False.
+      UserError: something has it.
     """
-    path = Path(path)
-    check_absent(path, overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        os.chmod(temporary, 0o755)
-        yield temporary
-        if path.exists():
-            previous = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-            os.replace(path, previous / "old")
-            os.replace(temporary, path)
-            shutil.rmtree(previous)
-        else:
-            os.replace(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if not _rename(source, target, _NO_REPLACE):
+            # The name is taken first, since a plain rename replaces files and empty folders.
+            if source.is_dir():
+                os.mkdir(target)
+            else:
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL))
+            os.replace(source, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise UserError(_exists(target)) from None
         raise
 
 
-@contextlib.contextmanager
-def locked_directory(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Makes a folder where there is none and has it for this process alone; one that stays empty goes again.
+def exchange(first: Path, second: Path) -> bool:
+    """Gives each the other's name in one step; False where the system cannot."""
+    return _rename(first, second, _EXCHANGE)
 
-    Raises:
-      UserError: another process has it.
-    """
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_NAME, "w") as lock:
-        try:
-            # The kernel gives it back when the process ends, however it ends.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"one process at a time may write in a folder; another has {folder}; wait for it, or choose another "
-                "output"
-            ) from None
-        try:
-            yield
-        finally:
-            if [file.name for file in folder.iterdir()] == [LOCK_NAME]:
-                (folder / LOCK_NAME).unlink()
-                folder.rmdir()
+
+def _rename(source: Path, target: Path, flag: int) -> bool:
+    """Linux's renameat2; False if the system or the file system has no such call."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    sys.audit("os.rename", source, target, -1, -1)
+    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(source), None, str(target))

@@ -72,7 +72,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert bundle.lowerings["first_token_only"] == APPLIED
     assert bundle.lowerings["fuse_projections"].startswith("does not pay")
     assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
-    assert sorted(path.name for path in bundle.directory.iterdir()) == [
+    assert sorted(path.name for path in bundle.directory.glob("[!.]*")) == [
         "bundle.json",
         "goldens.safetensors",
         "labels.txt",

@@ -104,7 +104,7 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
             labels=_labels(paths),
         )
     if flag_values.output:
-        results.write(flag_values.output, result)
+        results.write(flag_values.output, result, overwrite=flag_values.overwrite)
     print(json.dumps(results.to_json(result), indent=2) if flag_values.json else report.table(result))
     return int(any(measurement.status == "failed" for measurement in result.measurements))
 

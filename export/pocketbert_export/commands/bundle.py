@@ -58,13 +58,11 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
-    from pocketbert.progress import say
+    from pocketbert.outputs import held_directory
     from pocketbert.training.checkpointing import REPORT_FILE
     from pocketbert.training.loop import finetune as train
     from pocketbert.training.score_report import page
-    from pocketbert_export.predictors import open_both
     from pocketbert_export.recipes import get_recipe
-    from pocketbert_export.scoring import score
     from pocketbert_export.signatures import check_lengths, default_lengths
     from pocketbert_export.verify import GateFailed
 
@@ -81,21 +79,45 @@ def run(flag_values: flags.FlagValues) -> int:
     # As in training, where checkpoint and threshold were chosen.
     windows = {"stride": options.stride, "max_question_tokens": options.max_question_tokens}
     windows = windows if task.task.kind == "span" else {}
-    try:
-        trained = train(model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite)
-        bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
-    except (TrainingFailed, GateFailed) as error:
-        print(f"pocketbert bundle: {error}", file=sys.stderr)
-        return 1
-    predictors = zip(("model", "bundle"), open_both(trained.model, bundle.directory, **windows), strict=True)
+    with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
+        try:
+            trained = train(
+                model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite
+            )
+            bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
+        except (TrainingFailed, GateFailed) as error:
+            print(f"pocketbert bundle: {error}", file=sys.stderr)
+            return 1
+        scores = _scores(trained.model, bundle, task, windows)
+        result = _result(bundle, task, scores)
+        write_text(output / REPORT_FILE, page(scores, len(task.dev), task.dev.source))
+        write_json(output / _SCORES, result)
+    print(json.dumps(result, indent=2))
+    return 0
+
+
+def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of the model and of its bundle."""
+    from pocketbert.progress import say
+    from pocketbert_export.predictors import open_both
+    from pocketbert_export.scoring import score
+
+    predictors = zip(("model", "bundle"), open_both(model, bundle.directory, **windows), strict=True)
     scores = {name: score(predictor, task.dev, task.metrics, task.main_metric) for name, predictor in predictors}
     for name, found in scores.items():
         say(f"{name}: {found.sentence}")
+    return scores
+
+
+def _result(bundle: Bundle, task: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """What `scores.json` says; its warnings are shown."""
+    from pocketbert.progress import say
+
     warnings = [f"{name}: {warning}" for name, found in scores.items() for warning in found.warnings]
     for warning in warnings:
         say(f"pocketbert bundle: warning: {warning}")
     shared = scores["model"]
-    result: dict[str, Any] = {
+    return {
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
         "examples": len(task.dev),
@@ -106,10 +128,6 @@ def run(flag_values: flags.FlagValues) -> int:
         "classes": {name: found.classes for name, found in scores.items()} if shared.classes else None,
         "warnings": warnings,
     }
-    write_text(output / REPORT_FILE, page(scores, len(task.dev), task.dev.source))
-    write_json(output / _SCORES, result)
-    print(json.dumps(result, indent=2))
-    return 0
 
 
 def _bundle(

@@ -131,7 +131,11 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
         parts[part] = {**scores.to_json(), "examples": len(questions)}
     if flag_values.predictions:
         # The ids of one part may be those of another, as MLQA's are, where they name the same question.
-        write_json(flag_values.predictions, predictions if len(parts) > 1 else next(iter(predictions.values())))
+        write_json(
+            flag_values.predictions,
+            predictions if len(parts) > 1 else next(iter(predictions.values())),
+            overwrite=flag_values.overwrite,
+        )
     baselines = [part["baseline"] for part in parts.values()]
     result = {
         "metrics": _means([part["metrics"] for part in parts.values()]),

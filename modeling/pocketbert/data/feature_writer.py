@@ -36,13 +36,15 @@ from pocketbert.data.feature_layout import (
 )
 from pocketbert.data.feature_store import digest_problems, size_problems
 from pocketbert.errors import UserError
-from pocketbert.files import LOCK_NAME, locked_directory, write_bytes
+from pocketbert.files import write_bytes
+from pocketbert.outputs import check_held, held_directory
 from pocketbert.progress import bar, say
 
 # What a kill costs is at most one shard's work, and a shard lies in memory while it is made.
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("an example", "a token", "a pair of tokens")
 # What a killed attempt may leave.
+_KIND = "teacher store"
 _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
 
 
@@ -234,10 +236,10 @@ def open_writers(plans: Sequence[StorePlan], *, overwrite: bool = False) -> Iter
         room for all that is still to be written of all of them.
     """
     for plan in plans:
-        _check_is_store(plan.path)
+        check_held(plan.path, _KIND)
     with contextlib.ExitStack() as stack:
         for plan in plans:
-            stack.enter_context(locked_directory(plan.path))
+            stack.enter_context(held_directory(plan.path, _KIND))
         writers = [StoreWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths)) for plan in plans]
         _check_room(writers)
         for plan, writer in zip(plans, writers, strict=True):
@@ -322,16 +324,4 @@ def _check_room(writers: Sequence[StoreWriter]) -> None:
         raise UserError(
             f"{', '.join(str(writer.path) for writer in writers)}: the disk must have room for {missing:,} more bytes; "
             f"it has {free:,}; free some, or choose an output on another disk"
-        )
-
-
-def _check_is_store(folder: Path) -> None:
-    others = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    strange = folder.exists() and not folder.is_dir()
-    # A first attempt may have been killed before there was a manifest.
-    left = {file.name for pattern in (LOCK_NAME, *_ASIDE) for file in folder.glob(pattern)}
-    if strange or (MANIFEST_NAME not in others and others - left):
-        raise UserError(
-            f"the output must be a new folder or one that holds a store; received {folder}, which holds something "
-            "else; choose another"
         )

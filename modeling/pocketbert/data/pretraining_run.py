@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import multiprocessing
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,11 +34,23 @@ from pocketbert.data.pretraining_shards import (
     FinishedShard,
     ShardJob,
     divide,
+    is_finished,
     write_shard,
 )
 from pocketbert.data.text import TextFormat, estimated_text_bytes, text_files
 from pocketbert.errors import UserError
-from pocketbert.files import check_absent, locked_directory, sha256, write_bytes, write_json
+from pocketbert.files import named_after, sha256, write_bytes, write_json
+from pocketbert.json_reading import parse_json
+from pocketbert.outputs import (
+    check_directory,
+    check_inputs,
+    held_directory,
+    is_begun,
+    place_directory,
+    recover,
+    remove,
+    remove_directory,
+)
 from pocketbert.processes import end_with_parent
 from pocketbert.progress import bar, say
 
@@ -48,13 +58,13 @@ if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 # What follows the output's name in that of the folder of an unfinished run.
-UNFINISHED = ".unfinished"
+UNFINISHED = "unfinished"
+_KIND, _UNFINISHED_KIND = "folder of pretraining data", "folder of unfinished pretraining data"
 # A shard's tokens are in memory while it is made, about as many bytes as its text; a file is read once for each of its
 # shards, which costs a fifth of making one of this size.
 TEXT_BYTES_A_SHARD = 64 * 2**20
 _OPTIONS_FILE = "run.json"
-_PREVIOUS_FOLDER = "previous"
-_FOLDERS = (DATA_FOLDER, FINISHED_FOLDER, _PREVIOUS_FOLDER)
+_FOLDERS = (DATA_FOLDER, FINISHED_FOLDER)
 
 # Makes the shards of these numbers.
 ShardWriter = Callable[[ShardJob, Sequence[int]], None]
@@ -125,8 +135,10 @@ def write_pretraining_data(
         raise UserError(f"shards and workers must not be negative; received {shards} and {workers}")
     begun = time.perf_counter()
     output = Path(output)
-    unfinished = output.with_name(output.name + UNFINISHED)
-    check_absent(output, overwrite=overwrite or (unfinished / _OPTIONS_FILE).exists())
+    unfinished = named_after(output, UNFINISHED, hidden=False)
+    for place in (output, unfinished):
+        check_inputs(place, (text, tokenizer.vocab_path))
+    check_directory(output, _KIND, overwrite=overwrite or is_begun(unfinished))
     root = Path(text)
     files = text_files(root)
     size = sum(map(estimated_text_bytes, files))
@@ -138,14 +150,15 @@ def write_pretraining_data(
         options=options,
     )
     recorded = _recorded(job, root, files)
-    with locked_directory(unfinished):
+    with held_directory(unfinished, _UNFINISHED_KIND):
+        recover(Path(os.path.realpath(output)))
         _take(unfinished, recorded, overwrite=overwrite)
         try:
             # Killed between the output's rename and the end, a run has only the clearing up left to do.
-            placed = _is_placed(job, output)
-            pending = [] if placed else [shard for shard in range(len(job.shards)) if not job.is_finished(shard)]
+            placed = _is_placed(job, recorded, output)
+            pending = [] if placed else [shard for shard in range(len(job.shards)) if not is_finished(job, shard)]
             if not placed:
-                check_absent(output, overwrite=overwrite)
+                check_directory(output, _KIND, overwrite=overwrite)
             if len(pending) < len(job.shards):
                 say(f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are there already")
             made_at = time.perf_counter()
@@ -154,13 +167,13 @@ def write_pretraining_data(
             seconds = time.perf_counter() - made_at
             finished = [FinishedShard.read(job.finished_file(shard)) for shard in range(len(job.shards))]
             if not placed:
-                _place(job, finished, recorded, output)
+                _place(job, finished, recorded, output, overwrite=overwrite)
         except BaseException:
             # What an error leaves without a single shard is nothing to go on from.
             if not any((unfinished / FINISHED_FOLDER).glob("*.json")):
                 _clear(unfinished)
             raise
-        _clear(unfinished)
+        remove_directory(unfinished)
     tokens = sum(entry.counts.tokens for shard in pending for entry in _entries(finished[shard]))
     return PretrainingResult(
         output=str(output),
@@ -175,9 +188,13 @@ def write_pretraining_data(
     )
 
 
-def _is_placed(job: ShardJob, output: Path) -> bool:
-    described = all(job.finished_file(shard).exists() for shard in range(len(job.shards)))
-    return described and not (job.folder / DATA_FOLDER).exists() and output.exists()
+def _is_placed(job: ShardJob, recorded: Mapping[str, Any], output: Path) -> bool:
+    """Whether the output is what the finished shards make."""
+    try:
+        finished = [FinishedShard.read(job.finished_file(shard)) for shard in range(len(job.shards))]
+        return bool(read_manifest(output).identity == _manifests(job, finished, recorded)[0].identity)
+    except (FileNotFoundError, UserError):
+        return False
 
 
 def _report(folder: Path) -> dict[str, float]:
@@ -197,7 +214,7 @@ def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any
         **{f"option_{name}": value for name, value in dataclasses.asdict(job.options).items()},
         "shards": len(job.shards),
         "format": job.format,
-        "text_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+        "text_sha256": hashlib.sha256(os.fsencode(lines)).hexdigest(),
         "vocabulary_sha256": sha256(job.tokenizer.vocab_path),
         "lowercase": job.tokenizer.lowercase,
         "special_tokens_in_text": job.tokenizer.special_tokens_in_text,
@@ -208,7 +225,7 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
     """Makes the folder this run's: empty, or with shards of the same one."""
     file = folder / _OPTIONS_FILE
     if file.exists():
-        earlier = json.loads(file.read_text("utf-8"))
+        earlier = _read_options(file)
         different = [
             f"{name}={earlier.get(name)!r}, received {recorded.get(name)!r}"
             for name in sorted({*earlier, *recorded})
@@ -221,11 +238,6 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
             )
         if different:
             _clear(folder)
-    elif others := {path.name for path in folder.glob("[!.]*")} - {*_FOLDERS}:
-        raise UserError(
-            f"{folder} must be new or hold an unfinished run; it holds {', '.join(sorted(others))}; move it away, or "
-            "choose another output"
-        )
     else:
         _clear(folder)
     (folder / FINISHED_FOLDER).mkdir(exist_ok=True)
@@ -236,36 +248,55 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
 
 
 def _clear(folder: Path) -> None:
-    """Removes everything but the lock; what says whose shards they are goes first."""
-    (folder / _OPTIONS_FILE).unlink(missing_ok=True)
-    for name in _FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
+    """Removes everything but the marker; what says whose shards they are goes first."""
+    for name in (_OPTIONS_FILE, *_FOLDERS):
+        remove(folder / name)
 
 
-def _place(job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any], output: Path) -> None:
-    """Writes what stands beside the shards, and gives the folder its name."""
-    data = job.folder / DATA_FOLDER
+def _read_options(file: Path) -> dict[str, Any]:
+    """What an earlier attempt recorded; of a damaged file nothing, which differs from any options."""
+    try:
+        content = parse_json(file.read_bytes(), file)
+    except UserError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _manifests(job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]) -> list[Manifest]:
+    """Those of the folder and, if documents are held out, of the folder in it."""
     text = {
         "sha256": recorded["text_sha256"],
         "documents_left_out": sum(shard.left_out_documents for shard in finished),
         "paragraphs_left_out": sum(shard.left_out_paragraphs for shard in finished),
     }
+    vocabulary = dataclasses.replace(stored_file(job.tokenizer.vocab_path), name=VOCABULARY_NAME)
     dev = tuple(shard.dev for shard in finished if shard.dev is not None)
-    folders = {data / DEV_FOLDER: dev} if dev else {}
-    folders[data] = tuple(shard.train for shard in finished)
-    for folder, shards in folders.items():
-        write_bytes(folder / VOCABULARY_NAME, job.tokenizer.vocab_path.read_bytes())
+    return [
         Manifest(
             options=job.options,
             tokenizer=VocabularyFacts.of(job.tokenizer),
             text=text,
-            vocabulary=stored_file(folder / VOCABULARY_NAME),
+            vocabulary=vocabulary,
             shards=shards,
-        ).write(folder)
-    if output.exists():
-        os.replace(output, job.folder / _PREVIOUS_FOLDER)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(data, output)
+        )
+        for shards in (tuple(shard.train for shard in finished), *([dev] if dev else []))
+    ]
+
+
+def _place(
+    job: ShardJob,
+    finished: Sequence[FinishedShard],
+    recorded: Mapping[str, Any],
+    output: Path,
+    *,
+    overwrite: bool,
+) -> None:
+    """Writes what stands beside the shards, and gives the folder its name."""
+    data = job.folder / DATA_FOLDER
+    for manifest, folder in zip(_manifests(job, finished, recorded), (data, data / DEV_FOLDER), strict=False):
+        write_bytes(folder / VOCABULARY_NAME, job.tokenizer.vocab_path.read_bytes())
+        manifest.write(folder)
+    place_directory(data, Path(os.path.realpath(output)), _KIND, overwrite=overwrite)
 
 
 def _processes(workers: int) -> ShardWriter:

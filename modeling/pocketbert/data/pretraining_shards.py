@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.data.feature_layout import StoredFile
 from pocketbert.data.masking import MaskingVocabulary
 from pocketbert.data.next_sentence import IS_RANDOM, Pair, TokenizedText, next_sentence_pairs
 from pocketbert.data.packing import GrowingArray, sentence_batches
@@ -29,7 +31,8 @@ from pocketbert.data.pretraining_manifest import (
 from pocketbert.data.pretraining_records import Masker, plain_records
 from pocketbert.data.text import Document, TextCounts, TextFormat, estimated_text_bytes, file_documents
 from pocketbert.errors import UserError
-from pocketbert.files import new_file, write_json
+from pocketbert.files import new_file, sha256, stamp, write_json
+from pocketbert.json_reading import parse_json
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -39,11 +42,15 @@ DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
 
 @dataclass(frozen=True)
 class TextPart:
-    """Of a file, the documents whose number leaves the remainder `index` divided by `parts`."""
+    """Of a file, the documents whose number leaves the remainder `index` divided by `parts`.
+
+    `stamp` is the file's as the run begins (`pocketbert.files.stamp`): the text must stay what it is.
+    """
 
     file: Path
     index: int
     parts: int
+    stamp: tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +75,6 @@ class ShardJob:
         """What is there once the shard is complete, and says so."""
         return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
 
-    def is_finished(self, shard: int) -> bool:
-        """Whether the shard is complete."""
-        return self.finished_file(shard).exists() and self.shard_file(shard, "").exists()
-
     def shard_file(self, shard: int, folder: str) -> Path:
         """The shard's records; `folder` is that of the held-out ones or empty."""
         return self.folder / DATA_FOLDER / folder / f"shard-{shard:05d}-of-{len(self.shards):05d}.tfrecord"
@@ -95,10 +98,42 @@ class FinishedShard:
 
     @classmethod
     def read(cls, path: Path) -> FinishedShard:
-        """What `write_shard` wrote."""
-        content = json.loads(path.read_text("utf-8"))
-        entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
-        return cls(**{**content, **entries})
+        """What `write_shard` wrote.
+
+        Raises:
+          UserError: it is damaged.
+        """
+        try:
+            found = parse_json(path.read_bytes(), path)
+            content = found["shard"]
+            if found["sha256"] != _digest(content):
+                raise ValueError("its SHA-256 differs")
+            entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
+            return cls(**{**content, **entries})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error}); pass --overwrite to make the data again") from error
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def is_finished(job: ShardJob, shard: int) -> bool:
+    """Whether a shard is complete and its files are as they were written."""
+    try:
+        finished = FinishedShard.read(job.finished_file(shard))
+    except (FileNotFoundError, UserError):
+        return False
+    entries = {"": finished.train} | ({DEV_FOLDER: finished.dev} if finished.dev is not None else {})
+    return all(
+        _is_whole(job.shard_file(shard, folder).with_name(file.name), file)
+        for folder, entry in entries.items()
+        for file in (entry.records, entry.sizes)
+    )
+
+
+def _is_whole(path: Path, file: StoredFile) -> bool:
+    return path.is_file() and path.stat().st_size == file.size_bytes and sha256(path) == file.sha256
 
 
 def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
@@ -110,7 +145,11 @@ def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
     sizes = [max(1, estimated_text_bytes(file)) for file in files]
     total = sum(sizes)
     counts = [-(-shards * size // total) for size in sizes]
-    parts = [TextPart(file, index, count) for file, count in zip(files, counts, strict=True) for index in range(count)]
+    parts = [
+        TextPart(file, index, count, stamp(file))
+        for file, count in zip(files, counts, strict=True)
+        for index in range(count)
+    ]
     return tuple(tuple(parts[first::shards]) for first in range(shards))
 
 
@@ -128,12 +167,18 @@ def write_shard(job: ShardJob, shard: int) -> None:
         left_out_documents=counts.empty_documents + without_tokens,
         left_out_paragraphs=counts.dropped_paragraphs,
     )
-    write_json(job.finished_file(shard), dataclasses.asdict(finished))
+    content = dataclasses.asdict(finished)
+    write_json(job.finished_file(shard), {"shard": content, "sha256": _digest(content)})
 
 
 def _documents(job: ShardJob, shard: int, counts: TextCounts) -> Iterator[Document]:
     for part in job.shards[shard]:
         yield from file_documents(part.file, format=job.format, counts=counts, part=(part.index, part.parts))
+        if stamp(part.file) != part.stamp:
+            raise UserError(
+                f"the text must stay as it is while its shards are made; {part.file} was changed; start again, with "
+                "--overwrite if its content is another now"
+            )
 
 
 class _GrowingText:

@@ -92,14 +92,17 @@ def as_texts(task: str, predictions: np.ndarray) -> tuple[list[str], int]:
     return [texts[index] for index in predictions], 0
 
 
-def write_submission(path: str | os.PathLike[str], answers: Mapping[str, Sequence[str]]) -> None:
+def write_submission(
+    path: str | os.PathLike[str], answers: Mapping[str, Sequence[str]], *, overwrite: bool = False
+) -> None:
     """Writes the zip beside `path`, then renames it into place. The same answers give the same bytes.
 
     Args:
       path: the zip.
       answers: name in the zip → predictions as texts, in the order of the test file's rows.
+      overwrite: replace a file that is there.
     """
-    with new_file(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+    with new_file(path, overwrite=overwrite) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name in sorted(answers):
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED

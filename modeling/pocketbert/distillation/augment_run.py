@@ -26,15 +26,16 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.glove import DEFAULT_ROWS, read_glove
 from pocketbert.distillation.word_candidates import WordCandidates
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import check_absent, new_file, sha256, write_json
+from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
 from pocketbert.model import load
+from pocketbert.outputs import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, say
-from pocketbert.training.checkpointing import OPTIONS_FILE, PARTS_FOLDER, clear_run, digest_directory, open_run
+from pocketbert.training.checkpointing import PARTS_FOLDER, begin_run, digest_directory, open_run
 
 SUFFIXES = (".jsonl", ".tsv")
 EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"
 # What follows the output's name in that of the folder of an unfinished run.
-UNFINISHED = ".unfinished"
+UNFINISHED = "unfinished"
 # Enough sentences to fill batches of every length; what a kill costs is the work of so many.
 EXAMPLES_A_CHUNK = 2048
 _BLOCK_BYTES = 2**20
@@ -242,8 +243,10 @@ def augment(
         installed.
     """
     output = Path(output)
-    unfinished = output.with_name(output.name + UNFINISHED)
-    check_absent(output, overwrite=overwrite or unfinished.exists())
+    unfinished = named_after(output, UNFINISHED, hidden=False)
+    for place in (output, unfinished):
+        check_inputs(place, (job.masked_lm, job.glove, examples.source))
+    check_absent(output, overwrite=overwrite or is_begun(unfinished))
     if (examples.labels is None) != (job.label_column is None) or (examples.pairs is None) != (len(job.columns) == 1):
         raise ValueError("the job's columns must be those of the examples")
     part = whole(examples, label_texts)
@@ -265,7 +268,7 @@ def augment(
         if pending:
             write = _writer(job, shards, beam_options)
             # Only now: bad input leaves nothing behind.
-            write_json(run / OPTIONS_FILE, recorded)
+            begin_run(run, recorded)
             loaded = time.perf_counter()
             write(pending, folder)
             sentences = sum(len(each.sides) for each in pending) * len(job.columns)
@@ -275,9 +278,12 @@ def augment(
             joined = folder / "joined"
             with new_file(joined) as stream:
                 stream.writelines(_joined(job, parts, folder))
-            os.replace(joined, output)
+            if overwrite:
+                os.replace(joined, output)
+            else:
+                rename_new(joined, output)
         rows = sum(block.count(b"\n") for block in _joined(job, parts, folder)) - len(header(job).splitlines())
-        clear_run(run)
+        remove_directory(run)
     return AugmentResult(str(output), len(part.sides), rows, time.perf_counter() - begun, rate)
 
 

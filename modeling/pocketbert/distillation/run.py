@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +27,11 @@ from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource,
 from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import Evaluator, StageRun, load_kept
 from pocketbert.distillation.store_identity import store_identity
+from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.health import ActivationWatch
 from pocketbert.model import Model, load
+from pocketbert.outputs import check_inputs
 from pocketbert.progress import say
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training import activations
@@ -42,7 +43,10 @@ from pocketbert.training.checkpointing import (
     STAGES_FOLDER,
     TEACHER_FILE,
     Position,
+    begin_run,
+    check_kept,
     read_position,
+    read_record,
 )
 from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
@@ -97,6 +101,9 @@ def distill(
         something else, or `output` holds a run with other options. Nothing has been written then.
       TrainingFailed: the loss or the outputs are no longer finite; it names stage and step.
     """
+    examples = [part.source for part in (task_data.train, task_data.dev)] if task_data else []
+    named = student if isinstance(student, str | Path) else None
+    check_inputs(output, (named, teacher_directory, store, text, pretraining, dev_pretraining, *examples))
     chosen = get_method(method) if isinstance(method, str) else method
     preparation = prepare(
         method=chosen,
@@ -139,7 +146,7 @@ def distill_prepared(
             started = _Run(preparation, folder, distribution)
             # Only now: bad input leaves no run behind.
             if distribution.is_chief:
-                write_json(folder / OPTIONS_FILE, recorded)
+                begin_run(folder, recorded)
             return started.run()
 
     folder, result = run_once(output, recorded, train_in, overwrite=overwrite, distribution=distribution)
@@ -170,7 +177,11 @@ def distill_seeds(
 
 def _recorded_before(output: Path) -> dict[str, Any]:
     path = output / OPTIONS_FILE
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    try:
+        return read_record(path) if path.exists() else {}
+    except UserError:
+        # `open_run` says so, unless it is overwritten.
+        return {}
 
 
 class _Run:
@@ -222,6 +233,7 @@ class _Run:
         names = [stage.name for stage in preparation.stages]
         if self._activation_watch is not None:
             # The last steps need not be the best, and of a run that was killed after them the student is fresh.
+            check_kept(self.folder, position.kept)
             load_kept(self.folder, self.student, self.adapters)
         return {
             "main_metric": preparation.main_metric,
@@ -239,6 +251,7 @@ class _Run:
         preparation, index = self.preparation, position.stage
         stage, data = preparation.stages[index], self.data[index]
         if index and position.step == position.first_step:
+            check_kept(self._kept(index - 1), position.kept)
             load_kept(self._kept(index - 1), self.student, self.adapters)
         live = bool(stage.teacher_features) and preparation.store is None
         distiller = Distiller(
@@ -338,4 +351,4 @@ class _Run:
             if self.distribution.is_chief:
                 write_json(path, found)
             return found
-        return json.loads(path.read_text("utf-8"))
+        return read_record(path)

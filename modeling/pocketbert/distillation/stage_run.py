@@ -23,6 +23,7 @@ from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
     MODEL_FOLDER,
     Position,
+    digest_kept,
     load_weights,
     read_arrays,
     read_checkpoint,
@@ -130,8 +131,8 @@ class StageRun:
             return None
         return self._evaluator.metrics(f"after step {step} of stage {self.name}")
 
-    def save(self) -> None:
-        """Keeps student and adapters as they are."""
+    def save(self) -> str:
+        """Keeps student and adapters as they are; returns their digest."""
         task = getattr(self._evaluator, "task", None)
         if task is not None:
             self._student.tasks = (task,)
@@ -139,6 +140,7 @@ class StageRun:
         if self._distiller.adapters:
             arrays = {name: value.numpy() for name, value in adapter_variables(self._distiller.adapters).items()}
             write_bytes(self._kept / ADAPTERS_FILE, save(arrays))
+        return digest_kept(self._kept)
 
     def _losses_of_step(self, batch: Any) -> tf.Tensor:
         return tf.stack(list(self._distiller.train_step(batch).values()))

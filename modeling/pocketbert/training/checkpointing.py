@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors import SafetensorError, safe_open
 
-from pocketbert.checkpoints.directory import read_directory
+from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
 from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
-from pocketbert.files import sha256
+from pocketbert.files import PARTIAL, sha256, write_json, write_tensors
+from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
+from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.training.optimizers import NamedOptimizer
 
 OPTIONS_FILE = "run.json"
 RESULT_FILE = "result.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
-LOCK_FILE = ".lock"
 LOG_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 MODEL_FOLDER = "model"
@@ -57,9 +56,11 @@ RUN_FILES = (
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
 )
-# What an atomic writer leaves of these when it is killed.
-_ASIDE = (*(f".{name}.*" for name in RUN_FILES), f"{STAGES_FOLDER}/*/.*")
-_POSITION_KEY = "position"
+# What an atomic writer leaves of these when it is killed; safetensors has a name of its own.
+_ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
+# A run that is replaced: while it is moved, and once it is.
+_MOVING, _REPLACED = ".moving", ".replaced"
+_POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 
 
 @dataclasses.dataclass
@@ -80,6 +81,7 @@ class Position:
       stage: stages that are over, where a run has stages; epochs, best and losses are then of the stage at hand.
       first_step: steps taken before this stage.
       past: the summaries of the stages that are over.
+      kept: `digest_kept` of the weights that were saved last; empty before the first.
     """
 
     epoch: int = 0
@@ -95,6 +97,7 @@ class Position:
     stage: int = 0
     first_step: int = 0
     past: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    kept: str = ""
 
     def summary(self) -> dict[str, Any]:
         """What a result says of the stage at hand."""
@@ -109,6 +112,7 @@ class Position:
             stage=self.stage + 1,
             first_step=self.step,
             past=[*self.past, self.summary()],
+            kept=self.kept,
         )
 
 
@@ -140,33 +144,72 @@ def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, t
 
 
 def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], position: Position) -> None:
-    """Writes all into one file, aside, and renames it over the previous one.
+    """Writes all into one file with a digest, aside, and renames it over the previous one.
 
     Args:
       path: the file.
       variables: as `training_variables` gives them.
       position: where the run stands.
     """
-    # One name for the file aside: what a killed run leaves of it, the next one overwrites.
-    aside = path.with_name(f".{path.name}.partial")
     arrays = {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
-    save_file(arrays, aside, metadata={_POSITION_KEY: json.dumps(dataclasses.asdict(position))})
-    with open(aside, "rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(aside, path)
+    text = json.dumps(dataclasses.asdict(position))
+    digest = _digest(text, ((name, arrays[name]) for name in sorted(arrays)))
+    write_tensors(path, arrays, {_POSITION_KEY: text, _DIGEST_KEY: digest})
+
+
+def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
+    """SHA-256 of a position and of arrays in the order of their names."""
+    digest = hashlib.sha256(position.encode())
+    for name, array in arrays:
+        digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Position]]:
+    """A checkpoint whose digest is right, and its position.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            metadata = stored.metadata()
+            text = metadata[_POSITION_KEY]
+            found = _digest(text, ((name, stored.get_tensor(name)) for name in sorted(stored.keys())))
+            whole = found == metadata[_DIGEST_KEY]
+            position = Position(**json.loads(text)) if whole else None
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(_damaged(path)) from error
+    if position is None:
+        raise UserError(_damaged(path))
+    with safe_open(path, framework="numpy") as stored:
+        yield stored, position
+
+
+def _damaged(path: Path) -> str:
+    return (
+        f"{path} is damaged: its SHA-256 is not that of its content; remove the file to train again from the start, or "
+        "choose another output"
+    )
 
 
 def read_position(path: Path) -> Position | None:
-    """Where the run stood when `write_checkpoint` wrote a file, or None if there is no such file."""
+    """Where the run stood when `write_checkpoint` wrote a file, or None if there is no such file.
+
+    Raises:
+      UserError: the file is damaged.
+    """
     if not path.exists():
         return None
-    with safe_open(path, framework="numpy") as stored:
-        return Position(**json.loads(stored.metadata()[_POSITION_KEY]))
+    with _opened(path) as (_, position):
+        return position
 
 
 def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
     """The arrays of a checkpoint whose names begin with `prefix`: name without it → array."""
-    with safe_open(path, framework="numpy") as stored:
+    with _opened(path) as (stored, _):
         return {name.removeprefix(prefix): stored.get_tensor(name) for name in stored.keys() if name.startswith(prefix)}
 
 
@@ -181,22 +224,37 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> Positio
       Where the run stood, or None if there is no such file (nothing is set then).
 
     Raises:
-      UserError: the file holds other variables.
+      UserError: the file is damaged, or holds other variables.
     """
     if not path.exists():
         return None
-    with safe_open(path, framework="numpy") as stored:
-        names = set(stored.keys())
-        different = sorted(names ^ set(variables))
+    with _opened(path) as (stored, position):
+        found = {name: tuple(stored.get_slice(name).get_shape()) for name in stored.keys()}
+        expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+        different = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if different:
             raise UserError(
-                f"{path}: the checkpoint must hold this run's variables; {len(different)} are on one side only "
+                f"{path}: the checkpoint must hold this run's variables; {len(different)} differ "
                 f"({', '.join(different[:3])}…); remove the run or choose another output"
             )
-        position = Position(**json.loads(stored.metadata()[_POSITION_KEY]))
         for name, variable in variables.items():
             variable.assign(stored.get_tensor(name))
     return position
+
+
+def digest_kept(folder: Path) -> str:
+    """SHA-256 of the weights that a run keeps in a folder: a model directory's and, where there are any, adapters'."""
+    files = [folder / MODEL_FOLDER / WEIGHTS_NAME, folder / ADAPTERS_FILE]
+    return hashlib.sha256(" ".join(sha256(file) for file in files if file.exists()).encode()).hexdigest()
+
+
+def check_kept(folder: Path, expected: str) -> None:
+    """Raises `UserError` if the weights that a run kept in a folder are not those that it saved."""
+    if expected and digest_kept(folder) != expected:
+        raise UserError(
+            f"{folder / MODEL_FOLDER} is damaged: its weights are not those that the run saved; pass --overwrite to "
+            "make the run again, or choose another output"
+        )
 
 
 def load_weights(model: Model, model_directory: Path) -> None:
@@ -257,8 +315,8 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
 
     Args:
       output: the folder.
-      options: all that decides the run's result, as JSON values; the caller writes them to `OPTIONS_FILE`.
-      overwrite: throw away a finished run, or one with other options.
+      options: all that decides the run's result, as JSON values; the caller gives them to `begin_run`.
+      overwrite: throw away a finished run, or one with other options, once `begin_run` is called.
 
     Yields:
       The folder. If an error leaves nothing in it, it goes again.
@@ -266,63 +324,103 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
     Raises:
       UserError: the folder holds a run with other options, something that is no run, or another process has it.
     """
-    folder = Path(output)
-    _check_is_run(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_FILE, "w") as lock:
-        _lock(lock, folder)
+    with held_directory(output, RUN_KIND, RUN_FILES) as folder:
+        _end_replacing(folder)
+        for pattern in _ASIDE:
+            _remove(folder.glob(pattern))
+        difference = _difference(folder, json.loads(json.dumps(options)), overwrite=overwrite)
+        finished = (folder / RESULT_FILE).exists()
+        if overwrite and (difference or finished):
+            check_no_foreign(folder, RUN_FILES)
+            _set_aside(folder)
+        elif difference:
+            raise UserError(
+                f"{folder} holds {'a finished' if finished else 'an unfinished'} run with other options: {difference}; "
+                "repeat its options, choose another output, or pass --overwrite"
+            )
         try:
-            for pattern in _ASIDE:
-                _remove(folder.glob(pattern))
-            difference = _difference(folder, json.loads(json.dumps(options)))
-            if overwrite and (difference or (folder / RESULT_FILE).exists()):
-                clear_run(folder)
-            elif difference:
-                state = "a finished" if (folder / RESULT_FILE).exists() else "an unfinished"
-                raise UserError(
-                    f"{folder} holds {state} run with other options: {difference}; repeat its options, choose another "
-                    "output, or pass --overwrite"
-                )
             yield folder
         finally:
-            if [path.name for path in folder.iterdir()] == [LOCK_FILE]:
-                (folder / LOCK_FILE).unlink()
-                folder.rmdir()
+            _end_replacing(folder)
+
+
+def begin_run(folder: Path, options: Mapping[str, Any]) -> None:
+    """Records a run's options, once nothing was found wrong with its input; what it replaces is removed now."""
+    write_json(folder / OPTIONS_FILE, options)
+    _end_replacing(folder)
 
 
 def clear_run(folder: Path) -> None:
-    """Removes everything of a run but its lock; if nothing is put there, `open_run` removes the folder."""
+    """Removes everything of a run but the folder's marker; if nothing is put there, `open_run` removes the folder."""
     _remove(folder / name for name in RUN_FILES)
 
 
-def _lock(stream: TextIO, folder: Path) -> None:
+def read_record(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote.
+
+    Raises:
+      UserError: it is damaged.
+    """
     try:
-        # The kernel gives it back when the process ends, however it ends.
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        content = parse_json(path.read_bytes(), path)
+    except UserError:
+        content = None
+    if not isinstance(content, dict):
         raise UserError(
-            f"one process at a time may work in a folder; another has {folder}; wait for it, or choose another output"
-        ) from None
-
-
-def _check_is_run(folder: Path) -> None:
-    if folder.is_dir():
-        ours = (folder / OPTIONS_FILE).exists() or not any(
-            path.name != LOCK_FILE and not any(path.match(pattern) for pattern in _ASIDE) for path in folder.iterdir()
+            f"{path} is damaged: it must be as the run wrote it; pass --overwrite to make the run again, or choose "
+            "another output"
         )
-    else:
-        ours = not folder.exists()
-    if not ours:
-        raise UserError(
-            f"the output must be a new folder or one that holds a run; received {folder}, which holds something else; "
-            "choose another"
-        )
+    return content
 
 
-def _difference(folder: Path, received: Mapping[str, Any]) -> str:
+def read_result(path: Path) -> dict[str, Any]:
+    """A run's result.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    result = read_record(path)
+    metrics = result.get("metrics")
+    if not isinstance(metrics, dict) or not isinstance(result.get("main_metric"), str | None):
+        raise UserError(f"{path} is damaged: a result has main_metric and metrics; pass --overwrite to make it again")
+    return result
+
+
+def _set_aside(folder: Path) -> None:
+    """Moves a run into a folder in its own, from where `_end_replacing` can bring it back."""
+    moving = folder / _MOVING
+    moving.mkdir()
+    for name in RUN_FILES:
+        if os.path.lexists(folder / name):
+            os.replace(folder / name, moving / name)
+    os.replace(moving, folder / _REPLACED)
+
+
+def _end_replacing(folder: Path) -> None:
+    """Removes a run that was set aside, if the one that replaces it has begun; else brings it back."""
+    moving, replaced = folder / _MOVING, folder / _REPLACED
+    if not (moving.exists() or replaced.exists()):
+        return
+    if replaced.exists() and (folder / OPTIONS_FILE).exists():
+        shutil.rmtree(replaced)
+        return
+    if replaced.exists():
+        clear_run(folder)
+        os.replace(replaced, moving)
+    for name in os.listdir(moving):
+        os.replace(moving / name, folder / name)
+    moving.rmdir()
+
+
+def _difference(folder: Path, received: Mapping[str, Any], *, overwrite: bool) -> str:
     if not (folder / OPTIONS_FILE).exists():
         return ""
-    recorded = json.loads((folder / OPTIONS_FILE).read_text("utf-8"))
+    try:
+        recorded = read_record(folder / OPTIONS_FILE)
+    except UserError as error:
+        if not overwrite:
+            raise
+        return str(error)
     return ", ".join(
         f"{name}={recorded.get(name)!r}, received {received.get(name)!r}"
         for name in sorted({*recorded, *received})
@@ -332,7 +430,4 @@ def _difference(folder: Path, received: Mapping[str, Any]) -> str:
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in list(paths):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove(path)

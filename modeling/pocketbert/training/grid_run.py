@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +17,10 @@ from pocketbert.training.checkpointing import (
     OPTIONS_FILE,
     REPORT_FILE,
     RESULT_FILE,
+    begin_run,
     clear_run,
     open_run,
+    read_result,
 )
 from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grid_report import page
@@ -74,7 +75,7 @@ def run_grid(
             Job(point, seed, root / point_name(point) / f"seed-{seed}") for point in grid.points() for seed in seeds
         ]
         new = not (folder / OPTIONS_FILE).exists()
-        write_json(folder / OPTIONS_FILE, recorded)
+        begin_run(folder, recorded)
         try:
             failures = _make_missing(jobs, make_run, workers, work)
         except UserError:
@@ -194,8 +195,7 @@ def _finished(job: Job) -> bool:
 def _read(job: Job) -> dict[str, Any]:
     if not _finished(job):
         raise UserError(f"a run's folder must be on storage that all machines share; {job.folder} has no {RESULT_FILE}")
-    result: dict[str, Any] = json.loads((job.folder / RESULT_FILE).read_text("utf-8"))
-    return result
+    return read_result(job.folder / RESULT_FILE)
 
 
 def _check(seeds: Sequence[int], choose: str) -> None:

@@ -18,18 +18,21 @@ from pocketbert.data.batches import dataset, plan_batches
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import write_json, write_text
+from pocketbert.files import write_text
 from pocketbert.model import Model, load
+from pocketbert.outputs import check_inputs
 from pocketbert.progress import say
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.checkpointing import (
     CHECKPOINT_FILE,
     MODEL_FOLDER,
-    OPTIONS_FILE,
     REPORT_FILE,
     Position,
+    begin_run,
+    check_kept,
     describe_inputs,
+    digest_kept,
     load_weights,
     read_checkpoint,
     training_variables,
@@ -82,6 +85,7 @@ def finetune(
       UserError: bad input, or `output` holds a run with other options.
       TrainingFailed: the loss or the outputs are no longer finite.
     """
+    check_inputs(output, (model_directory, train.source, dev.source))
     recorded = _recorded(model_directory, task, train, dev, options, metrics, main_metric)
 
     def train_in(folder: Path) -> dict[str, Any]:
@@ -89,7 +93,7 @@ def finetune(
             model = load(model_directory, task=task, seed=options.seed)
             run = _Run(model, task, train, dev, folder, options, metrics, main_metric)
             # Only now: bad input leaves no run behind.
-            write_json(folder / OPTIONS_FILE, recorded)
+            begin_run(folder, recorded)
             return run.run()
 
     folder, result = run_once(output, recorded, train_in, overwrite=overwrite)
@@ -247,6 +251,7 @@ class _Run:
             clock = Clock(position.seconds)
             Driver(self, position, self.folder, log, clock, self.options.checkpoint_seconds).drive()
         # The best, not the last.
+        check_kept(self.folder, position.kept)
         load_weights(self.model, self.folder / MODEL_FOLDER)
         assert self.main_metric is not None
         scores = self.evaluator.scores(self.main_metric, position.best_metrics)
@@ -291,9 +296,10 @@ class _Run:
     def evaluate(self, step: int) -> dict[str, float]:
         return self.evaluator.metrics(f"after step {step}")
 
-    def save(self) -> None:
+    def save(self) -> str:
         self.model.tasks = (self.evaluator.task,)
         self.model.save_pretrained(self.folder / MODEL_FOLDER, overwrite=True)
+        return digest_kept(self.folder)
 
 
 def _class_weights(options: FinetuneOptions, task: TaskConfig, train: TaskExamples) -> np.ndarray | None:

@@ -29,6 +29,7 @@ from pocketbert.training.checkpointing import (
     RESULT_FILE,
     Position,
     open_run,
+    read_result,
     write_checkpoint,
 )
 from pocketbert.training.distribution import Distribution, open_distribution
@@ -73,8 +74,8 @@ class Stretch(Protocol):
     def evaluate(self, step: int) -> dict[str, float] | None:
         """Metrics of the weights as they are after `step` steps; None if there is nothing to evaluate."""
 
-    def save(self) -> None:
-        """Writes the weights as they are as those that the stretch keeps."""
+    def save(self) -> str:
+        """Writes the weights as they are as those that the stretch keeps; returns their `digest_kept`."""
 
 
 class Driver:
@@ -149,7 +150,9 @@ class Driver:
 
     def _save(self) -> None:
         if self.writes:
-            self.stretch.save()
+            self.position.kept = self.stretch.save()
+        else:
+            self.position.kept = ""
 
     def _log_losses(self, progress: Any) -> None:
         rows = self.watch.look()
@@ -264,7 +267,7 @@ def run_once(
         path = folder / RESULT_FILE
         if distribution.as_chief_says(path.exists()):
             say(f"{folder}: this run is finished; its result follows")
-            result = json.loads(path.read_text("utf-8"))
+            result = read_result(path)
         else:
             # Keras numbers layers through the whole process, and the numbers are in the names of a graph's operations,
             # on which the order of sums depends: a run's last bits would depend on what was made before it.
@@ -345,8 +348,7 @@ def run_seeds(
     }
     if writes():
         for name in _SUMMARY_FILES:
-            for left in folder.glob(f".{name}.*"):
-                left.unlink()
+            (folder / f".{name}.partial").unlink(missing_ok=True)
         write_json(folder / RESULT_FILE, summary)
     return summary
 

@@ -93,8 +93,9 @@ def test_an_existing_output_is_kept_without_overwrite(reference, tmp_path, capsy
     assert code == 2
     assert "must not exist yet" in err
     assert (tmp_path / "new/mine.txt").read_text() == "mine"
-    assert convert(capsys, *arguments, "--overwrite")[0] == 0
-    assert not (tmp_path / "new/mine.txt").exists()
+    code, _, err = convert(capsys, *arguments, "--overwrite")
+    assert code == 2 and "replaces only what PocketBERT made" in err and "with mine.txt" in err
+    assert (tmp_path / "new/mine.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

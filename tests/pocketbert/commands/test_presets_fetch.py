@@ -75,15 +75,19 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_fetch_writes_a_new_folder(tmp_path: Path, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "models/minilm"
     assert cli.main(["fetch", "all-minilm", f"--output={output}"]) == 0
-    assert {path.name for path in output.iterdir()} == set(assets.ASSETS["all-minilm"].files)
+    assert {path.name for path in output.glob("[!.]*")} == set(assets.ASSETS["all-minilm"].files)
     assert (output / "vocab.txt").read_text() == "this is vocab.txt"
     assert capsys.readouterr().out == f"{output}\n"
 
-    (output / "mine").write_text("kept unless --overwrite")
+    (output / "mine").write_text("kept")
     assert cli.main(["fetch", "all-minilm", f"--output={output}"]) == 2
     assert "must not exist yet" in capsys.readouterr().err and (output / "mine").exists()
+    assert cli.main(["fetch", "all-minilm", f"--output={output}", "--overwrite"]) == 2
+    assert "also holds mine; move it away" in capsys.readouterr().err and (output / "mine").exists()
+    (output / "mine").unlink()
+    (output / "vocab.txt").write_text("damaged")
     assert cli.main(["fetch", "all-minilm", f"--output={output}", "--overwrite"]) == 0
-    assert not (output / "mine").exists()
+    assert (output / "vocab.txt").read_text() == "this is vocab.txt"
 
 
 @pytest.mark.parametrize(

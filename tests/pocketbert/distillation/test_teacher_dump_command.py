@@ -55,7 +55,7 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
     printed = capsys.readouterr()
     answer = json.loads(printed.out)
     folders = [path for path in (tmp_path / "out").iterdir() if path.is_dir()]
-    sizes = {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+    sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     assert answer == {"store": str(tmp_path / "out"), "size_bytes": sizes}
     assert set(sizes) == {"intermediate", "prediction"}
     # The student has one layer, which learns from the teacher's last; 5 heads, 30 features, float32.

@@ -33,6 +33,7 @@ def meet(attempt_number: int) -> None:
 
 def kill_at(moment: str, attempt_number: int) -> None:
     """Makes this process kill itself, as `kill -9` does, at the moment."""
+    from pocketbert import files
     from pocketbert.training import run
 
     event, number = moment.split(":")
@@ -67,6 +68,17 @@ def kill_at(moment: str, attempt_number: int) -> None:
                 count()
 
         os.replace = counted_replace  # type: ignore[assignment]
+        rename: Callable[..., bool] = files._rename
+
+        def counted_rename(*arguments: Any) -> bool:
+            if event == "aside":
+                count()
+            done = rename(*arguments)
+            if event == "placed":
+                count()
+            return done
+
+        files._rename = counted_rename
 
 
 def attempt(moment: str | None, arguments: list[str], number: int = 0) -> int:

@@ -148,8 +148,8 @@ def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
     assert all("this run is finished" in each for each in said)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".lock"} == {
-        path: time for path, time in before.items() if path.name != ".lock"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".pocketbert"} == {
+        path: time for path, time in before.items() if path.name != ".pocketbert"
     }
 
 

@@ -1,0 +1,141 @@
+"""Kills a command before each of its changes of the file system: `killed_commands.py NAME,… FOLDER [EVERY]`.
+
+TensorFlow is imported once; each attempt is a fork, and none of its operations runs before. Prints how many changes
+there were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import killing
+import tiny_distillation
+import tiny_finetuning
+import tiny_masked_lm
+import tiny_pretraining
+
+MODULES = (
+    "pocketbert.checkpoints.directory",
+    "pocketbert.training.loop",
+    "pocketbert.distillation.run",
+    "pocketbert.distillation.augment_run",
+    "pocketbert.distillation.teacher_dump",
+    "pocketbert.data.pretraining_run",
+    "pocketbert_export.exporter",
+    "pocketbert_export.predictors",
+)
+TRAINING = ["--learning-rate=3e-3", "--batch-size=16", "--checkpoint-seconds=0", "--max-length=19"]
+
+
+def write_inputs(folder: Path) -> int:
+    """All that the commands read."""
+    import pocketbert as pb
+
+    folder.mkdir()
+    tiny_finetuning.write_model(folder / "plain", tiny_finetuning.CONFIG.replace(num_layers=1))
+    tiny_distillation.write_teacher(folder / "teacher")
+    pb.build(tiny_distillation.STUDENT).save_pretrained(folder / "student")
+    tiny_masked_lm.write_model(folder / "masked_lm")
+    for name, count in (("train", 48), ("dev", 16)):
+        tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=count))
+    tiny_pretraining.write_vocabulary(folder / "vocab.txt")
+    words = tiny_pretraining.PIECES[5:17]
+    documents = ["\n".join(" ".join(words[(n + s) % 12] for n in range(5)) for s in range(4)) for _ in range(12)]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return 0
+
+
+def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
+    """Name → the command, and the options with which its output was made before; None where it was not."""
+    table = [f"--train-file={inputs / 'train.csv'}", f"--dev-file={inputs / 'dev.csv'}"]
+    method = ["--method=tinybert", f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}"]
+    method += [*table, f"--labels={','.join(tiny_finetuning.TASK.labels)}", "--max-length=19"]
+    one_epoch = ["--intermediate-epochs=1", "--prediction-epochs=1", "--checkpoint-seconds=0"]
+    finetune = ["finetune", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--output=out"]
+    convert = ["convert", "--from=hf", f"--input={inputs / 'plain'}", "--output=out"]
+    data = ["pretrain-data", f"--text={inputs / 'text.txt'}", f"--vocab={inputs / 'vocab.txt'}", "--shards=2"]
+    data += ["--workers=1", "--max-length=21", "--output=out"]
+    augment = ["augment", f"--masked-lm={inputs / 'masked_lm'}", f"--train-file={inputs / 'train.csv'}", "--copies=1"]
+    augment += ["--output=out.jsonl"]
+    export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
+    dump = ["teacher-dump", *method, "--output=out"]
+    bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
+    bundle += ["--lengths=16", "--output=out"]
+    return {
+        "convert": (convert, None),
+        "convert_overwrite": ([*convert, "--overwrite"], ["--nolowercase"]),
+        "export": (export, None),
+        "export_overwrite": ([*export, "--overwrite"], ["--nofirst-token-only"]),
+        "finetune": (finetune, None),
+        "finetune_overwrite": ([*finetune, "--overwrite"], ["--batch-size=24"]),
+        "augment": (augment, None),
+        "augment_overwrite": ([*augment, "--overwrite"], ["--seed=3"]),
+        "pretrain_data": (data, None),
+        "pretrain_data_overwrite": ([*data, "--overwrite"], ["--seed=3"]),
+        "distill": (["distill", *method, *one_epoch, "--output=out"], None),
+        "teacher_dump": (dump, None),
+        "bundle": (bundle, None),
+    }
+
+
+def without_times(root: Path) -> dict[str, Any]:
+    """Everything there, but for times."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(each) for name, each in value.items() if "seconds" not in name}
+        return [plain(each) for each in value] if isinstance(value, list) else value
+
+    found: dict[str, Any] = {}
+    for name, content in killing.tree(root).items():
+        if "/tensorboard/" in name:
+            continue
+        found[name] = content
+        if name.endswith(".json") and content:
+            with contextlib.suppress(ValueError):
+                found[name] = plain(json.loads(content))
+    return found
+
+
+def run(arguments: list[str]) -> Callable[[Path], int]:
+    def action(root: Path) -> int:
+        from pocketbert.cli import main
+
+        os.chdir(root)
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return main(arguments)
+
+    return action
+
+
+def kill(folder: Path, inputs: Path, name: str, every: int) -> int:
+    command, earlier = commands(inputs)[name]
+    before, attempts = folder / "before", folder / "attempts"
+    before.mkdir(parents=True)
+    attempts.mkdir()
+    if earlier is not None:
+        options = [each for each in command if each != "--overwrite"]
+        assert killing.attempt(lambda: run([*options, *earlier])(before), None, before) == 0
+
+    def prepare(root: Path) -> None:
+        shutil.copytree(before, root, dirs_exist_ok=True)
+
+    return killing.kill_at_each_change(run(command), prepare, attempts, every=every, compared=without_times)
+
+
+if __name__ == "__main__":
+    for module in MODULES:
+        importlib.import_module(module)
+    place = Path(sys.argv[2])
+    assert killing.attempt(lambda: write_inputs(place / "inputs"), None, place) == 0
+    for chosen in sys.argv[1].split(","):
+        changes = kill(place / chosen, place / "inputs", chosen, int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+        print(f"{chosen}: {changes} changes", flush=True)

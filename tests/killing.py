@@ -1,0 +1,112 @@
+"""Kills a process at each of its changes of the file system, one attempt a change.
+
+A change is what Python's audit events see: a file opened for writing, a rename, a removal, a new folder. An attempt is
+a fork of this process, which dies by SIGKILL just before the change.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_NAMED = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+def kill_before(change: int, root: Path) -> None:
+    """Makes this process kill itself before so many changes within `root`, counted from 1."""
+    left = change
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open":
+            if not isinstance(arguments[2], int) or not arguments[2] & _WRITING:
+                return
+        elif event not in _NAMED:
+            return
+        path = arguments[0]
+        # Where a folder's descriptor is given the name is relative to it: `shutil.rmtree`, within our folders alone.
+        inside = any(isinstance(each, int) and each > 2 for each in arguments[1:]) and event != "open"
+        if not inside and not isinstance(path, str | bytes | os.PathLike):
+            return
+        if not inside and not os.path.abspath(os.fsdecode(path)).startswith(f"{root}/"):
+            return
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def attempt(action: Callable[[], int | None], change: int | None, root: Path) -> int:
+    """One attempt in a process of its own; returns its exit code, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            if change is not None:
+                kill_before(change, root)
+            code = action() or 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def tree(root: Path) -> dict[str, bytes | None]:
+    """Everything below a folder: path → content, None for a folder."""
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in sorted(root.rglob("*"))
+    }
+
+
+def kill_at_each_change(
+    action: Callable[[Path], int | None],
+    prepare: Callable[[Path], None],
+    folder: Path,
+    *,
+    every: int = 1,
+    compared: Callable[[Path], Any] = tree,
+) -> int:
+    """Kills an action before each change that it makes, and calls it again, which must end as if it had not been.
+
+    Args:
+      action: works in the folder that it is given; its exit code. The second call may be refused, with 2, if the first
+        one had completed the output.
+      prepare: puts there what is there before.
+      folder: for all attempts.
+      every: kill at every so many changes.
+      compared: what must be the same as after an undisturbed call.
+
+    Returns:
+      How many changes there were.
+    """
+    whole = folder / "whole"
+    whole.mkdir()
+    prepare(whole)
+    assert attempt(lambda: action(whole), None, whole) == 0
+    expected = compared(whole)
+    change = 1
+    while True:
+        root = folder / f"killed_{change}"
+        root.mkdir()
+        prepare(root)
+        code = attempt(lambda root=root: action(root), change, root)  # type: ignore[misc]
+        if code != -signal.SIGKILL:
+            assert code == 0
+            return change - 1
+        before = compared(root)
+        code = attempt(lambda root=root: action(root), None, root)  # type: ignore[misc]
+        after = compared(root)
+        complete = code == 2 and all(before.get(name) == content for name, content in expected.items())
+        assert code == 0 or complete, f"killed at change {change}, the action then ended with {code}: {sorted(before)}"
+        assert after == expected, f"killed at change {change}: {sorted(set(after) ^ set(expected))} differ"
+        change += every

@@ -1,0 +1,250 @@
+"""What is there is never lost, and what is not complete is never there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import killing
+import pytest
+
+from pocketbert import files, outputs
+from pocketbert.errors import UserError
+
+KIND = "parcel"
+
+
+def make(path: Path, text: str = "new", *, overwrite: bool = False) -> None:
+    with outputs.new_directory(path, KIND, overwrite=overwrite) as folder:
+        (folder / "a").write_text(text)
+        (folder / "deep").mkdir()
+        (folder / "deep" / "b").write_text(text)
+
+
+def content(path: Path) -> dict[str, bytes | None]:
+    return {name: value for name, value in killing.tree(path).items() if name != outputs.MARKER}
+
+
+def test_overwrite_replaces_its_own(tmp_path: Path) -> None:
+    make(tmp_path / "out", "old")
+    make(tmp_path / "out", "new", overwrite=True)
+    assert content(tmp_path / "out") == {"a": b"new", "deep": None, "deep/b": b"new"}
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_overwrite_without_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_rename", lambda *arguments: False)
+    make(tmp_path / "out", "old")
+    make(tmp_path / "out", "new", overwrite=True)
+    assert content(tmp_path / "out")["a"] == b"new" and os.listdir(tmp_path) == ["out"]
+    with pytest.raises(UserError, match="must not exist yet"):
+        make(tmp_path / "out")
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["foreign_file", "foreign_folder"])
+def test_foreign_files_are_named_and_kept(tmp_path: Path, marked: bool) -> None:
+    out = tmp_path / "out"
+    if marked:
+        make(out)
+    else:
+        out.mkdir()
+    (out / "thesis.tex").write_text("years")
+    before = killing.tree(tmp_path)
+    with pytest.raises(UserError, match=r"--overwrite replaces only what PocketBERT.*thesis\.tex"):
+        make(out, overwrite=True)
+    assert killing.tree(tmp_path) == before
+
+
+def test_overwrite_refuses_another_kind(tmp_path: Path) -> None:
+    with outputs.held_directory(tmp_path / "out", "run", ["a"]) as folder:
+        (folder / "a").touch()
+    with pytest.raises(UserError, match="must be a parcel; .* holds a run; choose another"):
+        make(tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_folder_made_meanwhile_is_kept(tmp_path: Path, overwrite: bool) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="precious" if overwrite else "must not exist yet"):
+        with outputs.new_directory(out, KIND, overwrite=overwrite) as folder:
+            (folder / "a").touch()
+            out.mkdir()
+            (out / "precious").touch()
+    assert killing.tree(tmp_path) == {"out": None, "out/precious": b""}
+
+
+@pytest.mark.parametrize("portable", [True, False])
+def test_empty_folder_made_meanwhile_is_kept(tmp_path: Path, portable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if portable:
+        monkeypatch.setattr(files, "_rename", lambda *arguments: False)
+    with pytest.raises(UserError, match="must not exist yet"):
+        with outputs.new_directory(tmp_path / "out", KIND):
+            (tmp_path / "out").mkdir()
+            inode = (tmp_path / "out").stat().st_ino
+    assert (tmp_path / "out").stat().st_ino == inode and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("portable", [True, False])
+def test_file_made_meanwhile_is_kept(tmp_path: Path, portable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if portable:
+        monkeypatch.setattr(files, "_rename", lambda *arguments: False)
+    with pytest.raises(UserError, match="must not exist yet"):
+        with files.new_file(tmp_path / "out", overwrite=False) as stream:
+            stream.write(b"mine")
+            (tmp_path / "out").write_text("theirs")
+    assert killing.tree(tmp_path) == {"out": b"theirs"}
+
+
+def _race(path: str, barrier: object, answers: object) -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    try:
+        with outputs.new_directory(path, KIND) as folder:
+            (folder / "pid").write_text(str(os.getpid()))
+            barrier.wait()  # type: ignore[attr-defined]
+        answers.put(("made", os.getpid()))  # type: ignore[attr-defined]
+    except UserError as error:
+        barrier.wait()  # type: ignore[attr-defined]
+        answers.put((str(error), 0))  # type: ignore[attr-defined]
+
+
+def test_one_of_two_writers_wins(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(2, timeout=20), context.Queue()
+    racers = [context.Process(target=_race, args=(str(tmp_path / "out"), barrier, answers)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    (first, pid), (second, _) = sorted((answers.get(timeout=20) for _ in racers), key=lambda each: each[0] != "made")
+    for racer in racers:
+        racer.join()
+    assert first == "made" and second.startswith("one process at a time may write an output; another has")
+    assert (tmp_path / "out" / "pid").read_text() == str(pid) and os.listdir(tmp_path) == ["out"]
+
+
+def test_overwrite_refuses_a_folder_in_use(tmp_path: Path) -> None:
+    make(tmp_path / "out", "old")
+    with outputs.held_directory(tmp_path / "out", KIND):
+        with pytest.raises(UserError, match="one process at a time"):
+            make(tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out")["a"] == b"old"
+
+
+def test_second_holder_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with outputs.held_directory(tmp_path / "a" / "run", "run"):
+        with pytest.raises(UserError, match="one process at a time .*a/run"):
+            with outputs.held_directory(tmp_path / "a" / "run", "run"):
+                pass
+    assert not (tmp_path / "a" / "run").exists()
+
+
+def test_error_leaves_no_parents(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        with outputs.new_directory(tmp_path / "a" / "b" / "out", KIND):
+            raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        with files.new_file(tmp_path / "c" / "d" / "out"):
+            raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+
+
+def test_umask_decides_the_modes(tmp_path: Path) -> None:
+    previous = os.umask(0o027)
+    try:
+        make(tmp_path / "out")
+        files.write_text(tmp_path / "file", "text")
+        import numpy as np
+
+        files.write_tensors(tmp_path / "tensors", {"a": np.zeros(3)}, {})
+    finally:
+        os.umask(previous)
+    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("out", "file", "tensors")}
+    assert modes == {"out": 0o750, "file": 0o640, "tensors": 0o640}
+
+
+@pytest.mark.parametrize("name", ["n" * 246, "n" * 255, "ü" * 127], ids=["246", "255", "254_in_utf8"])
+def test_long_names(tmp_path: Path, name: str) -> None:
+    make(tmp_path / name)
+    make(tmp_path / name, overwrite=True)
+    assert os.listdir(tmp_path) == [name]
+    with files.new_file(tmp_path / f"{name[:-1]}x") as stream:
+        stream.write(b"1")
+    assert len(os.listdir(tmp_path)) == 2
+    assert len(os.fsencode(files.named_after(tmp_path / name, "unfinished", hidden=False).name)) <= 255
+
+
+def test_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at most 255 bytes; the output's has 256"):
+        make(tmp_path / ("n" * 256))
+
+
+def test_dangling_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("nowhere")
+    for write in (lambda: make(tmp_path / "out"), lambda: files.check_absent(tmp_path / "out", overwrite=True)):
+        with pytest.raises(UserError, match="points to nowhere, which does not exist; remove the link"):
+            write()
+    assert (tmp_path / "out").is_symlink()
+
+
+def test_link_to_a_folder_stays(tmp_path: Path) -> None:
+    make(tmp_path / "real", "old")
+    (tmp_path / "out").symlink_to("real")
+    make(tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out").is_symlink() and content(tmp_path / "real")["a"] == b"new"
+
+
+def test_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="must be in a folder; .*file/a/b, and .*file is a file; choose another"):
+        make(tmp_path / "file" / "a" / "b")
+
+
+def test_device_is_no_output(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="/dev/full is no plain file"):
+        files.check_absent("/dev/full", overwrite=True)
+
+
+@pytest.mark.parametrize("inside", ["out", "out/deep/b", "link", "out/../out/a"])
+def test_input_in_the_output_is_refused(tmp_path: Path, inside: str) -> None:
+    make(tmp_path / "out")
+    (tmp_path / "link").symlink_to("out/a")
+    with pytest.raises(UserError, match="an input must not be in the output; received .* choose another output"):
+        outputs.check_inputs(tmp_path / "out", [None, tmp_path / "missing", tmp_path / inside])
+    outputs.check_inputs(tmp_path / "out" / "new", [tmp_path / "out", tmp_path])
+
+
+def test_removed_folder_is_noticed(tmp_path: Path) -> None:
+    with outputs.held_directory(tmp_path / "run", "run", ["a"]) as folder:
+        files.write_text(folder / "a", "1")
+        (folder / "a").unlink()
+        (folder / outputs.MARKER).unlink()
+        folder.rmdir()
+        with pytest.raises(UserError, match="run was removed or replaced; start again"):
+            files.write_text(folder / "a", "2")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("portable", [True, False])
+def test_killed_at_each_change_new_directory(tmp_path: Path, portable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if portable:
+        monkeypatch.setattr(files, "_rename", lambda *arguments: False)
+
+    def action(root: Path) -> int:
+        try:
+            make(root / "a" / "out", overwrite=True)
+        except UserError:
+            return 2
+        return 0
+
+    changes = killing.kill_at_each_change(action, lambda root: make(root / "a" / "out", "old"), tmp_path)
+    assert changes > 10
+
+
+def test_killed_at_each_change_new_file(tmp_path: Path) -> None:
+    def action(root: Path) -> None:
+        files.write_json(root / "out.json", {"a": 1})
+        with outputs.held_directory(root / "run", "run", ["a"]) as folder:
+            files.write_text(folder / "a", "1")
+            outputs.remove_directory(folder)
+
+    assert killing.kill_at_each_change(action, lambda root: None, tmp_path) > 8
