@@ -69,7 +69,7 @@ class Bundle:
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
-        self._lowercase: bool = description["tokenizer"]["lowercase"]
+        self._tokenizer_options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
@@ -143,7 +143,7 @@ class Bundle:
     def _tokenizer(self) -> WordPieceTokenizer:
         from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-        return WordPieceTokenizer(self.directory / VOCAB_FILE, lowercase=self._lowercase)
+        return WordPieceTokenizer(self.directory / VOCAB_FILE, **self._tokenizer_options)
 
     @cached_property
     def _interpreter(self) -> Any:

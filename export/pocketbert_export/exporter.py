@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import shutil
@@ -185,9 +186,7 @@ def _description(
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
         "tokenizer": {
-            "lowercase": tokenizer.lowercase,
-            "strip_accents": tokenizer.lowercase,
-            "tokenize_chinese_chars": True,
+            **dataclasses.asdict(tokenizer.config),
             "vocab_size": int(tokenizer.vocab_size),
         },
         "recipe": recipe.name,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity"]
@@ -215,6 +215,39 @@ class TaskConfig:
         if self.null_threshold is not None and self.kind != "span":
             problems.append(f"only spans have a null_threshold; received {self.null_threshold} with kind={self.kind!r}")
         raise_if_any(problems, "TaskConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How a WordPiece tokenizer cleans up text, in the words of tokenizer_config.json.
+
+    Attributes:
+      lowercase: lower-case all letters.
+      strip_accents: decompose letters and drop their accents; None follows `lowercase`, and becomes its value.
+      tokenize_chinese_chars: make each CJK ideograph a word of its own.
+    """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+    def __post_init__(self) -> None:
+        if self.strip_accents is None:
+            object.__setattr__(self, "strip_accents", self.lowercase)
+        problems = [
+            f"{field.name} must be true or false; received {getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if not isinstance(getattr(self, field.name), bool)
+        ]
+        raise_if_any(problems, "TokenizerConfig")
+
+    def require_default(self, subject: str, remedy: str) -> None:
+        """Raises `UserError` unless `lowercase` says everything: for files that record nothing else."""
+        if self != TokenizerConfig(lowercase=self.lowercase):
+            raise UserError(
+                f"{subject} needs a tokenizer with strip_accents={self.lowercase} and tokenize_chinese_chars=True; "
+                f"received {self.strip_accents} and {self.tokenize_chinese_chars}; {remedy}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,9 +74,20 @@ def parse_json(
     return value
 
 
-def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES, most_depth: int = MOST_DEPTH) -> Any:
+def read_json(
+    path: str | os.PathLike[str],
+    *,
+    where: str | None = None,
+    most_bytes: int = MOST_BYTES,
+    most_depth: int = MOST_DEPTH,
+) -> Any:
     """Reads a JSON file as `parse_json` does; no more than `most_bytes` are read.
 
+    Args:
+      path: the file.
+      where: what opens the message, if not the path.
+      most_bytes: as `parse_json`.
+      most_depth: as `parse_json`.
     Raises:
       UserError: as `parse_json`, or the file cannot be read.
     """
@@ -84,8 +95,8 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES, mos
         with Path(path).open("rb") as stream:
             content = stream.read(most_bytes + 1)
     except OSError as error:
-        raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from None
-    return parse_json(content, path, most_bytes=most_bytes, most_depth=most_depth)
+        raise UserError(f"{where or path}: the file cannot be read ({error.strerror}); check the path") from None
+    return parse_json(content, where or path, most_bytes=most_bytes, most_depth=most_depth)
 
 
 class _NumberError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig
+from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, TokenizerConfig
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.dropout import dropout_generators
@@ -196,7 +197,7 @@ class Model(tf_keras.Model):
             self.tasks,
             {name: variable.numpy() for name, variable in self.weights_by_path().items()},
             vocab_path=tokenizer.vocab_path if tokenizer else None,
-            lowercase=tokenizer.lowercase if tokenizer else None,
+            tokenizer=tokenizer.config if tokenizer else None,
             overwrite=overwrite,
         )
 
@@ -265,7 +266,9 @@ def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int
     if directory.vocab_path is not None:
         from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-        tokenizer = WordPieceTokenizer(directory.vocab_path, lowercase=directory.lowercase is not False)
+        tokenizer = WordPieceTokenizer(
+            directory.vocab_path, **dataclasses.asdict(directory.tokenizer or TokenizerConfig())
+        )
     config = directory.config
     if task is not None and task.kind == "span" and config.pooler == "tanh":
         # Nothing would read it, nor teach it; transformers' models for spans have none.

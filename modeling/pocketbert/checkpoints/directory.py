@@ -16,7 +16,14 @@ from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, modern_name, tensor_specs
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
+from pocketbert.checkpoints.tokenizer_files import (
+    TOKENIZER_NAME,
+    read_tokenizer,
+    read_tokenizer_config,
+    write_tokenizer_config,
+)
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json
@@ -27,7 +34,6 @@ CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 VOCAB_NAME = "vocab.txt"
-TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _NUMPY_TYPES = {"F32", "F16", "BF16", "F64"}
 _NAMES_SHOWN = 12
@@ -43,14 +49,14 @@ class ModelDirectory:
       tensors: canonical path → float32 array in the model's own orientation ([in, out] for a linear map). The
         arrays may be views of a mapped file: read them, do not write them.
       vocab_path: the WordPiece vocabulary, or None.
-      lowercase: whether the tokenizer lower-cases, or None where the directory does not say.
+      tokenizer: what the tokenizer does to letters, accents and ideographs, or None where the directory does not say.
     """
 
     config: EncoderConfig
     tasks: tuple[TaskConfig, ...]
     tensors: dict[str, np.ndarray]
     vocab_path: Path | None
-    lowercase: bool | None
+    tokenizer: TokenizerConfig | None
 
 
 def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
@@ -71,7 +77,6 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
         raise UserError(f"a model directory must be a folder; received {path}")
     problems: list[str] = []
     content = read_json_object(path / CONFIG_NAME, problems, required=True)
-    tokenizer = read_json_object(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
     config: EncoderConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
     tensors: dict[str, np.ndarray] = {}
@@ -88,15 +93,39 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 tensors = _read_tensors(names, specs, headless, problems)
             elif config and stored:
                 problems += missing
-    vocab_path = path / VOCAB_NAME if (path / VOCAB_NAME).exists() else None
+    vocab_path, tokenizer = read_tokenizer_of(path, problems)
     if vocab_path and config:
         problems += vocabulary_problems(vocab_path, config.vocab_size)
-    lowercase = tokenizer.get("do_lower_case")
-    if lowercase is not None and not isinstance(lowercase, bool):
-        problems.append(f"do_lower_case in {TOKENIZER_CONFIG_NAME} must be true or false; received {lowercase!r}")
     raise_if_any(problems, str(path))
     assert config is not None
-    return ModelDirectory(config, () if headless else tasks, tensors, vocab_path, lowercase)
+    return ModelDirectory(config, () if headless else tasks, tensors, vocab_path, tokenizer)
+
+
+def read_tokenizer_of(path: Path, problems: list[str]) -> tuple[Path | None, TokenizerConfig | None]:
+    """A model directory's WordPiece vocabulary and its options; None for what the directory does not hold.
+
+    Without a vocab.txt, a tokenizer.json gives both. A family whose tokenizer is none of ours has neither.
+
+    Args:
+      path: the folder.
+      problems: receives what is wrong.
+    """
+    content = read_json_object(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
+    if (path / VOCAB_NAME).exists():
+        return path / VOCAB_NAME, read_tokenizer_config(content, problems)
+    if not (path / TOKENIZER_NAME).exists() or (path / "merges.txt").exists() or _is_other_tokenizer(content):
+        return None, None
+    given = read_tokenizer_config(content, problems)
+    found = read_tokenizer(path / TOKENIZER_NAME, problems)
+    if found is None:
+        return None, None
+    if given is not None and given != found[1]:
+        problems.append(f"{TOKENIZER_CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {given} and {found[1]}")
+    return found
+
+
+def _is_other_tokenizer(content: Mapping[str, Any]) -> bool:
+    return str(content.get("tokenizer_class", "")).startswith(("Roberta", "XLMRoberta"))
 
 
 def write_directory(
@@ -105,7 +134,7 @@ def write_directory(
     tasks: Sequence[TaskConfig],
     tensors_by_path: Mapping[str, np.ndarray],
     vocab_path: str | os.PathLike[str] | None,
-    lowercase: bool | None,
+    tokenizer: TokenizerConfig | None,
     overwrite: bool = False,
 ) -> None:
     """Writes a model directory that transformers can read too, whole or not at all.
@@ -116,7 +145,7 @@ def write_directory(
       tasks: the heads.
       tensors_by_path: canonical path → array, for every weight of encoder and heads, and no other.
       vocab_path: vocabulary to copy, or None.
-      lowercase: whether the tokenizer lower-cases; None leaves tokenizer_config.json out.
+      tokenizer: what the tokenizer does to letters, accents and ideographs; None leaves tokenizer_config.json out.
       overwrite: replace an existing folder.
     Raises:
       UserError: weights are missing, superfluous or misshapen, the vocabulary does not match, or `path` exists.
@@ -140,13 +169,8 @@ def write_directory(
         write_tensors(folder / WEIGHTS_NAME, arrays, {"format": "pt"})
         if vocab_path is not None:
             shutil.copyfile(vocab_path, folder / VOCAB_NAME)
-        if lowercase is not None:
-            tokenizer = {
-                "do_lower_case": lowercase,
-                "model_max_length": config.max_positions,
-                "tokenizer_class": "BertTokenizer",
-            }
-            write_json(folder / TOKENIZER_CONFIG_NAME, tokenizer)
+        if tokenizer is not None:
+            write_json(folder / TOKENIZER_CONFIG_NAME, write_tokenizer_config(tokenizer, config.max_positions))
 
 
 @dataclass(frozen=True)
@@ -320,7 +344,7 @@ def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict
             problems.append(f"the folder must hold {path.name}; there is none")
         return None
     try:
-        content = read_json(path)
+        content = read_json(path, where=path.name)
     except UserError as error:
         problems.append(str(error))
         return None

@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -19,10 +20,18 @@ from typing import Any
 
 from absl import flags
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_HUB_FILES = ["config.json", "*.safetensors", "*.safetensors.index.json", "vocab.txt", "tokenizer_config.json"]
+_HUB_FILES = [
+    "config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "tokenizer.json",
+]
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -76,13 +85,25 @@ def _to_directory(values: dict[str, Any]) -> dict[str, Any]:
         vocab_path = Path(values["input"]) / "vocab.txt"
         model = ModelDirectory(config, (), tensors, vocab_path if vocab_path.exists() else None, None)
     vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
-    lowercase = values["lowercase"] if values["lowercase"] is not None else model.lowercase
-    if lowercase is None and vocab_path is not None and vocab_path.exists():
-        lowercase = _has_no_capitals(vocab_path)
+    tokenizer = _tokenizer(values["lowercase"], model.tokenizer, vocab_path)
     write_directory(
-        values["output"], model.config, model.tasks, model.tensors, vocab_path, lowercase, values["overwrite"]
+        values["output"], model.config, model.tasks, model.tensors, vocab_path, tokenizer, values["overwrite"]
     )
-    return _summary(values, model, lowercase)
+    return _summary(values, model, tokenizer)
+
+
+def _tokenizer(
+    lowercase: bool | None, given: TokenizerConfig | None, vocab_path: Path | None
+) -> TokenizerConfig | None:
+    """What the flag says, else the input, else the vocabulary."""
+    if lowercase is None and given is None and vocab_path is not None and vocab_path.exists():
+        lowercase = _has_no_capitals(vocab_path)
+    if lowercase is None:
+        return given
+    if given is None:
+        return TokenizerConfig(lowercase=lowercase)
+    follows = given.strip_accents == given.lowercase
+    return dataclasses.replace(given, lowercase=lowercase, strip_accents=None if follows else given.strip_accents)
 
 
 def _to_model_garden(values: dict[str, Any]) -> dict[str, Any]:
@@ -93,16 +114,16 @@ def _to_model_garden(values: dict[str, Any]) -> dict[str, Any]:
     model = read_directory(values["input"], headless=True)
     vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
     write_model_garden(values["output"], model.config, model.tensors, vocab_path, values["overwrite"])
-    return _summary(values, model, model.lowercase)
+    return _summary(values, model, model.tokenizer)
 
 
-def _summary(values: dict[str, Any], model: Any, lowercase: bool | None) -> dict[str, Any]:
+def _summary(values: dict[str, Any], model: Any, tokenizer: TokenizerConfig | None) -> dict[str, Any]:
     return {
         "output": values["output"],
         "model_type": model.config.model_type,
         "tasks": [task.kind for task in model.tasks],
         "parameters": sum(tensor.size for tensor in model.tensors.values()),
-        "lowercase": lowercase,
+        "lowercase": tokenizer.lowercase if tokenizer else None,
     }
 
 

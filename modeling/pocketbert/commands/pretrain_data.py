@@ -127,6 +127,7 @@ def _check(flag_values: flags.FlagValues) -> None:
 
 def _tokenizer(flag_values: flags.FlagValues) -> WordPieceTokenizer:
     from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.configs import TokenizerConfig
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     options: dict[str, Any] = {"vocab_path": flag_values.vocab, "lowercase": flag_values.lowercase}
@@ -134,7 +135,9 @@ def _tokenizer(flag_values: flags.FlagValues) -> WordPieceTokenizer:
         directory = read_directory(flag_values.model)
         if directory.vocab_path is None:
             raise UserError(f"--model must have a vocab.txt; received {flag_values.model}; give one with --vocab")
-        options = {"vocab_path": directory.vocab_path, "lowercase": directory.lowercase is not False}
+        config = directory.tokenizer or TokenizerConfig()
+        config.require_default("pretraining data", "pass --vocab and --lowercase")
+        options = {"vocab_path": directory.vocab_path, "lowercase": config.lowercase}
     # As in BERT's own code, no text brings a [SEP] of its own.
     return WordPieceTokenizer(**options, special_tokens_in_text="text")
 

@@ -17,14 +17,13 @@ import numpy as np
 
 from pocketbert.checkpoints.directory import (
     CONFIG_NAME,
-    TOKENIZER_CONFIG_NAME,
-    VOCAB_NAME,
     ModelDirectory,
     read_directory,
     read_json_object,
+    read_tokenizer_of,
 )
 from pocketbert.checkpoints.huggingface import read_config
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import PRETRAINING_HEADS, Adapters, Start, Vocabulary
 from pocketbert.errors import UserError, raise_if_any
@@ -165,13 +164,10 @@ def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int
 
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
     """A model directory's vocabulary, or None if it holds none; a directory that does not say lower-cases."""
-    path = Path(directory) / VOCAB_NAME
-    if not path.exists():
-        return None
     problems: list[str] = []
-    content = read_json_object(Path(directory) / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
+    path, config = read_tokenizer_of(Path(directory), problems)
     raise_if_any(problems, str(directory))
-    return Vocabulary(path=path, lowercase=content.get("do_lower_case") is not False)
+    return Vocabulary(path=path, config=config or TokenizerConfig()) if path else None
 
 
 def _directory(student: str | Path | EncoderConfig | None) -> Path | None:

@@ -6,11 +6,12 @@ options before it answers `--help`. ADR 6 says how the shape was checked against
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind
+from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, TokenizerConfig
 from pocketbert.distillation.options import OptionField, describe_options, option_problems
 from pocketbert.distillation.stage import (
     LABEL_TERMS,
@@ -87,11 +88,11 @@ class Vocabulary:
 
     Attributes:
       path: the vocab.txt, a piece a line.
-      lowercase: whether the tokenizer lower-cases.
+      config: what the tokenizer does to letters, accents and ideographs.
     """
 
     path: Path
-    lowercase: bool
+    config: TokenizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,11 +279,12 @@ def tokenizer_mismatches(one: Vocabulary, other: Vocabulary, ones: str, others: 
     from pocketbert.tokenizers.vocabulary import read_vocabulary
 
     problems = []
-    if one.lowercase != other.lowercase:
-        problems.append(
-            f"both need one way to cut texts; {ones} has lowercase={one.lowercase}, {others} "
-            f"lowercase={other.lowercase}; {remedy}"
-        )
+    for name, value in dataclasses.asdict(one.config).items():
+        if value != getattr(other.config, name):
+            problems.append(
+                f"both need one way to cut texts; {ones} has {name}={value}, {others} "
+                f"{name}={getattr(other.config, name)}; {remedy}"
+            )
     pieces = zip(read_vocabulary(one.path), read_vocabulary(other.path), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(pieces) if pair[0] != pair[1]]
     if differ:

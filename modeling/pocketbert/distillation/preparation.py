@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.feature_layout import MANIFEST_NAME
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student
@@ -205,18 +205,20 @@ def prepare(
         problems += _data_problems(stages, task_data, text)
         problems += pretraining_problems(stages, setting, data)
         problems += [problem for stage in stages for problem in _stage_problems(stage, teacher, store)]
-    if store is not None:
-        reading = [stage.name for stage in stages if stage.teacher_features]
-        manifests = _attempt(problems, stored_manifests, store, reading)
-        problems += one_origin_problems(manifests or {})
     vocabulary = teacher.vocabulary or planned.vocabulary
     if vocabulary is None and data[0] is not None:
-        vocabulary = Vocabulary(path=data[0].vocab_path, lowercase=data[0].lowercase)
+        vocabulary = Vocabulary(path=data[0].vocab_path, config=TokenizerConfig(lowercase=data[0].lowercase))
     if vocabulary is None:
         problems.append(
             "texts cannot be cut into tokens without a vocab.txt; neither the teacher's folder nor the student's has "
             "one; put the vocabulary there"
         )
+    if store is not None and vocabulary is not None:
+        _attempt(problems, vocabulary.config.require_default, "a teacher store", "distil with the teacher itself")
+    if store is not None:
+        reading = [stage.name for stage in stages if stage.teacher_features]
+        manifests = _attempt(problems, stored_manifests, store, reading)
+        problems += one_origin_problems(manifests or {})
     raise_if_any([*problems, *unused_options(run, stages, data[0])], method.name)
     assert vocabulary is not None
     theirs, ours = teacher.task, setting.teacher_task

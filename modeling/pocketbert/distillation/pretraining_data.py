@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.distillation.method import Setting, Stage, Vocabulary, tokenizer_mismatches
 from pocketbert.distillation.run_options import RunOptions
 
@@ -103,7 +104,7 @@ def _mismatches(data: PretrainingData, learning: Sequence[Stage], setting: Setti
         problems.append("pairs of texts need 2 segments; the student has 1; raise its type_vocab_size")
     from pocketbert.tokenizers.vocabulary import read_vocabulary
 
-    ours = Vocabulary(path=data.vocab_path, lowercase=data.lowercase)
+    ours = Vocabulary(path=data.vocab_path, config=TokenizerConfig(lowercase=data.lowercase))
     remedy = "make the examples with this model's vocab.txt, or give a model with theirs"
     pieces = len(read_vocabulary(data.vocab_path))
     if pieces != setting.student.vocab_size:

@@ -191,7 +191,7 @@ class _Run:
         self.preparation, self.folder, self.distribution = preparation, folder, distribution
         self._evaluators: dict[int, Evaluator] = {}
         vocabulary = preparation.vocabulary
-        self.tokenizer = WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase)
+        self.tokenizer = WordPieceTokenizer(vocabulary.path, **dataclasses.asdict(vocabulary.config))
         self.examples = StageExamples(preparation, self.tokenizer)
         self.position = read_position(folder / CHECKPOINT_FILE) or Position()
         # All of them, and the stores with them: what does not fit is refused before anything is written.

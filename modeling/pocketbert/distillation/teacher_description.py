@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketbert.checkpoints.directory import read_directory
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.distillation.initialization import vocabulary_of
 from pocketbert.distillation.method import Vocabulary
 from pocketbert.distillation.store_identity import stored_manifests
@@ -65,7 +65,10 @@ def describe_teacher(
         name: TeacherDescription(
             config=manifest.teacher_config,
             task=manifest.teacher_task,
-            vocabulary=own or Vocabulary(path=store / name / manifest.vocabulary.name, lowercase=manifest.lowercase),
+            vocabulary=own
+            or Vocabulary(
+                path=store / name / manifest.vocabulary.name, config=TokenizerConfig(lowercase=manifest.lowercase)
+            ),
         )
         for name, manifest in stored_manifests(store).items()
     }

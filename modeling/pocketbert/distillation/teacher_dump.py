@@ -71,7 +71,7 @@ def dump_stages(
     say(f"loading the teacher, {preparation.teacher_directory}")
     teacher = load(preparation.teacher_directory)
     vocabulary = preparation.vocabulary
-    examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, lowercase=vocabulary.lowercase))
+    examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, **dataclasses.asdict(vocabulary.config)))
     encoded = [examples.of_stage(stage) for stage in stages]
     plans = [
         plan_store(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
@@ -144,6 +144,7 @@ def plan_store(
     tokenizer = teacher.tokenizer
     if tokenizer is None:
         raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
+    tokenizer.config.require_default("a teacher store", "distil with the teacher itself")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
     identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}

@@ -20,7 +20,7 @@ _Ranges = tuple[tuple[int, int], ...]
 
 # Ideographs that become words of their own. 0x2B920, not 0x2B820 as in BERT: a slip of `tokenizers` that is now what
 # every model was trained with.
-_IDEOGRAPHS: _Ranges = (
+IDEOGRAPHS: _Ranges = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
@@ -95,7 +95,7 @@ class Normalization:
       code: `[entries]` int32, the normalized code points.
       kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation and ideographs) or `DROPPED` (a mark that goes
         once all marks are in canonical order).
-      combining: `[entries]` uint8, canonical combining class; all 0 without lower-casing, where marks stay as given.
+      combining: `[entries]` uint8, canonical combining class; all 0 where accents stay, and with them marks as given.
     """
 
     start: np.ndarray
@@ -105,39 +105,49 @@ class Normalization:
     combining: np.ndarray
 
 
-@functools.cache
-def normalization(lowercase: bool) -> Normalization:
+def normalization(
+    lowercase: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+) -> Normalization:
     """Builds the tables (0.3 s), once a process.
 
     Args:
-      lowercase: decompose (NFD), drop nonspacing marks and lower-case, as uncased models do.
+      lowercase: lower-case letters, as uncased models do.
+      strip_accents: decompose (NFD) and drop nonspacing marks; None: as `lowercase`.
+      tokenize_chinese_chars: ideographs are words of their own.
     """
+    return _tables(lowercase, lowercase if strip_accents is None else strip_accents, tokenize_chinese_chars)
+
+
+@functools.cache
+def _tables(lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> Normalization:
     start = np.arange(CODE_POINTS, dtype=np.int32)
     count = np.ones(CODE_POINTS, np.int8)
     kind = np.zeros(CODE_POINTS, np.int8)
     combining = np.zeros(CODE_POINTS, np.uint8)
-    for first, last in _IDEOGRAPHS:
-        kind[first : last + 1] = ISOLATED
+    if tokenize_chinese_chars:
+        for first, last in IDEOGRAPHS:
+            kind[first : last + 1] = ISOLATED
     for first, last in PRIVATE_USE:
         count[first : last + 1] = 0
 
-    ideographs_decomposed = _members(((0xF900, 0xFAFF), (0x2F800, 0x2FA1F)))
+    decomposed = _members(((0xF900, 0xFAFF), (0x2F800, 0x2FA1F)))
+    ideographs_decomposed = decomposed if tokenize_chinese_chars else frozenset()
     extra_code: list[int] = []
     extra_kind: list[int] = []
     extra_combining: list[int] = []
     for code in (code for first, last in IRREGULAR for code in range(first, last + 1)):
-        result = _normalized(code, lowercase)
+        result = _normalized(code, lowercase, strip_accents)
         if len(result) == 1 and result[0] == code:
             if code not in ideographs_decomposed:
-                kind[code] = _kind(code, lowercase)
-            if lowercase:
+                kind[code] = _kind(code, strip_accents)
+            if strip_accents:
                 combining[code] = _combining(code)
             continue
         start[code] = CODE_POINTS + len(extra_code)
         count[code] = len(result)
         extra_code += result
-        extra_kind += [ISOLATED if code in ideographs_decomposed else _kind(each, lowercase) for each in result]
-        extra_combining += [_combining(each) for each in result]
+        extra_kind += [ISOLATED if code in ideographs_decomposed else _kind(each, strip_accents) for each in result]
+        extra_combining += [_combining(each) if strip_accents else 0 for each in result]
     return Normalization(
         start=start,
         count=count,
@@ -147,7 +157,7 @@ def normalization(lowercase: bool) -> Normalization:
     )
 
 
-def _normalized(code: int, lowercase: bool) -> list[int]:
+def _normalized(code: int, lowercase: bool, strip_accents: bool) -> list[int]:
     """The code points that `code` becomes, marks that are dropped later included."""
     character = chr(code)
     category = unicodedata.category(character)
@@ -156,18 +166,16 @@ def _normalized(code: int, lowercase: bool) -> list[int]:
     if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Co", "Cs"):
         if code not in _FORMAT_KEPT_MEMBERS:
             return []
-    if not lowercase:
-        return [code]
+    is_decomposed = strip_accents and code not in _NOT_DECOMPOSED_MEMBERS
+    results = unicodedata.normalize("NFD", character) if is_decomposed else character
+    return [lower for each in results for lower in (_lower(ord(each)) if lowercase else [ord(each)])]
+
+
+def _lower(code: int) -> list[int]:
     for first, last, distance in _LOWER:
         if first <= code <= last:
             return [code + distance]
-    if code < 0x80:
-        return [ord(character.lower())]
-    decomposed = character if code in _NOT_DECOMPOSED_MEMBERS else unicodedata.normalize("NFD", character)
-    if decomposed == character and category not in ("Lu", "Lt", "Mn", "Nl", "So", "Mc"):
-        return [code]
-    # The one character with a longer lower case, U+0130, is decomposed by now.
-    return [ord(each.lower()) for each in decomposed]
+    return [ord(each) for each in chr(code).lower()]
 
 
 def _is_dropped_mark(code: int) -> bool:
@@ -180,8 +188,8 @@ def _combining(code: int) -> int:
     return unicodedata.combining(chr(code)) if _is_dropped_mark(code) or code in _MARKS_ORDERED_MEMBERS else 0
 
 
-def _kind(code: int, lowercase: bool) -> int:
-    if lowercase and _is_dropped_mark(code):
+def _kind(code: int, strip_accents: bool) -> int:
+    if strip_accents and _is_dropped_mark(code):
         return DROPPED
     if code == 0x20:
         return SPACE

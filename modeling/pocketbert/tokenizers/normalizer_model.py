@@ -56,15 +56,23 @@ class NormalizerModel(NamedTuple):
     left_out: str
 
 
-def normalizer_model(lowercase: bool, vocabulary_characters: frozenset[str], absent: int) -> NormalizerModel:
+def normalizer_model(
+    lowercase: bool,
+    vocabulary_characters: frozenset[str],
+    absent: int,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> NormalizerModel:
     """Builds the model (0.3 s).
 
     Args:
       lowercase: see `normalization`.
       vocabulary_characters: all that occur in pieces.
       absent: a private-use code point that is not among them.
+      strip_accents: see `normalization`.
+      tokenize_chinese_chars: see `normalization`. Where it is False, texts with ideographs must go the long way.
     """
-    tables = normalization(lowercase)
+    tables = normalization(lowercase, strip_accents, tokenize_chinese_chars)
     kind_there = _kinds_in_tensorflow_text()
     characters = {ord(each) for each in vocabulary_characters}
     has_order = (tables.combining[:CODE_POINTS] > 0) & (tables.kind[:CODE_POINTS] != DROPPED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
 from pocketbert.tokenizers.wordpiece_graph import wordpiece_graph
@@ -46,13 +49,16 @@ class WordPieceTokenizer(tf.Module):
 
     Args:
       vocab_path: one piece a line, UTF-8, with [PAD], [UNK], [CLS], [SEP] and [MASK].
-      lowercase: True for uncased vocabularies: lower-case and drop accents.
+      lowercase: True for uncased vocabularies: lower-case, and drop accents unless `strip_accents` says otherwise.
       special_tokens_in_text: what a literal `[SEP]` or the like in a text is: "token", that special token, as
         transformers does by default; "text", ordinary characters, right for text from people that you do not trust
         (transformers' `split_special_tokens=True`).
+      strip_accents: decompose letters and drop their accents; None follows `lowercase`.
+      tokenize_chinese_chars: make each CJK ideograph a word of its own.
 
     Attributes:
       vocab_path: the file, as given.
+      config: `lowercase`, `strip_accents` and `tokenize_chinese_chars`.
       lowercase: as given.
       special_tokens_in_text: as given.
       vocab_size: number of pieces.
@@ -67,6 +73,9 @@ class WordPieceTokenizer(tf.Module):
         vocab_path: str | os.PathLike[str],
         lowercase: bool = True,
         special_tokens_in_text: Literal["token", "text"] = "token",
+        *,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
         if special_tokens_in_text not in ("token", "text"):
@@ -75,6 +84,9 @@ class WordPieceTokenizer(tf.Module):
                 "'text' is right for text that you do not trust"
             )
         self.vocab_path = Path(vocab_path)
+        self.config = TokenizerConfig(
+            lowercase=lowercase, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
+        )
         self.lowercase = lowercase
         self.special_tokens_in_text = special_tokens_in_text
         pieces = read_vocabulary(vocab_path)
@@ -85,11 +97,12 @@ class WordPieceTokenizer(tf.Module):
         self.cls_token_id = ids[CLS]
         self.sep_token_id = ids[SEP]
         self.mask_token_id = ids[MASK]
-        self._graph = wordpiece_graph(tuple(pieces), lowercase, special_tokens_in_text == "token")
+        self._graph = wordpiece_graph(tuple(pieces), self.config, special_tokens_in_text == "token")
 
-    def __reduce__(self) -> tuple[type[WordPieceTokenizer], tuple[Path, bool, str]]:
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
         """Lets a tokenizer travel to another process, as its arguments; the vocabulary's file must be there too."""
-        return type(self), (self.vocab_path, self.lowercase, self.special_tokens_in_text)
+        options = dataclasses.asdict(self.config) | {"special_tokens_in_text": self.special_tokens_in_text}
+        return functools.partial(type(self), **options), (self.vocab_path,)
 
     def __call__(
         self, texts: Texts, pairs: Texts | None = None, max_length: int = 128, pad_to: int | None = None

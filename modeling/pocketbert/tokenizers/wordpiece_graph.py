@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from pocketbert.configs import TokenizerConfig
+from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.packing import pack
 from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
@@ -24,17 +27,17 @@ _MOST_KEPT = 8
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def wordpiece_graph(pieces: tuple[str, ...], lowercase: bool, special_tokens: bool) -> WordPieceGraph:
+def wordpiece_graph(pieces: tuple[str, ...], config: TokenizerConfig, special_tokens: bool) -> WordPieceGraph:
     """The functions for a vocabulary; the same object for the same arguments, so that nothing is traced twice.
 
     Args:
       pieces: the vocabulary, in the order of the ids.
-      lowercase: whether texts are lower-cased and lose their accents.
+      config: what is done to letters, accents and ideographs.
       special_tokens: whether a literal `[SEP]` or the like in a text is that special token.
     """
     # Whoever asks first may be in the middle of a graph of his own.
     with tf.init_scope():
-        return WordPieceGraph(pieces, lowercase, special_tokens)
+        return WordPieceGraph(pieces, config, special_tokens)
 
 
 class WordPieceGraph(tf.Module):
@@ -47,20 +50,22 @@ class WordPieceGraph(tf.Module):
       encode_pairs: texts, pairs, max_length, pad_to → the same.
     """
 
-    def __init__(self, pieces: Sequence[str], lowercase: bool, special_tokens: bool) -> None:
+    def __init__(self, pieces: Sequence[str], config: TokenizerConfig, special_tokens: bool) -> None:
         super().__init__(name="word_piece_graph")
-        self._lowercase = lowercase
+        self._lowercase = config.lowercase
         ids = {piece: position for position, piece in enumerate(pieces)}
         self._unk_id, self._cls_id, self._sep_id, self._pad_id = (ids[token] for token in (UNK, CLS, SEP, PAD))
         found_in_text = SPECIAL_TOKENS if special_tokens else ()
         absent = _absent_code_point(pieces)
         with tf.device("CPU:0"):
             self._special_ids = tf.constant([ids[token] for token in SPECIAL_TOKENS], tf.int32)
-            self._splitter = WordSplitter(lowercase, found_in_text, absent)
+            self._splitter = WordSplitter(config, found_in_text, absent)
             self._text_pieces = tf_text.FastWordpieceTokenizer(
                 list(pieces), max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
             )
-            model = normalizer_model(lowercase, frozenset("".join(pieces)), absent)
+            model = normalizer_model(
+                vocabulary_characters=frozenset("".join(pieces)), absent=absent, **dataclasses.asdict(config)
+            )
             self._normalizer = tf_text.FastBertNormalizer(
                 model_buffer=tf.constant(np.frombuffer(model.buffer, np.uint8))
             )
@@ -72,6 +77,9 @@ class WordPieceGraph(tf.Module):
                 no_pretokenization=True,
             )
         excluded = ["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *model.left_out]
+        if not config.tokenize_chinese_chars:
+            # FastWordpieceTokenizer splits at ideographs by itself.
+            excluded += [f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS]
         self._regular_text = _regular_text(excluded, found_in_text)
         # A "[" may begin a special token.
         self._simple_text = r"[\t\n\r -Z\\-~]*" if special_tokens else r"[\t\n\r -~]*"

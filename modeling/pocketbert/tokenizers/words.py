@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.bert_unicode import DROPPED, ISOLATED, SPACE, WORD, normalization
 
 MAX_CHARACTERS_PER_WORD = 100
@@ -39,23 +41,24 @@ class Words(NamedTuple):
 class WordSplitter(tf.Module):
     """BERT's basic tokenizer, equal to that of Hugging Face's `tokenizers`.
 
-    Control characters, U+0000 and U+FFFD vanish; white space separates words; punctuation characters and ideographs
-    are words; with `lowercase`, text is decomposed (NFD, marks in canonical order), nonspacing marks are dropped and
-    letters lower-cased. A word of more than 100 characters becomes one that no vocabulary has.
+    Control characters, U+0000 and U+FFFD vanish; white space separates words; punctuation characters are words. The
+    options say whether text is decomposed (NFD, marks in canonical order) and loses its nonspacing marks, whether
+    letters are lower-cased, and whether ideographs are words. A word of more than 100 characters becomes one that no
+    vocabulary has.
 
     Args:
-      lowercase: as uncased models want it.
+      config: what is done to letters, accents and ideographs.
       special_tokens: strings that are words wherever they stand in a text, whatever surrounds them. All begin with
         the same character, which none contains again, so that they cannot overlap.
       absent: a code point that no piece of the vocabulary contains; stands in for what has to become unknown. The
         code points after it, one a special token, must be absent too.
     """
 
-    def __init__(self, lowercase: bool, special_tokens: tuple[str, ...], absent: int) -> None:
+    def __init__(self, config: TokenizerConfig, special_tokens: tuple[str, ...], absent: int) -> None:
         super().__init__(name="word_splitter")
         self._special_tokens = special_tokens
         self._absent = absent
-        tables = normalization(lowercase)
+        tables = normalization(**dataclasses.asdict(config))
         # The last entries of the pool are the special tokens' stand-ins.
         self._first_special_entry = len(tables.code)
         stand_ins = np.arange(len(special_tokens), dtype=np.int32) + absent + 1

@@ -8,6 +8,7 @@ import pytest
 from tiny_models import SENTIMENT, random_tensors, tiny_bert
 
 from pocketbert.checkpoints.directory import write_directory
+from pocketbert.configs import TokenizerConfig
 
 
 @pytest.fixture(scope="session")
@@ -28,5 +29,5 @@ def written(tmp_path: Path, vocabulary: Path) -> Path:
     """A classifier's directory, to be damaged."""
     config = tiny_bert()
     path = tmp_path / "model"
-    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, True)
+    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, TokenizerConfig())
     return path

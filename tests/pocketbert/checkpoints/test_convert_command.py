@@ -11,6 +11,7 @@ from tiny_models import random_tensors, tiny_mobilebert
 
 from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.configs import TokenizerConfig
 
 
 def convert(capsys, *arguments):
@@ -46,14 +47,14 @@ def test_from_tensorflow_1(flag, piece, lowercase, tmp_path, capsys):
     assert json.loads(out)["lowercase"] is lowercase
     directory = read_directory(tmp_path / "new")
     assert directory.config.activation == "gelu_tanh"
-    assert directory.lowercase is lowercase
+    assert (directory.tokenizer and directory.tokenizer.lowercase) is lowercase
     assert directory.vocab_path is not None
 
 
 def test_to_model_garden_and_back(tmp_path, vocabulary, capsys):
     config = tiny_mobilebert("raw")
     tensors = random_tensors(config)
-    write_directory(tmp_path / "model", config, (), tensors, vocabulary, True)
+    write_directory(tmp_path / "model", config, (), tensors, vocabulary, TokenizerConfig())
     code, out, _ = convert(
         capsys, "--to=model-garden", f"--input={tmp_path / 'model'}", f"--output={tmp_path / 'garden'}"
     )

@@ -9,7 +9,7 @@ from tiny_models import SENTIMENT, edit_config, edit_tensors, random_tensors, ti
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError
 
 CASES = "bert_classifier bert_gelu bert_relu bert_span mobilebert mobilebert_layernorm_gelu mobilebert_tiny roberta"
@@ -109,7 +109,7 @@ ROUND_TRIPS = {
 def test_round_trip(name, tmp_path, vocabulary):
     config, tasks, model_type = ROUND_TRIPS[name]
     tensors = random_tensors(config, tasks)
-    write_directory(tmp_path / "model", config, tasks, tensors, vocabulary, False)
+    write_directory(tmp_path / "model", config, tasks, tensors, vocabulary, TokenizerConfig(lowercase=False))
     directory = read_directory(tmp_path / "model")
     assert directory.config == config
     assert directory.tasks == tasks
@@ -118,7 +118,7 @@ def test_round_trip(name, tmp_path, vocabulary):
         np.testing.assert_array_equal(directory.tensors[path], tensor, err_msg=path)
     assert directory.vocab_path == tmp_path / "model" / "vocab.txt"
     assert directory.vocab_path.read_bytes() == vocabulary.read_bytes()
-    assert directory.lowercase is False
+    assert directory.tokenizer.lowercase is False
     assert json.loads((tmp_path / "model/config.json").read_text())["model_type"] == model_type
     headless = read_directory(tmp_path / "model", headless=True)
     assert headless.tasks == ()
@@ -256,6 +256,6 @@ def test_nothing_is_overwritten_unasked(written):
 def test_a_real_bare_encoder_loads(minilm_directory):
     directory = read_directory(minilm_directory)
     assert directory.tasks == ()
-    assert directory.lowercase is True
+    assert directory.tokenizer.lowercase is True
     assert directory.config.hidden_size == 384
     assert sum(tensor.size for tensor in directory.tensors.values()) == 22_713_216

@@ -11,6 +11,7 @@ from tiny_models import SENTIMENT, edit_config, edit_tensors, random_tensors, ti
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 
 
@@ -149,7 +150,7 @@ def test_vocabulary_must_match_the_word_table(written, pieces, tmp_path):
         read_directory(written)
     config = tiny_bert()
     with pytest.raises(UserError, match="received .* pieces for 31 rows"):
-        write_directory(tmp_path / "new", config, (), random_tensors(config), written / "vocab.txt", True)
+        write_directory(tmp_path / "new", config, (), random_tensors(config), written / "vocab.txt", TokenizerConfig())
     assert not (tmp_path / "new").exists()
 
 

@@ -14,7 +14,7 @@ from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
 
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import write_directory
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import TaskConfig, TokenizerConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -110,7 +110,12 @@ def assert_close(one, other):
 def test_labels_are_theirs(tmp_path):
     config = tiny_bert()
     write_directory(
-        tmp_path / "model", config, (CLASSIFICATION,), random_tensors(config, (CLASSIFICATION,)), None, True
+        tmp_path / "model",
+        config,
+        (CLASSIFICATION,),
+        random_tensors(config, (CLASSIFICATION,)),
+        None,
+        TokenizerConfig(),
     )
     theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
     assert theirs.id2label == {0: "bad", 1: "so so", 2: "good"}

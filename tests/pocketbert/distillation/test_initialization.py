@@ -96,7 +96,7 @@ def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a directory or from the teacher's layers"):
         plan_student(directory, TEACHER, teacher_layers=(1, 2, 3, 4))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match="must be a JSON object"):
+    with pytest.raises(UserError, match="config.json: this must be JSON"):
         plan_student(tmp_path / "config.json", TEACHER)
 
 
@@ -175,10 +175,10 @@ def test_a_directorys_vocabulary(tmp_path: Path) -> None:
     assert vocabulary_of(tmp_path) is None
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     found = vocabulary_of(tmp_path)
-    assert found is not None and (found.path, found.lowercase) == (tmp_path / "vocab.txt", True)
+    assert found is not None and (found.path, found.config.lowercase) == (tmp_path / "vocab.txt", True)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     found = vocabulary_of(tmp_path)
-    assert found is not None and found.lowercase is False
+    assert found is not None and found.config.lowercase is False
 
 
 def test_adapters_are_drawn_each_differently() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from tiny import BERT
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.distillation import methods
 from pocketbert.distillation.method import (
     Epochs,
@@ -275,12 +275,12 @@ def test_vocabularies_are_compared_by_content(tmp_path: Path) -> None:
     paths = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"
     for path, lines in zip(paths, (pieces, pieces, swapped), strict=True):
         path.write_text("\n".join(lines) + "\n")
-    first, same, other = (Vocabulary(path=path, lowercase=True) for path in paths)
+    first, same, other = (Vocabulary(path=path, config=TokenizerConfig()) for path in paths)
     setting = Setting(teacher=BERT, student=BERT, task=TASK, teacher_task=TASK, teacher_vocabulary=first)
     check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=same), Options())
     with pytest.raises(UserError, match="differ in 2 pieces, the first at id 95: 'piece90' and 'piece91'"):
         check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=other), Options())
-    cased = Vocabulary(path=paths[1], lowercase=False)
+    cased = Vocabulary(path=paths[1], config=TokenizerConfig(lowercase=False))
     with pytest.raises(UserError, match="lowercase=True, the student lowercase=False"):
         check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=cased), Options())
 

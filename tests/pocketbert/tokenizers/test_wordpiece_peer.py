@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,34 @@ def test_generated_texts(shared: Path, name: str) -> None:
     tokenizer = pb.WordPieceTokenizer(path, lowercase=VOCABULARIES[name])
     count = 1_000 if name in ("uncased", "cased") else 200
     assert_equal(tokenizer, peer(shared, name), awkward_texts(count, words_of(path), seed=11))
+
+
+OPTIONS = [
+    # lowercase, strip_accents, tokenize_chinese_chars
+    (True, False, True),
+    (False, True, False),
+    pytest.param(True, True, False, marks=pytest.mark.slow),
+    pytest.param(True, False, False, marks=pytest.mark.slow),
+    pytest.param(False, False, False, marks=pytest.mark.slow),
+    pytest.param(False, True, True, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("lowercase", "strip_accents", "tokenize_chinese_chars"), OPTIONS)
+def test_accent_and_ideograph_options(
+    shared: Path, lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool
+) -> None:
+    from transformers import BertTokenizerFast
+
+    # Its pieces have accents, both cases and ideographs.
+    path = vocabulary(shared, "multilingual-cased")
+    options = {"strip_accents": strip_accents, "tokenize_chinese_chars": tokenize_chinese_chars}
+    tokenizer = pb.WordPieceTokenizer(path, lowercase, **options)
+    reference = BertTokenizerFast(str(path), do_lower_case=lowercase, **options)
+    texts = awkward_texts(300, words_of(path), seed=13)
+    texts += ["İstanbul Ärger ÉCOLE", "中文 日本語abc 豈更車", "北京大学。", "e\u0301\u0323 한국어 Ω"]
+    assert_equal(tokenizer, reference, texts)
+    assert_equal(pickle.loads(pickle.dumps(tokenizer)), reference, texts[-4:])
 
 
 @pytest.mark.slow

@@ -1,0 +1,168 @@
+"""tokenizer_config.json and tokenizer.json mean here what they mean to transformers, or are refused by name."""
+
+import json
+import shutil
+
+import pytest
+from tiny_models import SENTIMENT, random_tensors, tiny_bert
+
+from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.configs import TokenizerConfig
+from pocketbert.errors import UserError
+from pocketbert.model import load
+from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
+
+_LETTERS = ["e", "é", "E", "É", "n", "中", "文", "a", "i", "İ", "!", "x", "##x"]
+_PIECES = [
+    *SPECIAL_TOKENS,
+    *_LETTERS,
+    *(f"##{letter}" for letter in _LETTERS[:9] if letter != "x"),
+    "xxx",
+    "##\u0301",
+    "É中",
+]
+TEXTS = ["É e É中文 İ", "nexx é! [SEP] \u00c9", "中文 ix", "e\u0301 XXX \x00xxx"]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A classifier with a vocabulary that shows what happens to letters, accents and ideographs."""
+    vocabulary = tmp_path / "pieces.txt"
+    vocabulary.write_text("".join(f"{piece}\n" for piece in _PIECES), encoding="utf-8")
+    config = tiny_bert(vocab_size=len(_PIECES))
+    path = tmp_path / "model"
+    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, None)
+    return path
+
+
+def edit(path, **changes):
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(content | changes), encoding="utf-8")
+
+
+def theirs(directory, **options):
+    from transformers import BertTokenizerFast
+
+    return BertTokenizerFast(str(directory / "vocab.txt"), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"do_lower_case": False, "tokenize_chinese_chars": False},
+    ],
+)
+def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_path, options):
+    reference = theirs(directory, **options)
+    expected = reference(TEXTS, add_special_tokens=False)["input_ids"]
+    assert (
+        expected
+        != theirs(directory, do_lower_case=options["do_lower_case"])(TEXTS, add_special_tokens=False)["input_ids"]
+    )
+    edit(directory / "tokenizer_config.json", **options)
+    model = load(directory)
+    assert model.tokenizer.tokenize(TEXTS).to_list() == expected
+    model.save_pretrained(tmp_path / "copy")
+    assert read_directory(tmp_path / "copy").tokenizer == model.tokenizer.config
+    from transformers import AutoTokenizer
+
+    assert AutoTokenizer.from_pretrained(tmp_path / "copy")(TEXTS, add_special_tokens=False)["input_ids"] == expected
+
+    reference.save_pretrained(directory)
+    (directory / "vocab.txt").unlink()
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        found = read_directory(directory)
+        assert found.tokenizer == model.tokenizer.config
+        assert found.vocab_path.read_text("utf-8") == "".join(f"{piece}\n" for piece in _PIECES)
+        # tokenizer.json says everything by itself.
+        (directory / name).unlink()
+    write_directory(tmp_path / "again", found.config, found.tasks, found.tensors, found.vocab_path, found.tokenizer)
+    assert (tmp_path / "again" / "vocab.txt").read_bytes() == (tmp_path / "copy" / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"do_lower_case": "yes"}, "do_lower_case in tokenizer_config.json must be true or false; received 'yes'"),
+        ({"strip_accents": 1}, "strip_accents in tokenizer_config.json must be true or false; received 1"),
+        ({"tokenize_chinese_chars": []}, "tokenize_chinese_chars .* must be true or false"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize .* must be True; received False"),
+        ({"never_split": ["GmbH"]}, "never_split .* special tokens alone; received \\['GmbH'\\]"),
+        ({"cls_token": "<s>"}, "cls_token .* must be \\[CLS\\]; received '<s>'"),
+        ({"mask_token": {"content": "<mask>"}}, "mask_token .* must be \\[MASK\\]; received '<mask>'"),
+        ({"split_special_tokens": True}, "split_special_tokens .* must be False"),
+        ({"padding_side": "left"}, "padding_side .* must be 'right'; received 'left'"),
+        ({"additional_special_tokens": ["[E1]"]}, "additional_special_tokens .* received \\['\\[E1\\]'\\]"),
+        ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, "added tokens .* received '\\[E1\\]'"),
+        ({"added_tokens_decoder": 3}, "added tokens .* must be a list or an object; received int"),
+    ],
+)
+def test_other_options_are_refused_by_name(directory, changes, message):
+    edit(directory / "tokenizer_config.json", **changes)
+    with pytest.raises(UserError, match=message):
+        read_directory(directory)
+
+
+def _set(*path):
+    *parents, last, value = path
+
+    def change(content):
+        for key in parents:
+            content = content[key]
+        content[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("model", "type", "BPE"), "model.type must be 'WordPiece'; received 'BPE'"),
+        (_set("model", "unk_token", "<unk>"), "model.unk_token must be '\\[UNK\\]'"),
+        (_set("model", "max_input_chars_per_word", 200), "max_input_chars_per_word must be 100; received 200"),
+        (_set("model", "vocab", "É中", 4), "ids 0, 1, 2…, each once"),
+        (_set("model", "vocab", []), "ids 0, 1, 2…, each once"),
+        (_set("model", None), "model must be of type WordPiece; received None"),
+        (_set("normalizer", {"type": "Sequence", "normalizers": []}), "normalizer.type must be 'BertNormalizer'"),
+        (_set("normalizer", "clean_text", False), "normalizer.clean_text must be True; received False"),
+        (_set("normalizer", "lowercase", 2), "lowercase must be true or false; received 2"),
+        (_set("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer.type must be 'BertPreTokenizer'"),
+        (_set("post_processor", {"type": "RobertaProcessing"}), "post_processor must be of type TemplateProcessing"),
+        (_set("post_processor", "single", []), "post_processor.single must be \\[CLS\\] A \\[SEP\\]; received"),
+        (_set("added_tokens", [{"content": "[E1]"}]), "added tokens .* received '\\[E1\\]'"),
+        (_set("added_tokens", 0, "lstrip", True), "lstrip of added tokens .* received true for '\\[PAD\\]'"),
+    ],
+)
+def test_tokenizer_json_components_are_refused_by_name(directory, change, message):
+    theirs(directory).save_pretrained(directory)
+    (directory / "vocab.txt").unlink()
+    content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    change(content)
+    (directory / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=message) as error:
+        read_directory(directory)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_disagree_are_refused(directory):
+    theirs(directory, do_lower_case=True).save_pretrained(directory)
+    shutil.move(directory / "vocab.txt", directory / "old.txt")
+    edit(directory / "tokenizer_config.json", do_lower_case=False)
+    with pytest.raises(UserError, match="tokenizer_config.json and tokenizer.json must agree"):
+        read_directory(directory)
+
+
+def test_damaged_tokenizer_json_is_one_line(directory):
+    (directory / "vocab.txt").unlink()
+    for content in ("[" * 10_000, "9" * 5_000, "[]", '{"model": {"vocab": {"a": "b"}}}', "null"):
+        (directory / "tokenizer.json").write_text(content)
+        with pytest.raises(UserError) as error:
+            read_directory(directory)
+        assert "\n" not in str(error.value)
+
+
+def test_options_follow_lowercase_where_nothing_is_said():
+    assert TokenizerConfig().strip_accents is True
+    assert TokenizerConfig(lowercase=False).strip_accents is False
