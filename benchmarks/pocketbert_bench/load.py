@@ -15,11 +15,50 @@ from typing import Any
 import numpy as np
 
 from pocketbert_bench import statistics
-from pocketbert_bench.results import Load
+from pocketbert_bench.schema import note
 
 # The system counts processor time in ticks of 10 ms; over less than this, one tick would be several percent.
 FEWEST_SECONDS = 0.25
 _CALIBRATION_REPEATS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What else the machine did while a configuration was timed, and how far its rounds lie apart."""
+
+    others_cpu_percent: float | None = note(
+        "processor time of other processes, of all processors' time; null where unknown or too short to tell",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    steal_percent: float | None = note(
+        "time that the virtual machine's host kept, of all processors' time; null where unknown or too short to tell",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    waiting_percent: float | None = note(
+        "time that the measured process waited for a processor, of its running and waiting time; null where unknown",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    calibration_ratio: float = note(
+        "a fixed calculation's median time beside these calls over its shortest in the run; 1 on a quiet machine",
+        minimum=1,
+    )  # fmt: skip
+    round_spread_percent: float = note("largest minus smallest round median, of the median of them", minimum=0)
+
+    @property
+    def busy_because(self) -> str:
+        """What shows that the machine was busy, in words; empty if nothing does."""
+        said = [
+            f"{value:.0f} % of {what}"
+            for value, limit, what in (
+                (self.others_cpu_percent, 10, "CPU used by others"),
+                (self.steal_percent, 5, "CPU kept by the virtual machine's host"),
+                (self.waiting_percent, 5, "its time spent waiting for a CPU"),
+            )
+            if value is not None and value >= limit
+        ]
+        if self.calibration_ratio >= 1.25:
+            said.append(f"a fixed calculation took {self.calibration_ratio:.2f} times its shortest time")
+        return ", ".join(said)
 
 
 @dataclass(frozen=True, kw_only=True)

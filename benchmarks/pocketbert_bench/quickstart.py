@@ -15,7 +15,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.outputs import held_directory
 from pocketbert.progress import say
-from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.metrics import compute, predictions_of
 from pocketbert_bench import accuracy, host, peers, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
@@ -31,7 +31,7 @@ from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.predictors import open_predictor, predictions_of, probabilities_of
+from pocketbert_export.predictors import open_predictor, probabilities_of
 
 TEACHER, STUDENT = "teacher", "student"
 RECIPES = ("float32", "dynamic_wi8")

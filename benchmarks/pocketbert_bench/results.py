@@ -19,6 +19,7 @@ import numpy as np
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import schema, statistics
+from pocketbert_bench.load import Load
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
 # Room for the calls of 500 configurations; checking more would take minutes.
@@ -100,45 +101,6 @@ class Summary:
     p99_us: float = _note("99th percentile", minimum=0)
     mad_us: float = _note("median absolute deviation, unscaled", minimum=0)
     median_interval_us: tuple[float, ...] = _note("95 % bootstrap interval of the median", minItems=2, maxItems=2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """What else the machine did while a configuration was timed, and how far its rounds lie apart."""
-
-    others_cpu_percent: float | None = _note(
-        "processor time of other processes, of all processors' time; null where unknown or too short to tell",
-        minimum=0, maximum=100,
-    )  # fmt: skip
-    steal_percent: float | None = _note(
-        "time that the virtual machine's host kept, of all processors' time; null where unknown or too short to tell",
-        minimum=0, maximum=100,
-    )  # fmt: skip
-    waiting_percent: float | None = _note(
-        "time that the measured process waited for a processor, of its running and waiting time; null where unknown",
-        minimum=0, maximum=100,
-    )  # fmt: skip
-    calibration_ratio: float = _note(
-        "a fixed calculation's median time beside these calls over its shortest in the run; 1 on a quiet machine",
-        minimum=1,
-    )  # fmt: skip
-    round_spread_percent: float = _note("largest minus smallest round median, of the median of them", minimum=0)
-
-    @property
-    def busy_because(self) -> str:
-        """What shows that the machine was busy, in words; empty if nothing does."""
-        said = [
-            f"{value:.0f} % of {what}"
-            for value, limit, what in (
-                (self.others_cpu_percent, 10, "CPU used by others"),
-                (self.steal_percent, 5, "CPU kept by the virtual machine's host"),
-                (self.waiting_percent, 5, "its time spent waiting for a CPU"),
-            )
-            if value is not None and value >= limit
-        ]
-        if self.calibration_ratio >= 1.25:
-            said.append(f"a fixed calculation took {self.calibration_ratio:.2f} times its shortest time")
-        return ", ".join(said)
 
 
 @dataclass(frozen=True, kw_only=True)

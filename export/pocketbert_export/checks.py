@@ -254,6 +254,31 @@ def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> 
     )
 
 
+def check_label_decisions(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
+    """Each label of each example is decided alike, except where the float model's probability is all but 0.5.
+
+    Args:
+      reference: the float model's logits `[n, labels]`; a label is given where its logit is at least 0.
+      answers: the bundle's.
+      bounds: a near tie is a logit within the allowed `rms_difference` of 0. Two logits compete in `check_labels`, so
+        that there it is twice as wide.
+    """
+    near_tie = np.abs(reference) <= bounds.rms_difference * _scale(reference)
+    same = (reference >= 0) == (answers >= 0)
+    agreement = float(np.mean(same | near_tie))
+    reason = (
+        f"of {same.size:,} decisions, one for each example and label, {int(same.sum()):,} are the float model's, "
+        f"{int((~same & near_tie).sum()):,} others are near ties"
+    )
+    return Check(
+        name="labels",
+        passed=agreement >= bounds.label_agreement,
+        measured=agreement,
+        bound=bounds.label_agreement,
+        reason=reason,
+    )
+
+
 def check_metric(name: str, num_examples: int, reference: Scored, answers: Scored, bounds: Bounds) -> Check:
     """The task's metric loses no more points than the bound, or no more right answers than chance would take.
 

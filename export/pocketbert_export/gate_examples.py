@@ -24,7 +24,6 @@ from pocketbert.training.scores import positive_class
 from pocketbert.training.task_examples import are_labelled, task_metrics
 from pocketbert_export.checks import Outputs, Scored
 from pocketbert_export.placement import Inputs
-from pocketbert_export.predictors import predictions_of
 
 # Of 2 % that int8 changes, one way or the other, on 3,000 examples 60 ** 0.5 / 3000 = 0.26 points are the standard
 # deviation of chance: half a point stands out of it.
@@ -79,8 +78,11 @@ class TextExamples(GateExamples):
     def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
         """As `GateExamples`."""
         assert self._labels is not None
-        labels, predictions = self._labels[order], predictions_of(task, outputs["logits"])
-        right = (labels == predictions).astype(np.float64) if task.kind == "classification" else None
+        labels, predictions = self._labels[order], metrics.predictions_of(task, outputs["logits"])
+        right = None if task.kind == "regression" else (labels == predictions).astype(np.float64)
+        if right is not None and right.ndim == 2:
+            # Each label of an example is a decision.
+            right = right.sum(axis=1)
         return Scored(metrics.compute([name], labels, predictions, positive=positive_class(task))[name], right)
 
 
@@ -155,7 +157,7 @@ def gate_metric(task: TaskConfig | None, metric: str | None, examples: GivenExam
     known: tuple[str, ...] = ()
     if task is not None and task.kind == "classification":
         known = ("accuracy", "f1", "matthews") if len(task.labels) == 2 else ("accuracy", "matthews")
-    elif task is not None and task.kind in ("regression", "span"):
+    elif task is not None and task.kind in ("multi_label", "regression", "span"):
         known = metrics.default_metrics(task)[0]
     if metric is None:
         return task_metrics(task)[1] if task is not None and known else None

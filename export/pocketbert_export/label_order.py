@@ -45,6 +45,9 @@ def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Exam
     positions = logit_positions(model, data)
     if examples.labels is None or not len(positions):
         return examples
+    if examples.labels.ndim == 2:
+        # A column for each label.
+        return dataclasses.replace(examples, labels=examples.labels[:, np.argsort(positions)])
     return dataclasses.replace(examples, labels=positions[examples.labels])
 
 
@@ -57,7 +60,7 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
     """The task whose order of labels the whole numbers in a user's file count in.
 
     Args:
-      model: the model's classification task.
+      model: the model's task, classification or multi_label.
       task_name: the data set that the user says the file is of, or None.
       labels: the classes in the order in which the user says that the file counts them, or None.
 
@@ -65,7 +68,7 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
       A task to give to `in_order_of`; None where nothing says what the numbers stand for.
     """
     if labels:
-        return TaskConfig(kind="classification", labels=tuple(labels))
+        return TaskConfig(kind=model.kind, labels=tuple(labels))
     if task_name:
         return XNLI if task_name == XNLI.name else glue_task(task_name).task
     own = XNLI if model.name == XNLI.name else GLUE[model.name].task if model.name in GLUE else None

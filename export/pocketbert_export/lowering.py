@@ -16,7 +16,7 @@ from pocketbert.model import Model
 APPLIED = "applied"
 OFF = "off"
 
-_FIRST_TOKEN_TASKS = ("classification", "regression", "next_sentence")
+_FIRST_TOKEN_TASKS = ("classification", "multi_label", "regression", "next_sentence")
 # A feature's folded scale is a product of gammas, and the maps around it are divided by it. Outside this range
 # (a gamma near zero) float32 would still do, but quantized weights of very different sizes would not.
 _MAX_SCALE = 1024.0

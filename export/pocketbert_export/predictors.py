@@ -21,7 +21,7 @@ from pocketbert_export.bundle import BUNDLE_FILE, Bundle
 from pocketbert_export.placement import Inputs, place
 from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, model_span_predictor
 
-KINDS = ("classification", "regression")
+KINDS = ("classification", "multi_label", "regression")
 # Texts tokenized at once, and rows that a model answers at once.
 TEXTS_A_CHUNK = 1024
 ROWS_A_CALL = 32
@@ -52,9 +52,9 @@ class Predictor(abc.ABC):
           show_progress: on stderr.
 
         Returns:
-          float32 `[n, classes]` for classification, `[n]` for regression, in the order of the texts.
+          float32 `[n, labels]` for classification and multi_label, `[n]` for regression, in the order of the texts.
         """
-        shape = (len(texts), len(self.task.labels)) if self.task.kind == "classification" else (len(texts),)
+        shape = (len(texts), len(self.task.labels)) if self.task.labels else (len(texts),)
         answers = np.empty(shape, np.float32)
         with bar(len(texts), "predict", "text") if show_progress else _Silent() as progress:
             for first in range(0, len(texts), TEXTS_A_CHUNK):
@@ -77,7 +77,7 @@ class ModelPredictor(Predictor):
     """A float model; texts of about the same length are answered together.
 
     Args:
-      model: with one task, classification or regression, and a tokenizer.
+      model: with one task for texts (`KINDS`), and a tokenizer.
       source: what to call it in messages.
 
     Raises:
@@ -104,7 +104,7 @@ class BundlePredictor(Predictor):
     """A bundle on LiteRT; each text goes to the shortest signature that holds it.
 
     Args:
-      bundle: with a task, classification or regression.
+      bundle: with a task for texts (`KINDS`).
 
     Raises:
       UserError: it has no such task.
@@ -185,9 +185,11 @@ def _open(path: str | os.PathLike[str]) -> Model | Bundle:
     )
 
 
-def predictions_of(task: TaskConfig, logits: np.ndarray) -> np.ndarray:
-    """What metrics score: class indices `[n]`, or the scores themselves for regression."""
-    return logits.argmax(axis=1).astype(np.int32) if task.kind == "classification" else logits
+def sigmoid_of(logits: np.ndarray) -> np.ndarray:
+    """The probability of each label on its own, float64, as `logits`."""
+    from scipy.special import expit
+
+    return expit(logits.astype(np.float64))
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:
@@ -204,7 +206,7 @@ def _check_tokenizer(model: Model, source: str) -> None:
 def _check_task(task: TaskConfig | None, source: str) -> TaskConfig:
     if task is None or task.kind not in KINDS:
         raise UserError(
-            f"{source} must have a task of kind {' or '.join(KINDS)} to predict; it has "
+            f"{source} must have a task of kind {', '.join(KINDS[:-1])} or {KINDS[-1]} to predict; it has "
             f"{'none' if task is None else task.kind}; fine-tune it first"
         )
     return task

@@ -10,10 +10,11 @@ from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.tasks.answer_scores import AnswerScorer, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS
+from pocketbert.tasks.metrics import predictions_of
 from pocketbert.training.question_answering import QuestionScores, unanswered_baseline
 from pocketbert.training.scores import Scores, score_answers
 from pocketbert_export.label_order import named
-from pocketbert_export.predictors import Predictor, predictions_of
+from pocketbert_export.predictors import Predictor
 from pocketbert_export.span_predictors import SpanPredictor
 
 

@@ -304,10 +304,12 @@ def _compare(
         ]
     )
     made = checks.check_difference(reference, received, bounds)
-    if task is None or task.kind not in ("classification", "regression", "span"):
+    if task is None or task.kind not in ("classification", "multi_label", "regression", "span"):
         return made
     if task.kind == "classification":
         made.append(checks.check_labels(reference["logits"], received["logits"], bounds))
+    if task.kind == "multi_label":
+        made.append(checks.check_label_decisions(reference["logits"], received["logits"], bounds))
     if examples.labelled and metric is not None:
         order = np.concatenate([placed.indices for placed in probes.examples])
         expected_score, score = (examples.score(task, metric, outputs, order) for outputs in (reference, received))

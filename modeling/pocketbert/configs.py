@@ -19,7 +19,7 @@ Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "mobilebert"]
-TaskKind = Literal["classification", "regression", "masked_lm", "next_sentence", "span"]
+TaskKind = Literal["classification", "multi_label", "regression", "masked_lm", "next_sentence", "span"]
 
 
 # Far above every published encoder, and far below what would hang or exhaust a machine.
@@ -185,8 +185,8 @@ class TaskConfig:
     Attributes:
       kind: the head's form.
       name: the task's name, for example `sst2`; empty if it has none.
-      labels: the classes' texts in the order of the logits; empty for other kinds than classification. A list becomes
-        a tuple. Each is one line, and no two differ in case or white space alone.
+      labels: the texts of the classes, or of multi_label's labels, in the order of the logits; empty for other kinds. A
+        list becomes a tuple. Each is one line, and no two differ in case or white space alone.
       dropout: rate in front of the head, in training.
       null_threshold: of spans: a question has no answer where the paragraph's first token, as start and end, scores
         higher than the best answer by more than this; None where every question is answered.
@@ -208,8 +208,13 @@ class TaskConfig:
         if self.kind == "classification":
             if len(self.labels) < 2:
                 problems.append(f"classification needs at least two labels; received {_shown(self.labels) or 'none'}")
+        elif self.kind == "multi_label":
+            if not self.labels:
+                problems.append("multi_label needs at least one label; received none")
         elif self.labels:
-            problems.append(f"only classification has labels; received {self.labels} with kind={self.kind!r}")
+            problems.append(
+                f"only classification and multi_label have labels; received {self.labels} with kind={self.kind!r}"
+            )
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
         if self.null_threshold is not None and self.kind != "span":

@@ -20,6 +20,7 @@ from pocketbert.layers.paths import initialize_weights, weights_by_path
 from pocketbert.presets import preset
 from pocketbert.tasks.classification import ClassificationHead
 from pocketbert.tasks.masked_lm import MaskedLMHead, NextSentenceHead
+from pocketbert.tasks.multi_label import MultiLabelHead
 from pocketbert.tasks.regression import RegressionHead
 from pocketbert.tasks.span import SpanHead
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HEADS: dict[str, Any] = {
     "classification": ClassificationHead,
+    "multi_label": MultiLabelHead,
     "regression": RegressionHead,
     "masked_lm": MaskedLMHead,
     "next_sentence": NextSentenceHead,
@@ -40,7 +42,7 @@ class Model(tf_keras.Model):
     """An encoder with the heads of its tasks.
 
     Calling it gives the encoder's outputs if it has no task, else the logits by name: `logits` [B, labels]
-    for classification and [B] for regression, `start_logits` and `end_logits` [B, S] for spans,
+    for classification and multi_label, [B] for regression, `start_logits` and `end_logits` [B, S] for spans,
     `prediction_logits` [B, S, V] for masked words ([B, P, V] with an input `masked_lm_positions` [B, P]),
     `seq_relationship_logits` [B, 2] for next sentence; all float32.
 

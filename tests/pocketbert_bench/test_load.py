@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from pocketbert_bench import host, load, report, results
-from pocketbert_bench.load import Processors, Turn
-from pocketbert_bench.results import Load
+from pocketbert_bench.load import Load, Processors, Turn
 
 QUIET = Load(
     others_cpu_percent=1.5,

@@ -11,6 +11,7 @@ import pytest
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.tasks.metrics import predictions_of
 from pocketbert_export import predictors
 from pocketbert_export.predictors import BundlePredictor, ModelPredictor, open_predictor
 
@@ -81,7 +82,7 @@ def test_regression(small_model: Model) -> None:
     answers = ModelPredictor(model).logits(TEXTS)
     assert answers.shape == (len(TEXTS),)
     np.testing.assert_allclose(answers, one_by_one(model, 23), atol=3e-5)
-    assert predictors.predictions_of(task, answers) is answers
+    assert predictions_of(task, answers) is answers
 
 
 def test_probabilities_of_large_logits() -> None:
@@ -94,7 +95,7 @@ def test_what_cannot_predict_is_refused(tmp_path: Path, small_model: Model) -> N
     with pytest.raises(UserError, match="bundle.json.*or config.json"):
         open_predictor(tmp_path)
     bare = networks.network(networks.bert_config(), [], small_model.tokenizer)
-    with pytest.raises(UserError, match="kind classification or regression to predict; it has none"):
+    with pytest.raises(UserError, match="kind classification, multi_label or regression to predict; it has none"):
         ModelPredictor(bare)
     span = networks.network(networks.bert_config(), [TaskConfig(kind="span")], small_model.tokenizer)
     with pytest.raises(UserError, match="it has span"):

@@ -14,7 +14,7 @@ import numpy as np
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import say
-from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.metrics import compute, predictions_of
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import accuracy, results
@@ -22,7 +22,7 @@ from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_bench.suites.shared_data import shared_data
 from pocketbert_export.bundle import MODEL_FILE
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.predictors import open_predictor, predictions_of
+from pocketbert_export.predictors import open_predictor
 
 # Label → recipe and runtime of a bundle; all are scored on LiteRT.
 BUNDLES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -39,7 +39,8 @@ def define(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     task_flags.define_table(flag_values)
-    flags.DEFINE_string("label-column", "label", "column of --file with the label", flag_values=flag_values)
+    flags.DEFINE_string("label-column", "label", "column of --file with the label or labels", flag_values=flag_values)
+    task_flags.define_label_separator(flag_values)
     flags.DEFINE_list(
         "labels",
         None,
@@ -101,11 +102,13 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
     from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
+    from pocketbert_export.predictors import KINDS
 
     name = flag_values.task or (task.name if task is not None else "")
     _check_source(flag_values, name, task)
     if flag_values.file:
-        labelled = task is not None and task.kind in ("classification", "regression")
+        labelled = task is not None and task.kind in KINDS
+        kind: Any = task.kind if task is not None and labelled else "classification"
         numbers = order_of_numbers(task, flag_values.task, flag_values.labels) if task and task.labels else None
         own = numbers or task
         if task is not None and numbers is not None:
@@ -117,7 +120,8 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
             label_column=flag_values["label-column"].value if labelled else None,
             labels=own.labels if own is not None and own.labels else None,
             numbered=numbers is not None,
-            kind="regression" if task is not None and task.kind == "regression" else "classification",
+            kind=kind,
+            label_separator=flag_values["label-separator"].value,
         )
         return examples if task is None or numbers is None else in_order_of(task, numbers, examples)
     if not flag_values.data:

@@ -2,7 +2,8 @@
 
 Reads a file, or standard input: one text a line, or one JSON object a line with "text" and, for pairs, "pair".
 Writes one JSON object a line, in the order of the input and as soon as a chunk is answered: the text (and pair),
-and for classification "label" and "probabilities" by label, for regression "score". A bundle runs on LiteRT and
+and for classification "label" and "probabilities" by label, for multi_label "labels" (those with a probability of at
+least 0.5) and "probabilities", for regression "score". A bundle runs on LiteRT and
 each text goes to the shortest of its lengths that holds it.
 
 A file is JSON if its first line that is not blank begins with an opening brace; --format says it outright.
@@ -79,7 +80,7 @@ def run(flag_values: flags.FlagValues) -> None:
 def _answer_texts(
     predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues
 ) -> Iterator[list[dict[str, Any]]]:
-    from pocketbert_export.predictors import probabilities_of
+    from pocketbert_export.predictors import probabilities_of, sigmoid_of
 
     task = predictor.task
     window_flags.check_no_questions(flag_values, task, "predict", "n-best")
@@ -89,6 +90,17 @@ def _answer_texts(
         logits = predictor.logits([row["text"] for row in chunk], pairs)
         if task.kind == "regression":
             answers: list[dict[str, Any]] = [{"score": float(score)} for score in logits]
+        elif task.kind == "multi_label":
+            answers = [
+                {
+                    "labels": [label for label, logit in zip(task.labels, values, strict=True) if logit >= 0],
+                    "probabilities": {
+                        label: round(float(value), 6)
+                        for label, value in zip(task.labels, sigmoid_of(values), strict=True)
+                    },
+                }
+                for values in logits
+            ]
         else:
             answers = [
                 {

@@ -36,7 +36,12 @@ _ACTIVATIONS = {
     "relu": "relu",
 }
 _CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mobilebert": "MobileBert"}
-_SENTENCE: tuple[TaskKind, ...] = ("classification", "regression")
+_SENTENCE: tuple[TaskKind, ...] = ("classification", "multi_label", "regression")
+_PROBLEM_TYPES: dict[str, TaskKind] = {
+    "single_label_classification": "classification",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
 _ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
     "Model": (),
     "ForSequenceClassification": ("classification",),
@@ -45,7 +50,7 @@ _ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
     "ForNextSentencePrediction": ("next_sentence",),
     "ForPreTraining": ("masked_lm", "next_sentence"),
 }
-_KIND_ORDER: tuple[TaskKind, ...] = ("classification", "regression", "span", "masked_lm", "next_sentence")
+_KIND_ORDER: tuple[TaskKind, ...] = (*_SENTENCE, "span", "masked_lm", "next_sentence")
 
 # key → (type, default of transformers' configuration class); ours under the same key but where _RENAMED says.
 _COMMON: dict[str, tuple[type, object]] = {
@@ -250,8 +255,8 @@ def _tasks(
     labels = _labels(options, problems)
     if "tasks" in own:
         tasks = own_tasks(own["tasks"], problems)
-        for task in tasks:
-            if task.kind == "classification" and task.labels != labels:
+        for task in [task for task in tasks if task.labels][:1]:
+            if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
         return tasks
 
@@ -273,18 +278,14 @@ def _tasks(
     if "cls.seq_relationship.weight" in tensor_names:
         kinds.add("next_sentence")
 
-    problem_type = options.get("problem_type")
-    if "classification" in kinds and (
-        problem_type == "regression" or (len(labels) == 1 and "problem_type" not in given)
-    ):
-        kinds = kinds - {"classification"} | {"regression"}
+    problem_type = options.get("problem_type") if "problem_type" in given else None
+    if "classification" in kinds:
+        usual = "regression" if len(labels) == 1 else "single_label_classification"
+        kinds = kinds - {"classification"} | {_PROBLEM_TYPES.get(problem_type or usual, "classification")}
     if "regression" in kinds and len(labels) != 1:
         problems.append(f"regression must have one output; received id2label with {len(labels)}")
-    if problem_type not in (None, "single_label_classification", "regression"):
-        problems.append(
-            f"problem_type must be single_label_classification or regression; received {problem_type!r}, "
-            "whose outputs mean something else"
-        )
+    if problem_type is not None and problem_type not in _PROBLEM_TYPES:
+        problems.append(f"problem_type must be one of {', '.join(_PROBLEM_TYPES)}; received {problem_type!r}")
     given_dropout = "classifier_dropout" in given
     dropout = options.get("classifier_dropout", 0.0) if given_dropout else values.get("hidden_dropout_prob", 0.0)
     tasks_found = []
@@ -295,7 +296,7 @@ def _tasks(
                     TaskConfig(
                         kind=kind,
                         name=options.get("finetuning_task", ""),
-                        labels=labels if kind == "classification" else (),
+                        labels=labels if kind in ("classification", "multi_label") else (),
                         dropout=float(dropout) if kind in _SENTENCE else 0.0,
                     )
                 )
@@ -325,7 +326,7 @@ def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """What transformers would write for the nearest model that it has; `write_config` checks whether it is this one."""
     kinds = {task.kind for task in tasks}
-    remaining = {"classification" if kind == "regression" else kind for kind in kinds}
+    remaining = {"classification" if kind in _SENTENCE else kind for kind in kinds}
     suffixes = []
     if remaining >= {"masked_lm", "next_sentence"}:
         suffixes.append("ForPreTraining")
@@ -370,9 +371,11 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             content.setdefault("finetuning_task", task.name)
         if task.kind in _SENTENCE:
             content.setdefault("classifier_dropout", task.dropout)
-        if task.kind == "classification":
+        if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}
             content["label2id"] = {label: index for index, label in enumerate(task.labels)}
-    if "regression" in kinds and "classification" not in kinds:
+    if "multi_label" in kinds and "classification" not in kinds:
+        content["problem_type"] = "multi_label_classification"
+    elif "regression" in kinds and "classification" not in kinds:
         content |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
     return content

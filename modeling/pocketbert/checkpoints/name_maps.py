@@ -75,6 +75,8 @@ _SENTENCE_DENSE = {
     "mobilebert": "mobilebert.pooler.dense",
     "roberta": "classifier.dense",
 }
+# Kind → what its head is called beside one of those before it, which alone is a `classifier`.
+_SENTENCE_HEADS = {"classification": "classifier", "multi_label": "label_classifier", "regression": "regressor"}
 _Specs = Iterator[tuple[str, TensorSpec]]
 
 
@@ -133,20 +135,20 @@ def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
 
     if config.pooler == "tanh":
         # transformers' RoBERTa classifier has this map to itself, and no pooler beside it.
-        roberta_head = prefix == "roberta" and kinds & {"classification", "regression"}
+        roberta_head = prefix == "roberta" and kinds & _SENTENCE_HEADS.keys()
         stored = _SENTENCE_DENSE["roberta"] if roberta_head else f"{prefix}.pooler.dense"
         yield from _linear("encoder.pooler", stored, hidden, hidden)
 
 
 def _sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
     path, family, hidden = f"heads.{task.kind}", config.model_type, config.hidden_size
-    outputs = len(task.labels) if task.kind == "classification" else 1
-    # transformers calls either head `classifier`; an encoder that carries both needs two names.
-    second = task.kind == "regression" and "classification" in kinds
-    stored = "regressor" if second else "classifier"
+    outputs = len(task.labels) or 1
+    # transformers calls each of these heads `classifier`; an encoder that carries several needs a name for each.
+    second = task.kind != next(kind for kind in _SENTENCE_HEADS if kind in kinds)
+    stored = _SENTENCE_HEADS[task.kind] if second else "classifier"
     if config.pooler == "none":
         # A tanh layer of the head's own on the first token: what the pooler is in BERT's classifier.
-        dense = "regressor.dense" if second else _SENTENCE_DENSE[family]
+        dense = f"{stored}.dense" if second else _SENTENCE_DENSE[family]
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
     if family == "roberta":
         stored += ".out_proj"
@@ -182,6 +184,7 @@ def _next_sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[Task
 
 _HEADS = {
     "classification": _sentence_head,
+    "multi_label": _sentence_head,
     "regression": _sentence_head,
     "span": _span_head,
     "masked_lm": _masked_lm_head,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
@@ -22,7 +23,7 @@ class TaskExamples(NamedTuple):
     """A task as the flags name it.
 
     Attributes:
-      task: classification, regression or spans.
+      task: classification, multi_label, regression or spans.
       train: labelled examples to train on, of spans a file of questions.
       dev: the same, to choose the best checkpoint by.
       metrics: the task's metrics.
@@ -36,7 +37,7 @@ class TaskExamples(NamedTuple):
     main_metric: str
 
 
-def define_sentences(flag_values: flags.FlagValues) -> None:
+def define_sentences(flag_values: flags.FlagValues, kinds: Sequence[str] = ("classification", "regression")) -> None:
     """Defines `--task`, `--data`, and of a file of one's own the columns of the sentences and the labels' kind."""
 
     def text(name: str, default: str | None, description: str) -> None:
@@ -45,8 +46,16 @@ def define_sentences(flag_values: flags.FlagValues) -> None:
     text("task", None, "a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli)")
     text("data", None, "GLUE's folder, or the task's own in it")
     define_table(flag_values)
-    flags.DEFINE_enum(
-        "kind", "classification", ["classification", "regression"], "what the labels are", flag_values=flag_values
+    flags.DEFINE_enum("kind", "classification", kinds, "what the labels are", flag_values=flag_values)
+
+
+def define_label_separator(flag_values: flags.FlagValues) -> None:
+    """Defines `--label-separator`."""
+    flags.DEFINE_string(
+        "label-separator",
+        "|",
+        "what separates the labels of a cell where a text has any number of them (multi_label)",
+        flag_values=flag_values,
     )
 
 
@@ -80,13 +89,14 @@ def define(flag_values: flags.FlagValues) -> None:
     def text(name: str, default: str | None, description: str) -> None:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
 
-    define_sentences(flag_values)
+    define_sentences(flag_values, ("classification", "multi_label", "regression"))
     flag_values["task"].help += ", or xnli, squad, squad2 or tydiqa, with the folder of their files in --data"
     text("train-file", None, "instead of --task: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions")
     text(
         "dev-file", None, "such a file, to choose the best checkpoint by (default: a tenth of --train-file, set aside)"
     )
-    text("label-column", "label", "column of the label or score")
+    text("label-column", "label", "column of the label, labels or score")
+    define_label_separator(flag_values)
     flags.DEFINE_list(
         "labels", None, "the labels in the order of the logits; else those found", flag_values=flag_values
     )
@@ -250,4 +260,5 @@ def _read_table(
         # Labels that were found are in alphabetical order, which no other file need count in.
         numbered=bool(flag_values.labels),
         kind=flag_values.kind,
+        label_separator=flag_values["label-separator"].value,
     )

@@ -32,7 +32,7 @@ class EncodedExamples:
       word_ids: int32 `[tokens]`, special tokens included, padding not.
       type_ids: int32 `[tokens]`, the segments; of packed text int8.
       offsets: int64 `[N + 1]`: example i has the tokens from `offsets[i]` to `offsets[i + 1]`.
-      labels: int32 or float32 `[N]`, of questions on paragraphs int32 `[N, 2]`, or None.
+      labels: as `Examples.labels`, of questions on paragraphs int32 `[N, 2]`, or None.
       max_length: the most tokens that an example may have; padding never goes beyond it.
       pad_token_id: the id that fills up a row.
       groups: see `Examples.groups`.

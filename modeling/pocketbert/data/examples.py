@@ -15,7 +15,8 @@ class Examples:
     Attributes:
       texts: the sentences, or the first sentences of pairs.
       pairs: the second sentences, or None if the examples are single sentences.
-      labels: int32 `[N]` class indices, float32 `[N]` scores, or None if the examples are unlabelled.
+      labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` of 0 and 1 where an example has any
+        number of labels, or None if the examples are unlabelled.
       ids: one name an example, all different.
       source: where they come from, for messages and records: a file's path or a data set's name.
       groups: the group of each example, where metrics are also wanted by group (a language, say), or None.
@@ -35,9 +36,11 @@ class Examples:
         for name, part in (("pairs", self.pairs), ("labels", self.labels), ("ids", self.ids), ("groups", self.groups)):
             if part is not None and len(part) != count:
                 raise ValueError(f"{name} must be as many as texts; received {len(part)} and {count}")
-        if self.labels is not None and (self.labels.ndim != 1 or self.labels.dtype not in (np.int32, np.float32)):
+        forms = ((np.int32, 1), (np.float32, 1), (np.int32, 2))
+        if self.labels is not None and (self.labels.dtype, self.labels.ndim) not in forms:
             raise ValueError(
-                f"labels must be int32 [N] or float32 [N]; received {self.labels.dtype} {self.labels.shape}"
+                "labels must be int32 [N], float32 [N] or int32 [N, labels]; received "
+                f"{self.labels.dtype} {self.labels.shape}"
             )
         if len(set(self.ids)) != count:
             raise ValueError(f"ids must differ from one another; received {count - len(set(self.ids))} repeated")

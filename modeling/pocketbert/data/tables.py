@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -14,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from pocketbert.data.reading import RowProblems, json_object, parse_score, read_
 from pocketbert.errors import UserError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
+LABEL_SEPARATOR = "|"
 _TAB = "tab"
 # What a .csv file may separate its columns by where it is not a comma → as --separator names it.
 _OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
@@ -38,7 +40,8 @@ def read_table(
     label_column: str | None = None,
     labels: Sequence[str] | None = None,
     numbered: bool = True,
-    kind: Literal["classification", "regression"] = "classification",
+    kind: Literal["classification", "multi_label", "regression"] = "classification",
+    label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> tuple[Examples, tuple[str, ...]]:
@@ -53,12 +56,14 @@ def read_table(
         whole number, its index. None takes the labels that occur: in numeric order if all are whole numbers, else
         in alphabetical order.
       numbered: whether a cell may hold an index; False where nobody said that the file counts in this order.
-      kind: what the labels are: classes, or scores for `regression`.
+      kind: what the labels are: classes, any number of labels for `multi_label`, or scores for `regression`.
+      label_separator: what separates the labels of a cell for `multi_label`; an empty cell has none. In a .jsonl file
+        the value may also be a list of texts.
       separator: what separates the columns of a `.csv` file: one character, or `tab`.
       skip_bad_rows: leave out rows without a text or label, with the wrong number of columns, or with a label or score
         that cannot be read, and say on stderr how many.
     Returns:
-      The examples, and the classes in the order of their indices (empty for regression and for unlabelled text). Ids
+      The examples, and the labels in the order of their indices (empty for regression and for unlabelled text). Ids
       are the numbers of the lines.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
@@ -74,7 +79,8 @@ def read_table(
     problems = RowProblems(path)
     rows: list[tuple[int, dict[str, str]]] = []
     for line, cells in _rows(path, wanted, separator):
-        problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_column)
+        may_be_empty = label_column if kind == "multi_label" else None
+        problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_column, may_be_empty)
         if problem:
             problems.add(line, problem)
         else:
@@ -83,11 +89,23 @@ def read_table(
     if not skip_bad_rows:
         problems.raise_if_any()
 
-    values: list[float] | None = None
+    values: list[Any] | None = None
     found: tuple[str, ...] = ()
     if label_column:
         texts_of_labels = [cells[label_column].strip() for _, cells in rows]
-        if kind == "classification" and rows:
+        if kind == "multi_label" and rows:
+            if not label_separator.strip():
+                raise UserError(f"--label-separator must not be blank; received {shown(label_separator)}")
+            sets = [_label_set(text, label_separator, path) for text in texts_of_labels]
+            found = _in_order(set().union(*sets)) if labels is None else tuple(labels)
+            if not found:
+                raise UserError(f"{path}: column {label_column!r} must hold at least one label; received none")
+            if not numbered:
+                _check_no_numbers(
+                    [each for of_row in sets for each in of_row], found, f"{path}: column {label_column!r}"
+                )
+            rows, values = _multi_labelled(rows, sets, found, problems)
+        elif kind == "classification" and rows:
             found = _in_order(set(texts_of_labels)) if labels is None else tuple(labels)
             if len(found) < 2:
                 raise UserError(
@@ -96,7 +114,8 @@ def read_table(
                 )
             if not numbered:
                 _check_no_numbers(texts_of_labels, found, f"{path}: column {label_column!r}")
-        rows, values = _labelled(rows, texts_of_labels, found, problems)
+        if kind != "multi_label":
+            rows, values = _labelled(rows, texts_of_labels, found, problems)
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
     if not rows:
@@ -133,6 +152,34 @@ def _labelled(
     return kept, values
 
 
+def _label_set(text: str, separator: str, path: Path) -> list[str]:
+    """The labels of a cell, each once; of a .jsonl file a list comes as JSON."""
+    parts = text.split(separator)
+    if path.suffix.lower() == ".jsonl" and text.startswith("["):
+        with contextlib.suppress(json.JSONDecodeError):
+            parts = [_json_text(value) for value in json.loads(text)]
+    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _multi_labelled(
+    rows: list[tuple[int, dict[str, str]]], sets: list[list[str]], labels: tuple[str, ...], problems: RowProblems
+) -> tuple[list[tuple[int, dict[str, str]]], list[list[int]]]:
+    """The rows whose labels are known, and 0 or 1 for each of `labels`."""
+    indices = _label_indices(labels)
+    kept, values = [], []
+    for row, of_row in zip(rows, sets, strict=True):
+        unknown = [label for label in of_row if label not in indices]
+        if unknown:
+            problems.add(
+                row[0], f"labels must be of {', '.join(labels)[:200]}; received {', '.join(map(shown, unknown))}"
+            )
+            continue
+        present = {indices[label] for label in of_row}
+        kept.append(row)
+        values.append([int(index in present) for index in range(len(labels))])
+    return kept, values
+
+
 def _rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
     """The rows of a file that has the wanted columns."""
     suffix = path.suffix.lower()
@@ -145,11 +192,13 @@ def _rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
     raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
 
 
-def _row_problem(cells: Mapping[str, str], wanted: Sequence[str], label_column: str | None) -> str | None:
+def _row_problem(
+    cells: Mapping[str, str], wanted: Sequence[str], label_column: str | None, may_be_empty: str | None
+) -> str | None:
     for column in wanted:
         if column not in cells:
             return f"the row must have a column {column!r}; it has {_listed(cells)}"
-        if not cells[column].strip():
+        if not cells[column].strip() and column != may_be_empty:
             what = "label" if column == label_column else "text"
             return f"column {column!r} is empty; every row must have its {what}"
     return None

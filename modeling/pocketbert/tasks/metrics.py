@@ -54,13 +54,36 @@ def _constant(labels: np.ndarray, predictions: np.ndarray) -> bool:
     return bool(np.ptp(labels) == 0 or np.ptp(predictions) == 0)
 
 
+def _micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    # Every (example, label) is one decision. scikit-learn would take a single column for two classes.
+    return f1_score(labels.ravel(), predictions.ravel(), zero_division=0)
+
+
+def _macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    return statistics.fmean(f1_score(*column, zero_division=0) for column in zip(labels.T, predictions.T, strict=True))
+
+
+def _subset_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn.metrics import accuracy_score
+
+    return accuracy_score(labels, predictions)
+
+
 METRICS: dict[str, Callable[..., float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
     "matthews": _matthews,
     "pearson": _pearson,
     "spearman": _spearman,
+    "micro_f1": _micro_f1,
+    "macro_f1": _macro_f1,
+    "subset_accuracy": _subset_accuracy,
 }
+MULTI_LABEL_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
 
 
 def compute(
@@ -75,8 +98,8 @@ def compute(
 
     Args:
       names: keys of `METRICS`.
-      labels: `[N]`, class indices or scores.
-      predictions: `[N]`, class indices (not logits) or scores, in the order of `labels`.
+      labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` 0 and 1 `[N, labels]`.
+      predictions: as `labels` (not logits), in the same order.
       groups: the group of each example, or None.
       positive: the class that F1 is about.
     Returns:
@@ -86,15 +109,17 @@ def compute(
       ValueError: an unknown name, shapes that differ, no examples, or a value that is not finite.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
-    if labels.shape != predictions.shape or labels.ndim != 1 or not len(labels):
+    names = tuple(names)
+    dimensions = 2 if set(names) & set(MULTI_LABEL_METRICS) else 1
+    if labels.shape != predictions.shape or labels.ndim != dimensions or not len(labels):
         raise ValueError(
-            f"labels and predictions must be [N] with N > 0; received {labels.shape} and {predictions.shape}; "
-            "of logits take the argmax"
+            f"labels and predictions must be [N{', labels' if dimensions == 2 else ''}] with N > 0; received "
+            f"{labels.shape} and {predictions.shape}; of logits take the argmax"
         )
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
         raise ValueError("labels and predictions must be finite; received NaN or infinity")
     if groups is not None:
-        return _compute_by_group(tuple(names), labels, predictions, np.asarray(groups), positive)
+        return _compute_by_group(names, labels, predictions, np.asarray(groups), positive)
     values = {}
     for name in names:
         if name not in METRICS:
@@ -142,12 +167,56 @@ def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
     }
 
 
+def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """What each label of a multi-label task scores, from scikit-learn.
+
+    Args:
+      names: the labels, in the order of the columns.
+      labels: 0 and 1, `[N, labels]`.
+      predictions: as `labels`.
+
+    Returns:
+      `by_label`, as `class_results` gives it.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    columns = zip(names, labels.T, predictions.T, strict=True)
+    found = {
+        name: precision_recall_fscore_support(given, made, labels=[1], average=None, zero_division=0)
+        for name, given, made in columns
+    }
+    return {
+        "by_label": {
+            name: {"precision": float(p[0]), "recall": float(r[0]), "f1": float(f[0]), "support": int(s[0])}
+            for name, (p, r, f, s) in found.items()
+        }
+    }
+
+
+def predictions_of(task: TaskConfig, logits: np.ndarray) -> np.ndarray:
+    """What metrics score.
+
+    Args:
+      task: classification, multi_label or regression.
+      logits: its outputs, `[n, labels]` or `[n]`.
+
+    Returns:
+      Class indices int32 `[n]`, decisions of 0 and 1 int32 `[n, labels]`, or the scores as they are.
+    """
+    if task.kind == "multi_label":
+        # A probability of at least 0.5.
+        return (logits >= 0).astype(np.int32)
+    return logits.argmax(axis=1).astype(np.int32) if task.kind == "classification" else logits
+
+
 def default_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:
     """The metrics for a task of the user's own, and the one that chooses the best checkpoint."""
     if task.kind == "regression":
         return ("pearson", "spearman"), "spearman"
+    if task.kind == "multi_label":
+        return MULTI_LABEL_METRICS, MULTI_LABEL_METRICS[0]
     if task.kind == "classification":
         return (("accuracy", "f1") if len(task.labels) == 2 else ("accuracy",)), "accuracy"
     if task.kind == "span":
         return ("exact_match", "f1"), "f1"
-    raise ValueError(f"metrics are known for classification, regression and spans; received {task.kind!r}")
+    raise ValueError(f"metrics are known for classification, multi_label, regression and spans; received {task.kind!r}")

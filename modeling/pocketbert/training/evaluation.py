@@ -11,7 +11,7 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.errors import TrainingFailed
 from pocketbert.model import Model
-from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.metrics import compute, predictions_of
 from pocketbert.training.scores import Scores, positive_class, score_answers
 
 
@@ -33,7 +33,7 @@ def check_finite(when: str, *outputs: np.ndarray | float) -> None:
 
 
 class Evaluator:
-    """Scores a model with a head for classification or regression, as often as it is asked to.
+    """Scores a model with a head for classification, multi_label or regression, as often as it is asked to.
 
     Args:
       model: the model; its weights may change between calls.
@@ -85,9 +85,9 @@ class Evaluator:
         return dataclasses.replace(found, metrics=metrics)
 
     def _predictions(self, when: str) -> np.ndarray:
-        """Class indices [N], or scores [N], in the order of the examples."""
+        """As `pocketbert.tasks.metrics.predictions_of`, in the order of the examples."""
         logits = np.concatenate([self._forward(batch).numpy() for batch in self._batches])
         check_finite(when, logits)
         ordered = np.empty_like(logits)
         ordered[np.concatenate(self._plan)] = logits
-        return ordered if ordered.ndim == 1 else ordered.argmax(axis=-1)
+        return predictions_of(self.task, ordered)

@@ -69,7 +69,7 @@ def finetune(
 
     Args:
       model_directory: the weights to start from; a head in it is replaced by a fresh one for `task`.
-      task: classification, regression or spans.
+      task: classification, multi_label, regression or spans.
       train: labelled examples, of spans a file of questions.
       dev: the same, for the metrics that choose the best checkpoint.
       output: the run's folder: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
@@ -330,8 +330,8 @@ def _check_options(
 
 def _check(task: TaskConfig, train: TaskExamples, dev: TaskExamples, metrics: Sequence[str], main_metric: str) -> None:
     problems = []
-    if task.kind not in ("classification", "regression", "span"):
-        problems.append(f"the task must be classification, regression or span; received {task.kind}")
+    if task.kind not in ("classification", "multi_label", "regression", "span"):
+        problems.append(f"the task must be classification, multi_label, regression or span; received {task.kind}")
     if main_metric not in metrics:
         problems.append(f"the main metric must be among {', '.join(metrics)}; received {main_metric}")
     for name, examples in (("training", train), ("development", dev)):

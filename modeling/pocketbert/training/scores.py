@@ -10,7 +10,7 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.glue import GLUE
-from pocketbert.tasks.metrics import class_results, compute
+from pocketbert.tasks.metrics import class_results, compute, label_results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class Scores:
       metrics: name → value, as fractions of one.
       baseline: `answer`, the constant answer, and its `metrics`; None where no constant answer is right.
       positive_label: the class that F1 is about; None where it is not among the metrics.
-      classes: of a classification, as `pocketbert.tasks.metrics.class_results` gives it; else None.
+      classes: of a classification, as `pocketbert.tasks.metrics.class_results` gives it, of a multi-label task as
+        `label_results` does; else None.
     """
 
     main_metric: str
@@ -70,18 +71,24 @@ def score_answers(
 ) -> Scores:
     """The scores of answers to texts.
 
-    The baseline gives every text the most frequent label or, of scores, their mean, which correlates with nothing.
+    The baseline gives every text the most frequent label or, of scores, their mean, which correlates with nothing. In
+    a multi-label task it gives every text as many of the most frequent labels as have the highest micro-F1.
 
     Args:
-      task: classification or regression, under the data's name.
+      task: classification, multi_label or regression, under the data's name.
       names: the metrics, of `pocketbert.tasks.metrics`.
       main_metric: the one of them that counts most.
-      labels: `[N]`, class indices in the order of the task's labels, or scores.
-      predictions: `[N]`, of the same kind.
+      labels: `[N]`, class indices in the order of the task's labels, or scores; of multi_label 0 and 1 `[N, labels]`.
+      predictions: of the same kind.
       groups: the group of each example, or None.
     """
     positive = positive_class(task)
-    if task.kind == "classification":
+    constant: Any
+    if task.kind == "multi_label":
+        constant = _best_constant_labels(labels)
+        chosen = [repr(label) for label, always in zip(task.labels, constant, strict=True) if always]
+        answer = f"always {' and '.join(chosen)}" if chosen else "never a label"
+    elif task.kind == "classification":
         most_frequent = np.bincount(labels.astype(np.int64), minlength=len(task.labels)).argmax()
         constant, answer = float(most_frequent), f"always {task.labels[most_frequent]!r}"
     else:
@@ -92,11 +99,28 @@ def score_answers(
         metrics=compute(names, labels, predictions, groups, positive=positive),
         baseline={
             "answer": answer,
-            "metrics": compute(names, labels, np.full(len(labels), constant), groups, positive=positive),
+            "metrics": compute(names, labels, np.full(labels.shape, constant), groups, positive=positive),
         },
         positive_label=task.labels[positive] if "f1" in names and by_class else None,
-        classes=class_results(task.labels, labels, predictions) if by_class else None,
+        classes=class_results(task.labels, labels, predictions)
+        if by_class
+        else label_results(task.labels, labels, predictions)
+        if task.kind == "multi_label"
+        else None,
     )
+
+
+def _best_constant_labels(labels: np.ndarray) -> np.ndarray:
+    """The answer `[labels]` of 0 and 1 that has the highest micro-F1 if every text gets it."""
+    counts = labels.sum(axis=0, dtype=np.int64)
+    order = np.argsort(-counts, kind="stable")
+    size = np.arange(1, len(order) + 1)
+    # 2 · true positives / (predicted + there).
+    micro_f1 = 2 * np.cumsum(counts[order]) / np.maximum(size * len(labels) + counts.sum(), 1)
+    constant = np.zeros(len(order), np.int32)
+    if counts.any():
+        constant[order[: 1 + int(micro_f1.argmax())]] = 1
+    return constant
 
 
 def positive_class(task: TaskConfig) -> int:

@@ -62,7 +62,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout must lie in \[0, 1\); received 1.5"),
         ({"architectures": ["BertForTokenClassification"]}, "received 'BertForTokenClassification'"),
         ({"architectures": ["RobertaForMaskedLM"]}, "architectures must be of BertModel, .*'RobertaForMaskedLM'"),
-        ({"problem_type": "multi_label_classification"}, "problem_type must be single_label_classification or"),
+        ({"problem_type": "multi_task"}, "problem_type must be one of single_label_classification, multi_label_"),
         ({"id2label": {"1": "bad", "2": "good"}}, "id2label must map 0, 1, 2"),
         ({"id2label": {"0": "bad", "1": "bad", "2": "x"}}, "labels must differ"),
         ({"pocketbert": {"polar": "bear"}}, "pocketbert must be an object with pooler, tasks"),
@@ -103,7 +103,7 @@ def test_no_value_of_any_key_is_a_crash(config):
 
 
 def test_headless_needs_no_understanding_of_the_head(written):
-    edit_config(written, architectures=["BertForTokenClassification"], problem_type="multi_label_classification")
+    edit_config(written, architectures=["BertForTokenClassification"], problem_type="ranking")
     assert read_directory(written, headless=True).tasks == ()
 
 

@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 LENGTHS = (11, 7, 4)
 CLASSIFICATION = TaskConfig(kind="classification", labels=("bad", "so so", "good"))
+MULTI_LABEL = TaskConfig(kind="multi_label", labels=("short", "funny", "sad", "true"))
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
 NEXT_SENTENCE = TaskConfig(kind="next_sentence", dropout=0.0)
 
@@ -35,6 +36,12 @@ CASES = {
     # A head with a tanh layer of its own and an encoder with a pooler are one function; either file must do.
     "TFBertForSequenceClassification, own dense": (tiny_bert(pooler="none"), (CLASSIFICATION,)),
     "TFRobertaForSequenceClassification, pooler": (tiny_roberta(), (CLASSIFICATION,)),
+    "TFBertForSequenceClassification, multi_label": (tiny_bert(), (MULTI_LABEL,)),
+    "TFRobertaForSequenceClassification, multi_label": (tiny_roberta(pooler="none"), (MULTI_LABEL,)),
+    "TFMobileBertForSequenceClassification, one label of many": (
+        tiny_mobilebert(),
+        (TaskConfig(kind="multi_label", labels=("toxic",)),),
+    ),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
 }
 

@@ -17,7 +17,7 @@ final class Description {
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
-      Arrays.asList("classification", "regression", "masked_lm", "next_sentence", "span");
+      Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   private static final Pattern DIGEST = Pattern.compile("[0-9a-f]{64}");
 
