@@ -40,7 +40,6 @@ public class ReadmeTest {
   public void network() throws Exception {
     Path path = bundleFolder();
     Bundle bundle = Bundle.open(path);
-    bundle.checkTokenizer();
     try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(17), 2)) {
       ModelInputs inputs = bundle.tokenizer().encode("Not bad!", null, 17);
       float[] logits = engine.run(inputs.byName()).get("logits");

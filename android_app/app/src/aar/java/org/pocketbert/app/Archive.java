@@ -86,6 +86,11 @@ final class Archive implements ArchiveRuntime {
       if (tensor.dataType() != type) {
         throw new IllegalArgumentException(tensor.name() + " must be " + type + "; it is " + tensor.dataType());
       }
+      for (int size : tensor.shapeSignature()) {
+        if (size < 0) {
+          throw new IllegalArgumentException(tensor.name() + " must have a fixed shape; a dimension is open");
+        }
+      }
       return tensor.numBytes();
     }
 

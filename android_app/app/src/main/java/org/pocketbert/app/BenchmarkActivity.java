@@ -132,7 +132,6 @@ public final class BenchmarkActivity extends Activity {
       long started = System.currentTimeMillis();
       Long baseMemoryBytes = ProcessMemory.residentBytes();
       org.pocketbert.bundle.Bundle bundle = folders.store.take(request.bundle);
-      bundle.checkTokenizer();
       Map<String, Object> machine = device.describe();
       Map<String, Object> measurement =
           DeviceRun.measure(device, Schedule.FULL, request, bundle, baseMemoryBytes, this::show);

@@ -66,9 +66,13 @@ public final class Benchmark {
     result.put("base_memory_bytes", baseMemoryBytes);
     result.put("thermal_start", platform.thermal());
     try {
+      String problem = ModelCheck.problem(configuration.bundle);
+      if (problem != null) {
+        throw new EngineException(problem);
+      }
       goldens = configuration.bundle.goldens(configuration.length);
       GoldenCheck check = new GoldenCheck(goldens, configuration.bundle.recipe(), configuration.delegate);
-      String problem = measure(check);
+      problem = measure(check);
       if (problem != null) {
         fail(problem);
       }

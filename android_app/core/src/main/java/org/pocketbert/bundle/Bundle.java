@@ -34,31 +34,42 @@ public final class Bundle {
   public static final String TYPE_IDS = "input_type_ids";
 
   static final String DESCRIPTION = "bundle.json";
+  static final String GOLDENS = "goldens.safetensors";
   // As pocketbert_export.checks has them.
-  private static final List<String> TOKEN_OUTPUTS =
+  static final List<String> TOKEN_OUTPUTS =
       Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
   private static final String VOCABULARY = "vocab.txt";
-  private static final long MOST_MODEL_BYTES = 1L << 30;
+  private static final String LABELS = "labels.txt";
+  // Of the files that are never read into memory.
+  private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
   private final Path directory;
   private final Description description;
   private final ByteBuffer model;
   private final WordPieceTokenizer tokenizer;
+  private final List<Golden> goldens;
 
-  private Bundle(Path directory, Description description, ByteBuffer model, Vocabulary vocabulary) {
+  private Bundle(
+      Path directory,
+      Description description,
+      ByteBuffer model,
+      WordPieceTokenizer tokenizer,
+      List<Golden> goldens) {
     this.directory = directory;
     this.description = description;
     this.model = model;
-    tokenizer = new WordPieceTokenizer(vocabulary, description.lowercase, true);
+    this.tokenizer = tokenizer;
+    this.goldens = goldens;
   }
 
   /**
-   * Opens a bundle.
+   * Opens a bundle after every check that needs no runtime: the files are those that were written, they agree with one
+   * another, and the tokenizer gives the ids of every golden example.
    *
    * @param path its folder
-   * @throws UserError one line that lists every missing or damaged file, or everything wrong with bundle.json
+   * @throws UserError one line that lists every missing or damaged file, or everything that does not agree
    */
   public static Bundle open(Path path) {
     Description description = describe(path);
@@ -68,7 +79,7 @@ public final class Bundle {
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
-        long most = name.equals(MODEL) ? MOST_MODEL_BYTES : MOST_OTHER_BYTES;
+        long most = name.equals(MODEL) || name.equals(GOLDENS) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
         ByteBuffer content = CheckedFile.map(directory, name, most);
         file.getValue().check(content);
         contents.put(name, content);
@@ -76,19 +87,61 @@ public final class Bundle {
         problems.add(name + " " + error.getMessage());
       }
     }
-    for (String name : new String[] {MODEL, VOCABULARY}) {
-      if (!description.files.containsKey(name)) {
+    boolean hasLabels = !description.labels.isEmpty();
+    for (String name : new String[] {MODEL, VOCABULARY, GOLDENS, LABELS}) {
+      boolean isListed = description.files.containsKey(name);
+      if (!isListed && (hasLabels || !name.equals(LABELS))) {
         problems.add(name + " must be listed among the files in " + DESCRIPTION + "; it is not");
+      } else if (isListed && !hasLabels && name.equals(LABELS)) {
+        problems.add(name + " must not be there for a task without labels; it is listed in " + DESCRIPTION);
       }
     }
     throwIfAny(problems, path);
-    Vocabulary vocabulary = Vocabulary.parse(CheckedFile.bytes(contents.get(VOCABULARY)));
-    if (vocabulary.size() != description.vocabSize) {
-      throw new UserError(
-          "bundle " + path + ": " + VOCABULARY + " must have " + description.vocabSize + " pieces, as " + DESCRIPTION
-              + " says; it has " + vocabulary.size());
+    WordPieceTokenizer tokenizer = tokenizer(description, contents.get(VOCABULARY), problems);
+    if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels) + "\n")) {
+      problems.add(
+          LABELS + " must hold the labels of " + DESCRIPTION + " in their order, one a line; it does not");
     }
-    return new Bundle(directory, description, contents.get(MODEL), vocabulary);
+    List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
+    checkIds(description, tokenizer, problems);
+    throwIfAny(problems, path);
+    return new Bundle(directory, description, contents.get(MODEL), tokenizer, goldens);
+  }
+
+  private static WordPieceTokenizer tokenizer(Description description, ByteBuffer content, List<String> problems) {
+    Vocabulary vocabulary;
+    try {
+      vocabulary = Vocabulary.parse(CheckedFile.bytes(content));
+    } catch (UserError error) {
+      problems.add(VOCABULARY + ": " + error.getMessage());
+      return null;
+    }
+    if (vocabulary.size() != description.vocabSize) {
+      problems.add(
+          VOCABULARY + " must have " + description.vocabSize + " lines, the vocab_size of " + DESCRIPTION + "; it has "
+              + vocabulary.size());
+    }
+    if (description.stripAccents != description.lowercase || !description.tokenizeChineseChars) {
+      problems.add(
+          "$.tokenizer must have strip_accents as lowercase, and tokenize_chinese_chars, in this version of the app");
+    }
+    return new WordPieceTokenizer(vocabulary, description.lowercase, true);
+  }
+
+  /** The ids of bundle.json are those of the texts, so that a changed tokenizer cannot pass. */
+  private static void checkIds(Description description, WordPieceTokenizer tokenizer, List<String> problems) {
+    if (!problems.isEmpty()) {
+      return;
+    }
+    for (int i = 0; i < description.goldens.size(); i++) {
+      Golden golden = description.goldens.get(i);
+      Map<String, int[]> inputs = tokenizer.encode(golden.text, golden.pair, golden.length).byName();
+      for (Map.Entry<String, int[]> input : golden.inputs.entrySet()) {
+        if (!Arrays.equals(input.getValue(), inputs.get(input.getKey()))) {
+          problems.add("goldens[" + i + "] must have the tokenizer's " + input.getKey() + "; it has others");
+        }
+      }
+    }
   }
 
   /**
@@ -218,6 +271,16 @@ public final class Bundle {
     return name;
   }
 
+  /** What the network is for, as bundle.json names it: classification, …; null for a bare encoder. */
+  public String taskKind() {
+    return description.taskKind;
+  }
+
+  /** All golden examples, at their own lengths. */
+  public List<Golden> goldens() {
+    return Collections.unmodifiableList(goldens);
+  }
+
   /**
    * The golden examples that fit a length, padded to it; where there is an answer for each token, those of that length.
    *
@@ -225,34 +288,15 @@ public final class Bundle {
    */
   public List<Golden> goldens(int length) {
     List<Golden> fitting = new ArrayList<>();
-    for (Golden golden : description.goldens) {
+    for (Golden golden : goldens) {
       boolean answersTokens = !Collections.disjoint(golden.exportedOutputs.keySet(), TOKEN_OUTPUTS);
       if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
-        Map<String, int[]> inputs = golden.inputsAt(length, tokenizer.padId());
-        fitting.add(new Golden(golden.text, golden.pair, length, inputs, golden.exportedOutputs));
+        fitting.add(golden.at(length, tokenizer.padId()));
       }
     }
     if (fitting.isEmpty()) {
       throw new UserError("a bundle needs a golden example of at most " + length + " tokens; " + name() + " has none");
     }
     return fitting;
-  }
-
-  /**
-   * Tokenizes the golden examples' texts.
-   *
-   * @throws UserError if one has other ids than the bundle says
-   */
-  public void checkTokenizer() {
-    for (Golden golden : description.goldens) {
-      Map<String, int[]> inputs = tokenizer.encode(golden.text, golden.pair, golden.length).byName();
-      for (Map.Entry<String, int[]> input : golden.inputs.entrySet()) {
-        if (!Arrays.equals(input.getValue(), inputs.get(input.getKey()))) {
-          throw new UserError(
-              "bundle " + name() + ": every golden example's text must have the ids that " + DESCRIPTION
-                  + " gives; one of " + golden.length + " places has others; export it again");
-        }
-      }
-    }
   }
 }

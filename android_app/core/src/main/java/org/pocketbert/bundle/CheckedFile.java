@@ -3,6 +3,7 @@ package org.pocketbert.bundle;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
@@ -83,6 +84,11 @@ final class CheckedFile {
     byte[] bytes = new byte[buffer.remaining()];
     buffer.duplicate().get(bytes);
     return bytes;
+  }
+
+  /** The bytes of a buffer as UTF-8; what is none becomes U+FFFD. */
+  static String text(ByteBuffer buffer) {
+    return StandardCharsets.UTF_8.decode(buffer.duplicate()).toString();
   }
 
   /** SHA-256 in lower-case hexadecimal. */

@@ -3,30 +3,45 @@ package org.pocketbert.bundle;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.pocketbert.UserError;
 
-/** The content of bundle.json, schema version 1, checked as strictly as the Python side's JSON schema does. */
+/** The content of bundle.json, schema version 2, checked as strictly as the Python side's JSON schema does. */
 final class Description {
-  private static final double SCHEMA_VERSION = 1;
+  private static final long SCHEMA_VERSION = 2;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
+  // Control characters, line breaks and halves of characters; white space at an end.
+  private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
+  private static final Pattern SPACE = Pattern.compile("\\p{Z}+");
   private static final Pattern DIGEST = Pattern.compile("[0-9a-f]{64}");
 
   final SortedMap<Integer, String> signatures = new TreeMap<>();
   final Map<String, File> files = new LinkedHashMap<>();
+  /** Without their answers. */
   final List<Golden> goldens = new ArrayList<>();
+
+  final List<String> outputs;
   final List<String> labels = new ArrayList<>();
+
+  /** Null for a bare encoder. */
+  final String taskKind;
+
   final String recipe;
   final boolean lowercase;
+  final boolean stripAccents;
+  final boolean tokenizeChineseChars;
   final long vocabSize;
 
   /** A file's expected content. */
@@ -65,7 +80,8 @@ final class Description {
     Fields fields = Fields.of(json, "$", problems);
     if (fields.count("schema_version") != SCHEMA_VERSION) {
       throw new UserError(
-          subject + ": schema_version must be 1, which this version reads; export the bundle again or take a newer app");
+          subject + ": schema_version must be " + SCHEMA_VERSION + ", which this version reads; export the bundle again "
+              + "or take a newer app");
     }
     Description description = new Description(fields, problems);
     UserError.throwIfAny(problems, subject);
@@ -74,18 +90,24 @@ final class Description {
 
   private Description(Fields fields, List<String> problems) {
     Fields task = fields.objectOrNull("task");
+    taskKind = task == null ? null : task.string("kind");
     if (task != null) {
-      if (!TASKS.contains(task.string("kind"))) {
+      if (!TASKS.contains(taskKind)) {
         problems.add("$.task.kind must be one of " + String.join(", ", TASKS));
       }
       task.string("name");
       labels.addAll(task.strings("labels"));
+      checkLabels(problems);
       task.numberIfPresent("null_threshold");
       task.close();
     }
     for (Fields signature : fields.objects("signatures")) {
       long length = signature.count("length");
-      if (length > MOST_TOKENS || signatures.put((int) length, signature.string("name")) != null) {
+      String name = signature.string("name");
+      if (!name.equals("length_" + length)) {
+        problems.add(signature.path("name") + " must be length_" + length);
+      }
+      if (length > MOST_TOKENS || signatures.put((int) length, name) != null) {
         problems.add(signature.path("length") + " must be at most " + MOST_TOKENS + " and stand once");
       }
       signature.close();
@@ -94,9 +116,11 @@ final class Description {
     if (inputs.size() != INPUTS.size() || !inputs.containsAll(INPUTS)) {
       problems.add("$.inputs must be " + String.join(", ", INPUTS));
     }
-    List<String> outputs = tensors(fields, "outputs", "float32", problems);
+    outputs = tensors(fields, "outputs", "float32", problems);
     Fields tokenizer = fields.object("tokenizer");
     lowercase = tokenizer.bool("lowercase");
+    stripAccents = tokenizer.bool("strip_accents");
+    tokenizeChineseChars = tokenizer.bool("tokenize_chinese_chars");
     vocabSize = tokenizer.count("vocab_size");
     tokenizer.close();
     recipe = fields.string("recipe");
@@ -113,7 +137,7 @@ final class Description {
     }
     readFiles(fields.object("files"), problems);
     for (Fields golden : fields.objects("goldens")) {
-      readGolden(golden, outputs, problems);
+      readGolden(golden, problems);
     }
     fields.close();
   }
@@ -121,6 +145,9 @@ final class Description {
   private static List<String> tensors(Fields fields, String name, String type, List<String> problems) {
     List<String> names = new ArrayList<>();
     for (Fields tensor : fields.objects(name)) {
+      if (names.contains(tensor.string("name"))) {
+        problems.add(tensor.path("name") + " must stand once");
+      }
       names.add(tensor.string("name"));
       if (!tensor.string("dtype").equals(type)) {
         problems.add(tensor.path("dtype") + " must be " + type);
@@ -151,11 +178,14 @@ final class Description {
     }
   }
 
-  private void readGolden(Fields golden, List<String> outputs, List<String> problems) {
+  private void readGolden(Fields golden, List<String> problems) {
     int before = problems.size();
     String text = golden.string("text");
     String pair = golden.stringOrNull("pair");
     int length = (int) Math.min(golden.count("length"), MOST_TOKENS);
+    if (!signatures.containsKey(length)) {
+      problems.add(golden.path("length") + " must be one of " + signatures.keySet());
+    }
     Map<String, int[]> inputs = new LinkedHashMap<>();
     Fields given = golden.object("inputs");
     for (String name : INPUTS) {
@@ -163,35 +193,41 @@ final class Description {
       inputs.put(name, integers(given, name, length, below, problems));
     }
     given.close();
-    answers(golden.object("outputs"), outputs);
-    Map<String, double[]> exported = answers(golden.object("exported_outputs"), outputs);
     golden.close();
     if (problems.size() == before) {
-      goldens.add(new Golden(text, pair, length, inputs, exported));
+      goldens.add(new Golden(text, pair, length, inputs));
     }
-  }
-
-  private static Map<String, double[]> answers(Fields given, List<String> outputs) {
-    Map<String, double[]> answers = new LinkedHashMap<>();
-    for (String name : outputs) {
-      answers.put(name, given.numbers(name));
-    }
-    given.close();
-    return answers;
   }
 
   private static int[] integers(Fields fields, String name, int length, long below, List<String> problems) {
-    double[] numbers = fields.numbers(name);
+    long[] numbers = fields.row(name);
     int[] values = new int[numbers.length];
     boolean valid = numbers.length == length;
     for (int i = 0; i < numbers.length; i++) {
       values[i] = (int) numbers[i];
-      valid &= values[i] == numbers[i] && values[i] >= 0 && values[i] < below;
+      valid &= numbers[i] < below;
     }
     if (!valid) {
       problems.add(fields.path(name) + " must be " + length + " whole numbers below " + below);
     }
     return values;
+  }
+
+  /** They are lines of a file, which people and programs tell apart. */
+  private void checkLabels(List<String> problems) {
+    Set<String> seen = new HashSet<>();
+    for (String label : labels) {
+      if (label.trim().isEmpty() || BROKEN.matcher(label).find()) {
+        problems.add("$.task.labels must be one line of text each; received " + shown(label));
+      } else if (!seen.add(SPACE.matcher(label).replaceAll(" ").toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT))) {
+        problems.add("$.task.labels must differ in more than case or white space; received " + shown(label));
+      }
+    }
+    int fewest = taskKind.equals("classification") ? 2 : taskKind.equals("multi_label") ? 1 : 0;
+    if (labels.size() < fewest || fewest == 0 && !labels.isEmpty()) {
+      String rule = fewest == 0 ? "none" : fewest + " or more";
+      problems.add("$.task.labels must be " + rule + " for " + shown(taskKind) + "; received " + labels.size());
+    }
   }
 
   private static String shown(String name) {

@@ -16,6 +16,8 @@ import java.util.Set;
 final class Fields {
   // A key may be as long as the file.
   private static final int MOST_SHOWN = 100;
+  // Beyond it JSON's numbers have gaps.
+  private static final long MOST_WHOLE = 1L << 53;
 
   private final String path;
   private final Map<?, ?> members;
@@ -112,11 +114,11 @@ final class Fields {
     return Boolean.TRUE.equals(value);
   }
 
-  /** A whole number from 1 to 2^53, beyond which JSON's numbers have gaps. */
+  /** A whole number from 1 to 2^53. */
   long count(String name) {
     Object value = take(name);
     double number = value instanceof Number ? ((Number) value).doubleValue() : 0;
-    if (number >= 1 && number <= 1L << 53 && number == Math.rint(number)) {
+    if (number >= 1 && number <= MOST_WHOLE && number == Math.rint(number)) {
       return (long) number;
     }
     problems.add(path(name) + " must be a whole number of at least 1");
@@ -131,32 +133,32 @@ final class Fields {
     }
   }
 
-  /** Numbers in lists that may be nested, one after another; JSON's 1e999 is too large to be one. */
-  double[] numbers(String name) {
-    List<Double> found = new ArrayList<>();
-    boolean valid = collect(list(name), found);
-    if (!valid || found.isEmpty()) {
-      problems.add(path(name) + " must hold finite numbers");
-    }
-    double[] numbers = new double[found.size()];
-    for (int i = 0; i < numbers.length; i++) {
-      numbers[i] = found.get(i);
-    }
-    return numbers;
+  /** A list of whole numbers from 0 to 2^53. */
+  long[] wholeNumbers(String name) {
+    return wholeNumbers(list(name), name);
   }
 
-  private static boolean collect(List<?> values, List<Double> found) {
-    boolean valid = true;
-    for (Object value : values) {
-      if (value instanceof Number) {
-        double number = ((Number) value).doubleValue();
-        found.add(number);
-        valid &= !Double.isInfinite(number);
-      } else {
-        valid &= value instanceof List && collect((List<?>) value, found);
-      }
+  /** The only element of a list, itself a list of whole numbers: a batch of one text. */
+  long[] row(String name) {
+    List<?> batch = list(name);
+    if (batch.size() == 1 && batch.get(0) instanceof List) {
+      return wholeNumbers((List<?>) batch.get(0), name);
     }
-    return valid;
+    problems.add(path(name) + " must be a list of one list");
+    return new long[0];
+  }
+
+  private long[] wholeNumbers(List<?> values, String name) {
+    long[] numbers = new long[values.size()];
+    for (int i = 0; i < numbers.length; i++) {
+      double number = values.get(i) instanceof Number ? ((Number) values.get(i)).doubleValue() : -1;
+      if (!(number >= 0 && number <= MOST_WHOLE && number == Math.rint(number))) {
+        problems.add(path(name) + " must hold whole numbers of at least 0");
+        return new long[0];
+      }
+      numbers[i] = (long) number;
+    }
+    return numbers;
   }
 
   /** The strings of an object with at least one member; their keys are free. */

@@ -1,11 +1,12 @@
 package org.pocketbert.bundle;
 
+import java.nio.FloatBuffer;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** An example of a bundle: a text, its ids, and what the file answered when it was exported. */
+/** An example of a bundle: a text, its ids, and what the float model and the file answered when it was exported. */
 public final class Golden {
   /** The text. */
   public final String text;
@@ -19,15 +20,40 @@ public final class Golden {
   /** Input name to {@link #length} ids. */
   public final Map<String, int[]> inputs;
 
-  /** Output name to the exported file's answer. */
-  public final Map<String, double[]> exportedOutputs;
+  /** Output name to the float model's answer; read it by index. */
+  public final Map<String, FloatBuffer> outputs;
 
-  Golden(String text, String pair, int length, Map<String, int[]> inputs, Map<String, double[]> exportedOutputs) {
+  /** Output name to the exported file's answer; read it by index. */
+  public final Map<String, FloatBuffer> exportedOutputs;
+
+  /** An example whose answers are not known yet. */
+  Golden(String text, String pair, int length, Map<String, int[]> inputs) {
+    this(text, pair, length, inputs, new LinkedHashMap<>(), new LinkedHashMap<>());
+  }
+
+  private Golden(
+      String text,
+      String pair,
+      int length,
+      Map<String, int[]> inputs,
+      Map<String, FloatBuffer> outputs,
+      Map<String, FloatBuffer> exportedOutputs) {
     this.text = text;
     this.pair = pair;
     this.length = length;
     this.inputs = Collections.unmodifiableMap(inputs);
+    this.outputs = Collections.unmodifiableMap(outputs);
     this.exportedOutputs = Collections.unmodifiableMap(exportedOutputs);
+  }
+
+  /** The example with its answers. */
+  Golden answered(Map<String, FloatBuffer> outputs, Map<String, FloatBuffer> exportedOutputs) {
+    return new Golden(text, pair, length, inputs, outputs, exportedOutputs);
+  }
+
+  /** The example cut or padded to another length, which must hold all tokens. */
+  Golden at(int newLength, int padId) {
+    return new Golden(text, pair, newLength, inputsAt(newLength, padId), outputs, exportedOutputs);
   }
 
   /** Tokens, padding not counted. */
@@ -39,8 +65,7 @@ public final class Golden {
     return count;
   }
 
-  /** The inputs cut or padded to another length, which must hold all tokens. */
-  Map<String, int[]> inputsAt(int newLength, int padId) {
+  private Map<String, int[]> inputsAt(int newLength, int padId) {
     Map<String, int[]> fitted = new LinkedHashMap<>();
     for (Map.Entry<String, int[]> input : inputs.entrySet()) {
       int[] values = Arrays.copyOf(input.getValue(), newLength);
@@ -52,12 +77,18 @@ public final class Golden {
     return fitted;
   }
 
+  /** How many values of an answer stand for something: those of its tokens, which come first, and not the padding's. */
+  public int realValues(String output) {
+    int count = outputs.get(output).limit();
+    return Bundle.TOKEN_OUTPUTS.contains(output) ? count / length * tokenCount() : count;
+  }
+
   /** The largest value of an answer, by amount. */
   public double largestOutput() {
     double largest = 0;
-    for (double[] values : exportedOutputs.values()) {
-      for (double value : values) {
-        largest = Math.max(largest, Math.abs(value));
+    for (FloatBuffer values : exportedOutputs.values()) {
+      for (int i = 0; i < values.limit(); i++) {
+        largest = Math.max(largest, Math.abs(values.get(i)));
       }
     }
     return largest;

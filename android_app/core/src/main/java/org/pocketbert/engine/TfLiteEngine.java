@@ -21,6 +21,7 @@ import org.bytedeco.tensorflowlite.Interpreter;
 import org.bytedeco.tensorflowlite.InterpreterBuilder;
 import org.bytedeco.tensorflowlite.SignatureRunner;
 import org.bytedeco.tensorflowlite.Subgraph;
+import org.bytedeco.tensorflowlite.TfLiteIntArray;
 import org.bytedeco.tensorflowlite.TfLiteRegistration;
 import org.bytedeco.tensorflowlite.TfLiteTensor;
 
@@ -91,6 +92,9 @@ public final class TfLiteEngine implements Engine {
   public Map<String, float[]> run(Map<String, int[]> inputs) {
     if (!allocated) {
       check("allocate its tensors", runner.AllocateTensors());
+      for (String name : inputNames) {
+        checkShape(name, runner.input_tensor(name).dims_signature());
+      }
       allocated = true;
     }
     if (inputs.size() != inputNames.size() || !inputs.keySet().containsAll(inputNames)) {
@@ -149,6 +153,15 @@ public final class TfLiteEngine implements Engine {
       model.close();
     }
     bytes.close();
+  }
+
+  /** An open dimension makes every call allocate, and a GPU takes none. */
+  private static void checkShape(String name, TfLiteIntArray shape) {
+    for (int i = 0; shape != null && !shape.isNull() && i < shape.size(); i++) {
+      if (shape.data(i) < 0) {
+        throw new EngineException(name + " must have a fixed shape; dimension " + i + " is open; export it again");
+      }
+    }
   }
 
   private static String version() {

@@ -30,13 +30,14 @@ public final class Vocabulary {
    * A vocabulary from its pieces.
    *
    * @param pieces in the order of their ids
-   * @throws UserError if special tokens are missing, or pieces are repeated, empty or too long; everything is listed
+   * @throws UserError if special tokens are missing, or pieces are repeated, empty, too long or with U+0000; everything is listed
    */
   public Vocabulary(List<String> pieces) {
     List<String> problems = new ArrayList<>();
     List<String> repeated = new ArrayList<>();
     List<String> empty = new ArrayList<>();
     List<String> tooLong = new ArrayList<>();
+    List<String> withNull = new ArrayList<>();
     int longest = 0;
     for (int id = 0; id < pieces.size(); id++) {
       String piece = pieces.get(id);
@@ -48,6 +49,9 @@ public final class Vocabulary {
       }
       if (piece.getBytes(StandardCharsets.UTF_8).length > MAX_PIECE_BYTES) {
         tooLong.add(String.valueOf(id + 1));
+      }
+      if (piece.indexOf('\0') >= 0) {
+        withNull.add(String.valueOf(id + 1));
       }
       longest = Math.max(longest, piece.length());
     }
@@ -71,6 +75,9 @@ public final class Vocabulary {
     if (!tooLong.isEmpty()) {
       problems.add(
           "a piece has at most " + MAX_PIECE_BYTES + " bytes; received longer ones in lines " + some(tooLong));
+    }
+    if (!withNull.isEmpty()) {
+      problems.add("a piece has no U+0000; received it in lines " + some(withNull));
     }
     UserError.throwIfAny(problems, "vocabulary");
     longestPiece = longest;

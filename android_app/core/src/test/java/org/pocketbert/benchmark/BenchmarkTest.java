@@ -233,6 +233,42 @@ public class BenchmarkTest {
   }
 
   @Test
+  public void recordedAnswersThatAreNotTheFloatModelsGiveNoNumber() throws IOException {
+    // With a root mean square of 1.458, 1e-4 of it is 1.5e-4; shifted alike, the logits mean the same.
+    Object[][] cases = {
+      {new float[] {-2, 0.5002f}, true}, {new float[] {2, -0.5f}, true}, {new float[] {98, 100.5f}, true},
+      {new float[] {-2, 0.50001f}, false},
+    };
+    for (Object[] each : cases) {
+      BundleFolder folder = folder();
+      folder.answers.put("0/outputs/logits", new BundleFolder.Answer(new int[] {1, 2}, (float[]) each[0]));
+      folder.write();
+      FakePlatform platform = new FakePlatform();
+      Configuration configuration = new Configuration("label", Bundle.open(folder.path), 7, 3);
+      Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration, 12_345L);
+      assertEquals(each[1].equals(true) ? "failed" : "ok", result.get("status"));
+      if (each[1].equals(true)) {
+        String error = (String) result.get("error");
+        assertTrue(error, error.startsWith("its recorded answers are not the float model's"));
+        assertEquals(0, platform.calls);
+      }
+    }
+  }
+
+  @Test
+  public void aConstantInAllLogitsHidesNothing() throws IOException {
+    // 0.02 apart where they should be equal: next to nothing beside 100, and everything beside what is left without it.
+    BundleFolder folder = folder();
+    folder.description.put("recipe", "float16");
+    folder.answers.put("0/outputs/logits", new BundleFolder.Answer(new int[] {1, 2}, 100, 100.02f));
+    folder.answers.put("0/exported_outputs/logits", new BundleFolder.Answer(new int[] {1, 2}, 100.02f, 100));
+    folder.write();
+    Configuration configuration = new Configuration("label", Bundle.open(folder.path), 7, 3);
+    Map<String, Object> result = Benchmark.measure(new FakePlatform(), Schedule.FULL, configuration, 12_345L);
+    assertTrue((String) result.get("error"), ((String) result.get("error")).contains("they are off by 2.00 at most"));
+  }
+
+  @Test
   public void theGpusHalfPrecisionMayBeFurtherOff() throws IOException {
     // 5 % of the largest recorded value, 2.
     for (float[] logits : new float[][] {{-2.09f, 0.5f}, {-2, 0.61f}}) {

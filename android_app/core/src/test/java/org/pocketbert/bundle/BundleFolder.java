@@ -2,20 +2,26 @@ package org.pocketbert.bundle;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import org.pocketbert.json.Json;
 
 /** A bundle made by hand, whose model is a few bytes that nobody runs; tests change what they are about. */
 public final class BundleFolder {
   public final Path path;
   public final Map<String, Object> description = new LinkedHashMap<>();
+
+  /** What goldens.safetensors gets. */
+  public final Map<String, Answer> answers = new LinkedHashMap<>();
 
   // The padding id is 1: a 0 would hide that somebody forgot it.
   private static final String VOCABULARY = "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n";
@@ -26,7 +32,8 @@ public final class BundleFolder {
     Map<String, Object> files = new LinkedHashMap<>();
     files.put("model.tflite", file("model.tflite", "not a model"));
     files.put("vocab.txt", file("vocab.txt", VOCABULARY));
-    description.put("schema_version", 1);
+    files.put("labels.txt", file("labels.txt", "bad\ngood\n"));
+    description.put("schema_version", 2);
     description.put("task", object("kind", "classification", "name", "mood", "labels", Arrays.asList("bad", "good")));
     description.put(
         "signatures", Arrays.asList(object("name", "length_7", "length", 7), object("name", "length_4", "length", 4)));
@@ -36,7 +43,7 @@ public final class BundleFolder {
     }
     description.put("inputs", inputs);
     description.put("outputs", Arrays.asList(object("name", "logits", "dtype", "float32")));
-    description.put("tokenizer", object("lowercase", true, "vocab_size", 7));
+    description.put("tokenizer", object("lowercase", true, "strip_accents", true, "tokenize_chinese_chars", true, "vocab_size", 7));
     description.put("recipe", "float32");
     description.put("runtimes", Arrays.asList("litert"));
     description.put("lowerings", object("first_token_only", "applied"));
@@ -45,34 +52,87 @@ public final class BundleFolder {
     description.put("tools", object("python", "3.11"));
     description.put("files", files);
     description.put("goldens", new ArrayList<>(Arrays.asList(golden())));
+    for (String kind : new String[] {"outputs", "exported_outputs"}) {
+      answers.put("0/" + kind + "/logits", new Answer(new int[] {1, 2}, -2, 0.5f));
+    }
     write();
   }
 
   /** {@code good}: 3 tokens in 4 places. */
   public static Map<String, Object> golden() {
+    return golden(4);
+  }
+
+  /** {@code good}: 3 tokens in so many places. */
+  public static Map<String, Object> golden(int length) {
     Map<String, Object> inputs = new LinkedHashMap<>();
-    inputs.put("input_word_ids", Arrays.asList(Arrays.asList(2, 5, 3, 1)));
-    inputs.put("input_mask", Arrays.asList(Arrays.asList(1, 1, 1, 0)));
-    inputs.put("input_type_ids", Arrays.asList(Arrays.asList(0, 0, 0, 0)));
-    List<?> logits = Arrays.asList(Arrays.asList(-2.0, 0.5));
-    return object(
-        "text", "Good", "pair", null, "length", 4, "inputs", inputs, "outputs", object("logits", logits),
-        "exported_outputs", object("logits", logits));
+    inputs.put("input_word_ids", row(length, 1, 2, 5, 3));
+    inputs.put("input_mask", row(length, 0, 1, 1, 1));
+    inputs.put("input_type_ids", row(length, 0, 0, 0, 0));
+    return object("text", "Good", "pair", null, "length", length, "inputs", inputs);
+  }
+
+  private static List<List<Integer>> row(int length, Integer padding, Integer... first) {
+    List<Integer> row = new ArrayList<>(Collections.nCopies(length, padding));
+    Collections.copy(row, Arrays.asList(first));
+    return Collections.singletonList(row);
+  }
+
+  /** A tensor of goldens.safetensors. */
+  public static final class Answer {
+    final int[] shape;
+    final float[] values;
+
+    public Answer(int[] shape, float... values) {
+      this.shape = shape;
+      this.values = values;
+    }
   }
 
   /** Leaves length 7 alone, as the GPU wants it. */
   public void keepOneLength() throws IOException {
     description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));
+    description.put("goldens", Arrays.asList(golden(7)));
     write();
   }
 
+  /** Writes {@code goldens.safetensors} and {@code bundle.json}. */
   public void write() throws IOException {
+    Map<String, Object> header = new LinkedHashMap<>();
+    ByteBuffer data = ByteBuffer.allocate(answers.values().stream().mapToInt(each -> 4 * each.values.length).sum());
+    data.order(ByteOrder.LITTLE_ENDIAN);
+    for (Map.Entry<String, Answer> answer : answers.entrySet()) {
+      int start = data.position();
+      for (float value : answer.getValue().values) {
+        data.putFloat(value);
+      }
+      List<Integer> shape = Arrays.stream(answer.getValue().shape).boxed().collect(Collectors.toList());
+      List<Integer> offsets = Arrays.asList(start, data.position());
+      header.put(answer.getKey(), object("dtype", "F32", "shape", shape, "data_offsets", offsets));
+    }
+    part("files").put("goldens.safetensors", file("goldens.safetensors", safetensors(Json.write(header), data.array())));
+    describe();
+  }
+
+  /** A file of that form, which the header may contradict. */
+  public static byte[] safetensors(String header, byte[] data) {
+    byte[] text = header.getBytes(StandardCharsets.UTF_8);
+    ByteBuffer content = ByteBuffer.allocate(8 + text.length + data.length).order(ByteOrder.LITTLE_ENDIAN);
+    return content.putLong(text.length).put(text).put(data).array();
+  }
+
+  /** Writes {@code bundle.json} alone. */
+  public void describe() throws IOException {
     Files.write(path.resolve("bundle.json"), Json.write(description).getBytes(StandardCharsets.UTF_8));
   }
 
   /** Writes a file and gives its entry. */
   public Map<String, Object> file(String name, String content) throws IOException {
-    byte[] bytes = content.getBytes(StandardCharsets.UTF_8);
+    return file(name, content.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** Writes a file and gives its entry. */
+  public Map<String, Object> file(String name, byte[] bytes) throws IOException {
     Files.write(path.resolve(name), bytes);
     return object("sha256", CheckedFile.sha256(ByteBuffer.wrap(bytes)), "size_bytes", bytes.length);
   }

@@ -141,6 +141,9 @@ public class WordPieceTokenizerTest {
     assertTrue(message, message.contains("empty lines 4"));
     byte[] latin = {'a', (byte) 0xe9, '\n'};
     assertTrue(assertThrows(UserError.class, () -> Vocabulary.parse(latin)).getMessage().contains("UTF-8"));
+    byte[] withNull = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\0\n".getBytes(StandardCharsets.UTF_8);
+    message = assertThrows(UserError.class, () -> Vocabulary.parse(withNull)).getMessage();
+    assertEquals("vocabulary: a piece has no U+0000; received it in lines 6", message);
   }
 
   @Test

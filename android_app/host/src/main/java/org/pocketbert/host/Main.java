@@ -82,7 +82,6 @@ public final class Main {
     for (Path path : arguments.bundles) {
       try {
         Bundle bundle = Bundle.open(path);
-        bundle.checkTokenizer();
         List<Integer> lengths = new ArrayList<>(arguments.lengths);
         for (int i = 0; i < bundle.lengths().length && arguments.lengths.isEmpty(); i++) {
           lengths.add(bundle.lengths()[i]);

@@ -1,0 +1,96 @@
+package org.pocketbert.bundle;
+
+import java.nio.ByteBuffer;
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The golden examples' answers, as {@code goldens.safetensors} has them: {@code INDEX/KIND/OUTPUT}. */
+final class GoldenAnswers {
+  private final Description description;
+  private final Map<String, Safetensors.Tensor> tensors;
+  private final List<String> problems;
+
+  private GoldenAnswers(Description description, Map<String, Safetensors.Tensor> tensors, List<String> problems) {
+    this.description = description;
+    this.tensors = tensors;
+    this.problems = problems;
+  }
+
+  /**
+   * The golden examples with their answers.
+   *
+   * @param content of the file
+   * @param problems gets a sentence for each rule that the file breaks; the result is of no use then
+   */
+  static List<Golden> read(ByteBuffer content, Description description, List<String> problems) {
+    try {
+      Map<String, Safetensors.Tensor> tensors = new LinkedHashMap<>(Safetensors.read(content));
+      return new GoldenAnswers(description, tensors, problems).goldens();
+    } catch (CheckedFile.Unusable error) {
+      problems.add(Bundle.GOLDENS + " " + error.getMessage());
+      return new ArrayList<>();
+    }
+  }
+
+  private List<Golden> goldens() {
+    List<Golden> goldens = new ArrayList<>();
+    for (int i = 0; i < description.goldens.size(); i++) {
+      Golden golden = description.goldens.get(i);
+      Map<String, FloatBuffer> outputs = answers(i + "/outputs/", golden.length);
+      goldens.add(golden.answered(outputs, answers(i + "/exported_outputs/", golden.length)));
+    }
+    for (String name : tensors.keySet()) {
+      problems.add(Bundle.GOLDENS + " must hold no tensor " + name);
+    }
+    return goldens;
+  }
+
+  private Map<String, FloatBuffer> answers(String prefix, int length) {
+    Map<String, FloatBuffer> answers = new LinkedHashMap<>();
+    for (String output : description.outputs) {
+      Safetensors.Tensor tensor = tensors.remove(prefix + output);
+      String where = Bundle.GOLDENS + ": " + prefix + output;
+      if (tensor == null) {
+        problems.add(where + " must be there; it is missing");
+      } else if (!hasShape(tensor, output, length)) {
+        problems.add(where + " must have " + expected(output, length) + "; it has " + Arrays.toString(tensor.shape));
+      } else if (!isFinite(tensor.values)) {
+        problems.add(where + " must hold finite numbers");
+      } else {
+        answers.put(output, tensor.values);
+      }
+    }
+    return answers;
+  }
+
+  private boolean hasShape(Safetensors.Tensor tensor, String output, int length) {
+    int[] shape = tensor.shape;
+    if (shape.length < 1 || shape[0] != 1 || tensor.values.limit() == 0) {
+      return false;
+    }
+    if (!description.labels.isEmpty()) {
+      return shape.length == 2 && shape[1] == description.labels.size();
+    }
+    return !Bundle.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
+  }
+
+  private String expected(String output, int length) {
+    if (!description.labels.isEmpty()) {
+      return "the shape [1, " + description.labels.size() + "], a number for each label";
+    }
+    return Bundle.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
+  }
+
+  private static boolean isFinite(FloatBuffer values) {
+    for (int i = 0; i < values.limit(); i++) {
+      if (Float.isNaN(values.get(i)) || Float.isInfinite(values.get(i))) {
+        return false;
+      }
+    }
+    return true;
+  }
+}
