@@ -7,13 +7,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 
+from pocketbert.configs import TaskKind
 from pocketbert_export import checks
 from pocketbert_export.bundle_schema import SCHEMA
+from pocketbert_export.recipes import RECIPES
 
 pytestmark = pytest.mark.java
 
@@ -69,6 +71,22 @@ def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path) -> Non
     good, *bad = found.read_text(encoding="utf-8").splitlines()
     assert good == "ok"
     assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []
+
+
+def test_recipes_and_their_bounds_are_the_exporters() -> None:
+    java = CORE / "main/java/org/pocketbert"
+    source = (java / "benchmark/ModelCheck.java").read_text(encoding="utf-8")
+    bounds = re.findall(r'bounds\.put\("(\w+)", new double\[\] \{([^,]+), ([^}]+)\}\);', source)
+    found = {name: (float(largest), float(rms)) for name, largest, rms in bounds}
+    assert found == {
+        name: (each.largest_difference, each.rms_difference) for name, each in checks.BOUNDS.items() if name in RECIPES
+    }
+    description = (java / "bundle/Description.java").read_text(encoding="utf-8")
+    for name, values in (("RECIPES", RECIPES), ("TASKS", get_args(TaskKind))):
+        (listed,) = re.findall(rf"{name}\s*=\s*Arrays\.asList\(([^)]*)\);", description)
+        assert set(values) <= set(re.findall(r'"(\w+)"', listed))
+    tolerances = (java / "benchmark/GoldenCheck.java").read_text(encoding="utf-8")
+    assert set(re.findall(r'tolerances\.put\("(\w+)"', tolerances)) == set(found)
 
 
 def test_the_outputs_that_have_an_answer_for_each_token_are_the_exporters() -> None:

@@ -136,7 +136,8 @@ def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, 
 
 def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
     broken = shutil.copytree(bundles["float32"], tmp_path / "broken")
-    bundle_folders.change_answers(broken, {"0/exported_outputs/logits": lambda logits: logits + [0.0, 0.5, 0.0]})
+    # Both recorded answers, so that they agree with each other.
+    bundle_folders.change_answers(broken, {"outputs/logits": lambda logits: logits + [0.0, 0.5, 0.0]})
     output = tmp_path / "result.json"
     done = host(broken, bundles["float32"], "--lengths=17", f"--output={output}")
     assert done.returncode == 1
@@ -157,7 +158,7 @@ def test_bad_input_is_one_line_and_exit_code_2(bundles: dict[str, Path], tmp_pat
     (relabelled / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
     for arguments, message in (
         ([damaged], "model.tflite must have the sha256"),
-        ([relabelled], "must have the ids that bundle.json gives"),
+        ([relabelled], "must have the tokenizer's input_word_ids"),
         ([bundles["float32"], "--lengths=10"], "a length must be one of [9, 17]; received 10"),
         ([bundles["float32"], "--fast"], "received --fast"),
         ([tmp_path / "nothing"], "a bundle is a folder that pocketbert export made"),

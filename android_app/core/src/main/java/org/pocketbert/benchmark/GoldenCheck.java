@@ -33,7 +33,7 @@ final class GoldenCheck {
     return Collections.unmodifiableMap(tolerances);
   }
 
-  /** A check of the answers of a recipe that {@link ModelCheck} knows. */
+  /** A check of a recipe's answers. */
   GoldenCheck(List<Golden> goldens, String recipe, Delegate delegate) {
     double relative = TOLERANCES.get(recipe);
     double largest = 0;

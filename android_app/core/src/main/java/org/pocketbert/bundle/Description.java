@@ -21,6 +21,7 @@ final class Description {
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
+  private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
   // Control characters, line breaks and halves of characters; white space at an end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
@@ -124,6 +125,9 @@ final class Description {
     vocabSize = tokenizer.count("vocab_size");
     tokenizer.close();
     recipe = fields.string("recipe");
+    if (!RECIPES.contains(recipe)) {
+      problems.add("$.recipe must be one of " + String.join(", ", RECIPES) + "; received " + shown(recipe));
+    }
     fields.count("num_parameters");
     fields.texts("lowerings");
     fields.texts("tools");

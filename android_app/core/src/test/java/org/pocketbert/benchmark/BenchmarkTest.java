@@ -299,17 +299,9 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void unknownRecipesAreNotTimed() throws IOException {
-    BundleFolder folder = folder();
-    folder.description.put("recipe", "dynamic_wi2");
-    folder.write();
-    Configuration configuration = new Configuration("label", Bundle.open(folder.path), 7, 3);
-    FakePlatform platform = new FakePlatform();
-    Map<String, Object> result = Benchmark.measure(platform, Schedule.FULL, configuration, 12_345L);
-    assertEquals("failed", result.get("status"));
-    assertTrue(((String) result.get("error")).contains("received dynamic_wi2"));
-    assertEquals(0, platform.calls);
-    assertThrows(UserError.class, () -> new Configuration("label", Bundle.open(folder.path), 6, 3));
+  public void otherLengthsAreRefused() throws IOException {
+    Bundle bundle = Bundle.open(folder().path);
+    assertThrows(UserError.class, () -> new Configuration("label", bundle, 6, 3));
   }
 
   @Test

@@ -315,6 +315,14 @@ public class BundleTest {
   }
 
   @Test
+  public void unknownRecipesAreRefused() throws IOException {
+    BundleFolder folder = folder();
+    folder.description.put("recipe", "dynamic_wi2");
+    folder.write();
+    assertRefused(folder.path, "$.recipe must be one of float32, float16, dynamic_wi8; received 'dynamic_wi2'");
+  }
+
+  @Test
   public void theModelMustBeListed() throws IOException {
     BundleFolder folder = folder();
     folder.part("files").remove("model.tflite");
