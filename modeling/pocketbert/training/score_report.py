@@ -44,6 +44,7 @@ th:first-child, td:first-child { text-align: left; }
 {% endfor %}
 </tbody>
 </table></div>
+{% if "confusion_matrix" in classes %}
 <h2>Confusion matrix, {{ name }}</h2>
 <p>A row for each label, a column for each answer.</p>
 <div class="scroll"><table>
@@ -54,6 +55,7 @@ th:first-child, td:first-child { text-align: left; }
 {% endfor %}
 </tbody>
 </table></div>
+{% endif %}
 {% endfor %}
 </body>
 </html>
@@ -63,7 +65,8 @@ th:first-child, td:first-child { text-align: left; }
 def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
     """The scores as one HTML page that needs no other file.
 
-    It has a table of the metrics beside the baseline's, and for classification each class and the confusion matrix.
+    It has a table of the metrics beside the baseline's, for classification each class and the confusion matrix,
+    and for multi_label each label.
 
     Args:
       models: name → scores, all on the same examples.
@@ -94,7 +97,7 @@ def _rows(models: Mapping[str, Scores]) -> list[list[str]]:
     if first.baseline:
         columns.append(first.baseline["metrics"])
     rows = [[name, *(f"{column[name]:.4f}" for column in columns)] for name in first.metrics]
-    if first.classes:
+    if first.classes and "macro_f1" in first.classes:
         macro = [f"{scores.classes['macro_f1']:.4f}" for scores in models.values() if scores.classes]
         rows.append(["macro-F1", *macro, *(["–"] if first.baseline else [])])
     return rows
