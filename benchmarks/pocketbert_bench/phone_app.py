@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from pocketbert.errors import UserError
+from pocketbert.json_reading import parse_json
 from pocketbert_bench.adb import Phone, PhoneError
 
 APPLICATION = "org.pocketbert.benchmark"
@@ -61,19 +62,29 @@ class Progress:
 
 
 def parse(line: str, run: str) -> Progress | None:
-    """The app's line about `run`; None for any other."""
+    """The app's line about `run`; None for any other.
+
+    Raises:
+      AppError: the line is about `run`, but has another form.
+    """
     try:
-        content = json.loads(line)
-    except ValueError:
+        content = parse_json(line, "the app's log")
+    except UserError:
         return None
     if not isinstance(content, dict) or content.pop("run", None) != run:
         return None
-    try:
+    numbers = [content.get("done"), content.get("of")]
+    if (
+        set(content) == set(Progress.__dataclass_fields__)
+        and content["state"] in get_args(State)
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(content["reason"], str | None)
+        and content["result"] in (None, f"{run}.json")
+    ):
         return Progress(**content)
-    except TypeError:
-        raise AppError(
-            f"the app's log must have the form of this version of PocketBERT; it says {line[:200]}; install its APK"
-        ) from None
+    raise AppError(
+        f"the app's log must have the form of this version of PocketBERT; it says {line[:200]}; install its APK"
+    )
 
 
 def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> list[str]:

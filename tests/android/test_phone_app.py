@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import typing
 from pathlib import Path
+
+import pytest
 
 from pocketbert_bench import phone_app
 
@@ -24,6 +27,44 @@ def test_states_and_members_of_the_line() -> None:
     members = re.findall(r'members\.put\("(\w+)"', text)
     assert members == ["run", *phone_app.Progress.__dataclass_fields__]
     assert f'TAG = "{phone_app.LOG[-1].partition(":")[0]}"' in text
+
+
+LINE = {"run": "r", "state": "done", "done": 1, "of": 2, "reason": None, "result": "r.json"}
+
+
+def test_a_line_about_the_run_is_understood() -> None:
+    expected = phone_app.Progress(state="done", done=1, of=2, reason=None, result="r.json")
+    assert phone_app.parse(json.dumps(LINE), "r") == expected
+    refusal = {**LINE, "state": "refused", "reason": "length must be 128", "result": None}
+    found = phone_app.parse(json.dumps(refusal), "r")
+    assert found and (found.state, found.reason) == ("refused", "length must be 128")
+
+
+def test_foreign_lines_are_passed_over() -> None:
+    lines = [
+        "",
+        "--------- beginning of main",
+        "[" * 100_000,
+        '{"run":' * 100_000,
+        "1" * 5000,
+        "NaN",
+        '["r"]',
+        '{"run": "r"',
+    ]
+    lines += [json.dumps({**LINE, "run": other}) for other in ("s", None, ["r"])]
+    assert [phone_app.parse(line, "r") for line in lines] == [None] * len(lines)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "flying"}, {"state": None}, {"state": ["done"]}, {"done": "1"}, {"done": -1}, {"done": True},
+        {"of": None}, {"reason": 5}, {"result": ["r.json"]}, {"result": "../r.json"}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_lines_of_another_form_are_a_sentence(changes: dict[str, object]) -> None:
+    with pytest.raises(phone_app.AppError, match="must have the form of this version of PocketBERT"):
+        phone_app.parse(json.dumps({**LINE, **changes}), "r")
 
 
 def test_keys_and_closed_lists_of_a_request() -> None:

@@ -280,7 +280,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (silent, "the app said nothing for 1 s"),
         (strange, "must have the form of this version"),
         (ending(wrong), "it does not answer as at export"),
-        (ending(lambda phone, extras: "{"), "a result file must be JSON"),
+        (ending(lambda phone, extras: "{"), "this must be JSON"),
         (ending(lambda phone, extras: result(phone, extras, model_sha256="00" * 32)), "model_sha256 must be"),
         (ending(lambda phone, extras: result(phone, extras, threads=7)), "threads must be 1; it is 7"),
         (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "host"}), "it says host"),
