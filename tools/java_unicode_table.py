@@ -13,44 +13,50 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, Normalization, normalization
 
 TABLE = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer/bert_unicode.txt"
 # Syllables decompose by arithmetic, which the Java side knows; 11,172 lines less.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
 # What BERT's clean-up does to code points, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
-# drop: vanishes. space: becomes U+0020. isolated: a word of its own. mark, order and map count with lower-casing only:
-# mark: goes once marks are in canonical order. order CLASS: canonical combining class. map: FROM TO…
+# drop: vanishes. space: becomes U+0020. isolated: a word of its own. ideograph: too, with tokenize_chinese_chars.
+# Only with strip_accents: decompose FROM TO…; order CLASS: canonical combining class; mark: goes once marks are in order.
+# Only with lowercase, behind that: lower FROM TO…
 # A code point that is in none of them is a letter that becomes itself; Hangul syllables decompose by arithmetic.
 """
 
 
 def table() -> str:
     """The table's text. A test reads it back and compares what it says of every code point with the clean-up."""
-    uncased, cased = normalization(True), normalization(False)
+    plain, decomposed = normalization(False, False, False), normalization(False, True, False)
+    lower, ideographs = normalization(True, False, False), normalization(False, False, True)
     codes = np.arange(CODE_POINTS)
-    dropped = uncased.count == 0
+    dropped = plain.count == 0
     # What vanishes at the end of the pool begins behind it.
-    space = ~dropped & (cased.code[np.where(dropped, 0, cased.start)] == 0x20)
-    changed = (uncased.start != codes) & ~dropped & ~space
-    mark = ~dropped & ~space & ~changed & (uncased.kind[:CODE_POINTS] == DROPPED)
-    isolated = ~dropped & ~space & (cased.kind[:CODE_POINTS] == ISOLATED)
-    combining = np.where(dropped | space | changed, 0, uncased.combining[:CODE_POINTS])
+    space = ~dropped & (plain.code[np.where(dropped, 0, plain.start)] == 0x20)
+    regular = ~dropped & ~space
+    changed = (decomposed.start != codes) & regular
+    mark = regular & ~changed & (decomposed.kind[:CODE_POINTS] == DROPPED)
+    isolated = regular & (plain.kind[:CODE_POINTS] == ISOLATED)
+    ideograph = regular & ~isolated & (ideographs.kind[:CODE_POINTS] == ISOLATED)
+    combining = np.where(regular & ~changed, decomposed.combining[:CODE_POINTS], 0)
     lines = [_HEADER]
-    lines += _lines("drop", dropped) + _lines("space", space) + _lines("isolated", isolated) + _lines("mark", mark)
+    lines += _lines("drop", dropped) + _lines("space", space) + _lines("isolated", isolated)
+    lines += _lines("ideograph", ideograph) + _lines("mark", mark)
     for value in sorted(set(combining.tolist()) - {0}):
         lines += _lines(f"order {value:x}", combining == value)
     for code in np.flatnonzero(changed).tolist():
         if code not in HANGUL:
-            lines.append(f"map {code:x} {' '.join(f'{each:x}' for each in _results(code))}\n")
+            lines.append(f"decompose {code:x} {_results(decomposed, code)}\n")
+    for code in np.flatnonzero((lower.start != codes) & regular).tolist():
+        lines.append(f"lower {code:x} {_results(lower, code)}\n")
     return "".join(lines)
 
 
-def _results(code: int) -> list[int]:
-    tables = normalization(True)
+def _results(tables: Normalization, code: int) -> str:
     entries = slice(tables.start[code], tables.start[code] + tables.count[code])
-    return [int(each) for each in tables.code[entries]]
+    return " ".join(f"{each:x}" for each in tables.code[entries])
 
 
 def _lines(name: str, members: np.ndarray) -> list[str]:

@@ -40,14 +40,32 @@ def assert_equal(
     *,
     lowercase: bool,
     special: Literal["token", "text"] = "token",
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
 ) -> list[list[int]]:
     """Compares ids, starts and ends, and gives the ids."""
     given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
     given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
-    java("org.pocketbert.tokenizer.TokenizeMain", vocabulary, lowercase, special, given, found)
+    strip = lowercase if strip_accents is None else strip_accents
+    java(
+        "org.pocketbert.tokenizer.TokenizeMain",
+        vocabulary,
+        lowercase,
+        strip,
+        tokenize_chinese_chars,
+        special,
+        given,
+        found,
+    )
     tokens = [json.loads(line) for line in found.read_text(encoding="ascii").splitlines()]
     assert len(tokens) == len(texts)
-    tokenizer = pb.WordPieceTokenizer(vocabulary, lowercase=lowercase, special_tokens_in_text=special)
+    tokenizer = pb.WordPieceTokenizer(
+        vocabulary,
+        lowercase=lowercase,
+        special_tokens_in_text=special,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+    )
     for start in range(0, len(texts), 500):
         part = texts[start : start + 500]
         expected = zip(*(each.to_list() for each in tokenizer.tokenize_with_offsets(part)), strict=True)
@@ -67,6 +85,34 @@ def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, awkward:
     # A test of unknown pieces alone would say little.
     known = sum(each != 100 for row in ids for each in row)
     assert known > 100_000
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("lowercase", "strip_accents", "tokenize_chinese_chars"),
+    [(True, False, True), (False, True, False), (True, True, False), (True, False, False), (False, False, False)],
+)
+def test_accent_and_ideograph_options(
+    java: Any,
+    shared: Path,
+    tmp_path: Path,
+    awkward: ModuleType,
+    lowercase: bool,
+    strip_accents: bool,
+    tokenize_chinese_chars: bool,
+) -> None:
+    vocabulary = shared / "data" / "vocab" / "bert-base-multilingual-cased.vocab.txt"
+    pieces = vocabulary.read_text(encoding="utf-8").split("\n")
+    words = [piece for piece in pieces if piece.isalpha() and len(piece) > 2]
+    assert_equal(
+        java,
+        tmp_path,
+        vocabulary,
+        awkward.awkward_texts(2_000, words, seed=83),
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+    )
 
 
 @pytest.mark.data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 
 import numpy as np
@@ -36,32 +37,36 @@ def test_it_is_up_to_date() -> None:
     assert java_unicode_table.table() == java_unicode_table.TABLE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_what_it_says_of_every_code_point(lines: list[list[str]], lowercase: bool) -> None:
-    tables = normalization(lowercase)
-    dropped, space, isolated, mark = (members(lines, name) for name in ("drop", "space", "isolated", "mark"))
+@pytest.mark.parametrize("options", list(itertools.product([True, False], repeat=3)))
+def test_what_it_says_of_every_code_point(lines: list[list[str]], options: tuple[bool, bool, bool]) -> None:
+    lowercase, strip_accents, tokenize_chinese_chars = options
+    tables = normalization(*options)
+    dropped, space, isolated, ideograph, mark = (
+        members(lines, name) for name in ("drop", "space", "isolated", "ideograph", "mark")
+    )
     combining = np.zeros(CODE_POINTS, np.uint8)
-    changed: dict[int, list[int]] = {}
-    if lowercase:
-        for first, rest in lines:
-            if first == "order":
-                value, codes = rest.split(" ", 1)
-                combining[entries(codes)] = int(value, 16)
-            elif first == "map":
-                code, *results = (int(each, 16) for each in rest.split())
-                changed[code] = results
-        changed |= {
-            code: [ord(each) for each in unicodedata.normalize("NFD", chr(code))] for code in java_unicode_table.HANGUL
-        }
+    maps: dict[str, dict[int, list[int]]] = {"decompose": {}, "lower": {}}
+    for first, rest in lines:
+        if first == "order" and strip_accents:
+            value, codes = rest.split(" ", 1)
+            combining[entries(codes)] = int(value, 16)
+        elif first in maps:
+            code, *results = (int(each, 16) for each in rest.split())
+            maps[first][code] = results
+    for code in java_unicode_table.HANGUL:
+        maps["decompose"][code] = [ord(each) for each in unicodedata.normalize("NFD", chr(code))]
+    assert all(maps.values())
+    lower = maps["lower"] if lowercase else {}
+    decompose = maps["decompose"] if strip_accents else {}
+    changed = {
+        code: [each for part in decompose.get(code, [code]) for each in lower.get(part, [part])]
+        for code in {*decompose, *lower}
+    }
 
-    def kind(code: int) -> int:
-        if code == 0x20:
-            return SPACE
-        if lowercase and mark[code]:
-            return DROPPED
-        return ISOLATED if isolated[code] else WORD
-
-    kinds = np.array([kind(code) for code in range(CODE_POINTS)], np.int8)
+    kinds = np.full(CODE_POINTS, WORD, np.int8)
+    kinds[isolated | (ideograph & tokenize_chinese_chars)] = ISOLATED
+    kinds[mark & strip_accents] = DROPPED
+    kinds[0x20] = SPACE
     own = ~dropped & ~space
     own[list(changed)] = False
     np.testing.assert_array_equal(tables.count == 0, dropped)

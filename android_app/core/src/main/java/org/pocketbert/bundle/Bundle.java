@@ -121,11 +121,7 @@ public final class Bundle {
           VOCABULARY + " must have " + description.vocabSize + " lines, the vocab_size of " + DESCRIPTION + "; it has "
               + vocabulary.size());
     }
-    if (description.stripAccents != description.lowercase || !description.tokenizeChineseChars) {
-      problems.add(
-          "$.tokenizer must have strip_accents as lowercase, and tokenize_chinese_chars, in this version of the app");
-    }
-    return new WordPieceTokenizer(vocabulary, description.lowercase, true);
+    return new WordPieceTokenizer(vocabulary, description.tokenizer, true);
   }
 
   /** The ids of bundle.json are those of the texts, so that a changed tokenizer cannot pass. */

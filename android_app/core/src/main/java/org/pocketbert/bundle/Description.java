@@ -13,6 +13,7 @@ import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.pocketbert.UserError;
+import org.pocketbert.tokenizer.TokenizerOptions;
 
 /** The content of bundle.json, schema version 2, checked as strictly as the Python side's JSON schema does. */
 final class Description {
@@ -40,9 +41,7 @@ final class Description {
   final String taskKind;
 
   final String recipe;
-  final boolean lowercase;
-  final boolean stripAccents;
-  final boolean tokenizeChineseChars;
+  final TokenizerOptions tokenizer;
   final long vocabSize;
 
   /** A file's expected content. */
@@ -118,12 +117,12 @@ final class Description {
       problems.add("$.inputs must be " + String.join(", ", INPUTS));
     }
     outputs = tensors(fields, "outputs", "float32", problems);
-    Fields tokenizer = fields.object("tokenizer");
-    lowercase = tokenizer.bool("lowercase");
-    stripAccents = tokenizer.bool("strip_accents");
-    tokenizeChineseChars = tokenizer.bool("tokenize_chinese_chars");
-    vocabSize = tokenizer.count("vocab_size");
-    tokenizer.close();
+    Fields cleaning = fields.object("tokenizer");
+    tokenizer =
+        new TokenizerOptions(
+            cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
+    vocabSize = cleaning.count("vocab_size");
+    cleaning.close();
     recipe = fields.string("recipe");
     if (!RECIPES.contains(recipe)) {
       problems.add("$.recipe must be one of " + String.join(", ", RECIPES) + "; received " + shown(recipe));

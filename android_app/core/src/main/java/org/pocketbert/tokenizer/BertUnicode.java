@@ -5,9 +5,8 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.List;
+import java.util.HashMap;
+import java.util.Map;
 
 /**
  * What BERT's clean-up does to each code point, from the table beside this class.
@@ -25,6 +24,7 @@ final class BertUnicode {
   private static final int CODE_POINTS = 0x110000;
   private static final int KIND_BITS = 3;
   private static final int MARK = 4;
+  private static final int IDEOGRAPH = 8;
 
   // Decomposition of Hangul syllables (Unicode 3.12).
   private static final int SYLLABLES = 0xAC00;
@@ -37,8 +37,8 @@ final class BertUnicode {
 
   private final Bytes properties = new Bytes();
   private final Bytes combiningClasses = new Bytes();
-  private final int[] changed;
-  private final int[][] results;
+  private final Map<Integer, int[]> decompositions = new HashMap<>();
+  private final Map<Integer, int[]> lowerCases = new HashMap<>();
 
   private static final class Loaded {
     static final BertUnicode TABLES = new BertUnicode();
@@ -50,28 +50,20 @@ final class BertUnicode {
   }
 
   private BertUnicode() {
-    List<int[]> maps = new ArrayList<>();
     try (InputStream stream = BertUnicode.class.getResourceAsStream(TABLE)) {
       if (stream == null) {
         throw new IllegalStateException(TABLE + " must lie beside " + BertUnicode.class.getName());
       }
       BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
       for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-        read(line.split(" "), maps);
+        read(line.split(" "));
       }
     } catch (IOException error) {
       throw new IllegalStateException(TABLE + " cannot be read", error);
     }
-    changed = new int[maps.size()];
-    results = new int[maps.size()][];
-    for (int i = 0; i < changed.length; i++) {
-      int[] map = maps.get(i);
-      changed[i] = map[0];
-      results[i] = Arrays.copyOfRange(map, 1, map.length);
-    }
   }
 
-  private void read(String[] words, List<int[]> maps) {
+  private void read(String[] words) {
     switch (words[0]) {
       case "drop":
         properties.fill(words, 1, DROPPED);
@@ -82,18 +74,20 @@ final class BertUnicode {
       case "isolated":
         properties.fill(words, 1, ISOLATED);
         break;
+      case "ideograph":
+        properties.fill(words, 1, IDEOGRAPH);
+        break;
       case "mark":
         properties.fill(words, 1, MARK);
         break;
       case "order":
         combiningClasses.fill(words, 2, Integer.parseInt(words[1], 16));
         break;
-      case "map":
-        int[] map = new int[words.length - 1];
-        for (int i = 0; i < map.length; i++) {
-          map[i] = Integer.parseInt(words[i + 1], 16);
-        }
-        maps.add(map);
+      case "decompose":
+        put(decompositions, words);
+        break;
+      case "lower":
+        put(lowerCases, words);
         break;
       default:
         if (!words[0].equals("#") && !words[0].endsWith(":")) {
@@ -102,14 +96,30 @@ final class BertUnicode {
     }
   }
 
+  private static void put(Map<Integer, int[]> map, String[] words) {
+    int[] results = new int[words.length - 2];
+    for (int i = 0; i < results.length; i++) {
+      results[i] = Integer.parseInt(words[i + 2], 16);
+    }
+    map.put(Integer.parseInt(words[1], 16), results);
+  }
+
   /**
    * What is done with a code point that has been decomposed and lower-cased, if that is to be done.
    *
    * @return {@link #WORD}, {@link #SPACE}, {@link #ISOLATED} (a word of its own) or {@link #DROPPED}
    */
-  int kind(int code, boolean lowercase) {
+  int kind(int code, TokenizerOptions options) {
     int property = properties.get(code);
-    return lowercase && (property & MARK) != 0 ? DROPPED : property & KIND_BITS;
+    if ((property & MARK) != 0 && options.stripAccents) {
+      return DROPPED;
+    }
+    return (property & IDEOGRAPH) != 0 && options.tokenizeChineseChars ? ISOLATED : property & KIND_BITS;
+  }
+
+  /** Whether a code point of the given text is white space. */
+  boolean isSpace(int code) {
+    return properties.get(code) == SPACE;
   }
 
   /** Whether a code point of the given text vanishes before anything else happens; lone surrogates do. */
@@ -122,7 +132,13 @@ final class BertUnicode {
     return combiningClasses.get(code);
   }
 
-  /** Decomposition in lower case; null if the code point becomes itself. */
+  /** In lower case: one code point, or two. */
+  int[] lowerCase(int code) {
+    int[] results = lowerCases.get(code);
+    return results == null ? new int[] {code} : results;
+  }
+
+  /** Canonical decomposition. */
   int[] decomposition(int code) {
     int syllable = code - SYLLABLES;
     if (syllable >= 0 && syllable < SYLLABLE_COUNT) {
@@ -131,8 +147,8 @@ final class BertUnicode {
       int trailing = syllable % TRAILING_COUNT;
       return trailing == 0 ? new int[] {leading, vowel} : new int[] {leading, vowel, TRAILING + trailing};
     }
-    int index = Arrays.binarySearch(changed, code);
-    return index < 0 ? null : results[index];
+    int[] results = decompositions.get(code);
+    return results == null ? new int[] {code} : results;
   }
 
   /** A byte for each code point, 0 where nothing else was said; most pages of it do not exist. */

@@ -5,8 +5,9 @@ import java.util.Arrays;
 /**
  * A text after BERT's clean-up: code points, and for each the code point of the given text that it comes from.
  *
- * <p>Control characters, U+0000, U+FFFD and lone surrogates vanish; with lower-casing, text is decomposed (NFD, marks
- * in canonical order), nonspacing marks are dropped and letters lower-cased. Special tokens are entries of their own.
+ * <p>Control characters, U+0000, U+FFFD and lone surrogates vanish. The options say whether text is decomposed (NFD,
+ * marks in canonical order) and loses its nonspacing marks, and whether letters are lower-cased. Special tokens are
+ * entries of their own.
  */
 final class CleanText {
   /** Code points; -1 - i for the special token i. */
@@ -22,7 +23,7 @@ final class CleanText {
   final IntList ends = new IntList();
 
   private final BertUnicode unicode = BertUnicode.tables();
-  private final boolean lowercase;
+  private final TokenizerOptions options;
 
   /**
    * Cleans a text.
@@ -31,8 +32,8 @@ final class CleanText {
    * @param specialTokens strings that stand for themselves wherever they are found; all begin with the same character,
    *     which none contains again
    */
-  CleanText(String text, boolean lowercase, String[] specialTokens) {
-    this.lowercase = lowercase;
+  CleanText(String text, TokenizerOptions options, String[] specialTokens) {
+    this.options = options;
     // What becomes of each code point of the text: its first result follows a starter, `within` counts its results.
     IntList entries = new IntList();
     IntList within = new IntList();
@@ -56,20 +57,21 @@ final class CleanText {
       if (unicode.vanishes(code)) {
         continue;
       }
-      int[] results = results(code);
       origins.add(offset);
       originEnds.add(offset + 1);
-      if (results == null) {
-        entries.add(code);
-        within.add(0);
+      int first = entries.size();
+      if (unicode.isSpace(code)) {
+        entries.add(' ');
       } else {
-        for (int k = 0; k < results.length; k++) {
-          entries.add(results[k]);
-          within.add(k);
+        for (int part : options.stripAccents ? unicode.decomposition(code) : new int[] {code}) {
+          addLower(part, entries);
         }
       }
+      for (int k = first; k < entries.size(); k++) {
+        within.add(k - first);
+      }
     }
-    int[] order = lowercase ? canonicalOrder(entries) : null;
+    int[] order = options.stripAccents ? canonicalOrder(entries) : null;
     int origin = -1;
     for (int place = 0; place < entries.size(); place++) {
       int entry = order == null ? place : order[place];
@@ -79,7 +81,7 @@ final class CleanText {
         origin++;
       }
       int code = entries.get(entry);
-      int kind = code < 0 ? BertUnicode.ISOLATED : unicode.kind(code, lowercase);
+      int kind = code < 0 ? BertUnicode.ISOLATED : unicode.kind(code, options);
       if (kind != BertUnicode.DROPPED) {
         codes.add(code);
         kinds.add(kind);
@@ -89,11 +91,14 @@ final class CleanText {
     }
   }
 
-  private int[] results(int code) {
-    if (unicode.kind(code, false) == BertUnicode.SPACE) {
-      return new int[] {' '};
+  private void addLower(int code, IntList entries) {
+    if (options.lowercase) {
+      for (int lower : unicode.lowerCase(code)) {
+        entries.add(lower);
+      }
+    } else {
+      entries.add(code);
     }
-    return lowercase ? unicode.decomposition(code) : null;
   }
 
   private static int specialAt(String text, int place, String[] specialTokens) {

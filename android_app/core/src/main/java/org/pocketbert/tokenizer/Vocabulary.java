@@ -30,14 +30,14 @@ public final class Vocabulary {
    * A vocabulary from its pieces.
    *
    * @param pieces in the order of their ids
-   * @throws UserError if special tokens are missing, or pieces are repeated, empty, too long or with U+0000; everything is listed
+   * @throws UserError if special tokens are missing, or pieces are repeated, empty, too long or have control characters; everything is listed
    */
   public Vocabulary(List<String> pieces) {
     List<String> problems = new ArrayList<>();
     List<String> repeated = new ArrayList<>();
     List<String> empty = new ArrayList<>();
     List<String> tooLong = new ArrayList<>();
-    List<String> withNull = new ArrayList<>();
+    List<String> controls = new ArrayList<>();
     int longest = 0;
     for (int id = 0; id < pieces.size(); id++) {
       String piece = pieces.get(id);
@@ -50,8 +50,8 @@ public final class Vocabulary {
       if (piece.getBytes(StandardCharsets.UTF_8).length > MAX_PIECE_BYTES) {
         tooLong.add(String.valueOf(id + 1));
       }
-      if (piece.indexOf('\0') >= 0) {
-        withNull.add(String.valueOf(id + 1));
+      if (hasControl(piece)) {
+        controls.add(String.valueOf(id + 1));
       }
       longest = Math.max(longest, piece.length());
     }
@@ -72,12 +72,12 @@ public final class Vocabulary {
     if (!empty.isEmpty()) {
       problems.add("a piece has at least one character; received empty lines " + some(empty));
     }
+    if (!controls.isEmpty()) {
+      problems.add("a piece has no control characters; received some in lines " + some(controls));
+    }
     if (!tooLong.isEmpty()) {
       problems.add(
           "a piece has at most " + MAX_PIECE_BYTES + " bytes; received longer ones in lines " + some(tooLong));
-    }
-    if (!withNull.isEmpty()) {
-      problems.add("a piece has no U+0000; received it in lines " + some(withNull));
     }
     UserError.throwIfAny(problems, "vocabulary");
     longestPiece = longest;
@@ -132,6 +132,11 @@ public final class Vocabulary {
   /** UTF-16 units of the longest piece. */
   int longestPiece() {
     return longestPiece;
+  }
+
+  /** Control characters are the same in every version of Unicode. */
+  private static boolean hasControl(String piece) {
+    return piece.chars().anyMatch(each -> each < 0x20 || (each >= 0x7F && each < 0xA0));
   }
 
   private static String some(List<String> items) {

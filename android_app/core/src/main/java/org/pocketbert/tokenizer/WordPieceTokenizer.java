@@ -19,7 +19,7 @@ public final class WordPieceTokenizer {
   private static final String[] NONE = {};
 
   private final Vocabulary vocabulary;
-  private final boolean lowercase;
+  private final TokenizerOptions options;
   private final String[] specialTokens;
   private final int padId;
   private final int unkId;
@@ -27,15 +27,25 @@ public final class WordPieceTokenizer {
   private final int sepId;
 
   /**
-   * A tokenizer.
+   * A tokenizer with BERT's default options.
    *
    * @param lowercase true for uncased vocabularies: lower-case and drop accents
+   * @param specialTokensInText as for the other constructor
+   */
+  public WordPieceTokenizer(Vocabulary vocabulary, boolean lowercase, boolean specialTokensInText) {
+    this(vocabulary, TokenizerOptions.of(lowercase), specialTokensInText);
+  }
+
+  /**
+   * A tokenizer.
+   *
+   * @param options what happens to letters, accents and ideographs
    * @param specialTokensInText whether a literal {@code [SEP]} or the like in a text is that special token, as a
    *     bundle's golden examples have it; false is right for text from people that you do not trust
    */
-  public WordPieceTokenizer(Vocabulary vocabulary, boolean lowercase, boolean specialTokensInText) {
+  public WordPieceTokenizer(Vocabulary vocabulary, TokenizerOptions options, boolean specialTokensInText) {
     this.vocabulary = vocabulary;
-    this.lowercase = lowercase;
+    this.options = options;
     specialTokens = specialTokensInText ? Vocabulary.SPECIAL_TOKENS : NONE;
     padId = vocabulary.id(Vocabulary.PAD);
     unkId = vocabulary.id(Vocabulary.UNK);
@@ -50,7 +60,7 @@ public final class WordPieceTokenizer {
 
   /** Pieces without special tokens, with their offsets; nothing is cut off. */
   public Tokens tokenize(String text) {
-    CleanText clean = new CleanText(text, lowercase, specialTokens);
+    CleanText clean = new CleanText(text, options, specialTokens);
     IntList ids = new IntList();
     IntList starts = new IntList();
     IntList ends = new IntList();

@@ -132,16 +132,6 @@ public class BundleTest {
   }
 
   @Test
-  public void otherWaysToTokenizeAreRefusedByName() throws IOException {
-    for (String flag : new String[] {"strip_accents", "tokenize_chinese_chars"}) {
-      BundleFolder folder = folder();
-      folder.part("tokenizer").put(flag, false);
-      folder.write();
-      assertRefused(folder.path, "$.tokenizer must have strip_accents as lowercase");
-    }
-  }
-
-  @Test
   public void answersMustBeThoseOfTheGoldens() throws IOException {
     BundleFolder missing = folder();
     missing.answers.remove("0/outputs/logits");

@@ -12,7 +12,8 @@ import java.util.stream.Collectors;
 import org.pocketbert.json.Json;
 
 /**
- * Tokenizes for the tests on the Python side: {@code TokenizeMain VOCAB LOWERCASE TOKEN_OR_TEXT INPUT OUTPUT}.
+ * Tokenizes for the tests on the Python side: {@code TokenizeMain VOCAB LOWERCASE STRIP_ACCENTS
+ * TOKENIZE_CHINESE_CHARS TOKEN_OR_TEXT INPUT OUTPUT}.
  *
  * <p>The input holds a JSON string a line; the output a JSON array of ids, starts and ends a line.
  */
@@ -22,9 +23,15 @@ public final class TokenizeMain {
   public static void main(String[] arguments) throws IOException {
     Vocabulary vocabulary = Vocabulary.parse(Files.readAllBytes(Paths.get(arguments[0])));
     WordPieceTokenizer tokenizer =
-        new WordPieceTokenizer(vocabulary, Boolean.parseBoolean(arguments[1]), arguments[2].equals("token"));
-    try (BufferedReader reader = Files.newBufferedReader(Paths.get(arguments[3]));
-        PrintStream out = new PrintStream(arguments[4], StandardCharsets.US_ASCII)) {
+        new WordPieceTokenizer(
+            vocabulary,
+            new TokenizerOptions(
+                Boolean.parseBoolean(arguments[1]),
+                Boolean.parseBoolean(arguments[2]),
+                Boolean.parseBoolean(arguments[3])),
+            arguments[4].equals("token"));
+    try (BufferedReader reader = Files.newBufferedReader(Paths.get(arguments[5]));
+        PrintStream out = new PrintStream(arguments[6], StandardCharsets.US_ASCII)) {
       for (String line = reader.readLine(); line != null; line = reader.readLine()) {
         Tokens tokens = tokenizer.tokenize((String) Json.parse(line));
         out.println(Json.write(Arrays.asList(boxed(tokens.ids), boxed(tokens.starts), boxed(tokens.ends))));

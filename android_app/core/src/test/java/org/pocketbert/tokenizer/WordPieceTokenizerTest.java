@@ -47,6 +47,20 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
+  public void optionsKeepAccentsAndJoinIdeographs() {
+    Vocabulary vocabulary = vocabulary("é", "e", "É", "i\u0307", "一", "一丁");
+    String text = "É İ 一丁";
+    assertArrayEquals(new int[] {5, 8, 9, UNK}, ids(vocabulary, new TokenizerOptions(true, false, true), text));
+    assertArrayEquals(new int[] {7, UNK, 10}, ids(vocabulary, new TokenizerOptions(false, false, false), text));
+    assertArrayEquals(new int[] {6, UNK, 10}, ids(vocabulary, new TokenizerOptions(true, true, false), text));
+    assertArrayEquals(new int[] {UNK, UNK, 9, UNK}, ids(vocabulary, new TokenizerOptions(false, true, true), text));
+  }
+
+  private static int[] ids(Vocabulary vocabulary, TokenizerOptions options, String text) {
+    return new WordPieceTokenizer(vocabulary, options, true).tokenize(text).ids;
+  }
+
+  @Test
   public void offsetsCountCodePoints() {
     // U+1D51E, a letter that no piece has, takes two UTF-16 units.
     Tokens tokens = tokenizer().tokenize("\uD835\uDD1E cat");
@@ -143,7 +157,7 @@ public class WordPieceTokenizerTest {
     assertTrue(assertThrows(UserError.class, () -> Vocabulary.parse(latin)).getMessage().contains("UTF-8"));
     byte[] withNull = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\0\n".getBytes(StandardCharsets.UTF_8);
     message = assertThrows(UserError.class, () -> Vocabulary.parse(withNull)).getMessage();
-    assertEquals("vocabulary: a piece has no U+0000; received it in lines 6", message);
+    assertEquals("vocabulary: a piece has no control characters; received some in lines 6", message);
   }
 
   @Test
