@@ -21,7 +21,7 @@ HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
 # What BERT's clean-up does to code points, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
 # drop: vanishes. space: becomes U+0020. isolated: a word of its own. ideograph: too, with tokenize_chinese_chars.
-# Only with strip_accents: decompose FROM TO…; order CLASS: canonical combining class; mark: goes once marks are in order.
+# Only with strip_accents: decompose FROM TO…; order CLASS: canonical combining class; mark: goes once these are sorted.
 # Only with lowercase, behind that: lower FROM TO…
 # A code point that is in none of them is a letter that becomes itself; Hangul syllables decompose by arithmetic.
 """
