@@ -48,6 +48,14 @@ public class BundleTest {
   }
 
   @Test
+  public void multiLabelBundlesOpen() throws IOException {
+    BundleFolder folder = folder();
+    folder.part("task").put("kind", "multi_label");
+    folder.write();
+    assertEquals(Arrays.asList("bad", "good"), Bundle.open(folder.path).labels());
+  }
+
+  @Test
   public void goldensArePaddedToALength() throws IOException {
     Bundle bundle = Bundle.open(folder().path);
     List<Golden> goldens = bundle.goldens(7);
