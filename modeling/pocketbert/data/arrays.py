@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 from pathlib import Path
 
 import numpy as np
@@ -29,5 +30,6 @@ def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
             if (found, by_columns, dtype) != (shape, False, np.dtype("<i4")) or room != 4 * math.prod(shape):
                 raise ValueError(f"it must be int32 {list(shape)}; received {dtype} {list(found)} in {room} bytes")
             return np.fromfile(stream, "<i4").reshape(shape)
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
+    # NumPy lets through what Python's parser says of a header.
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise UserError(f"{path}: the file is damaged ({' '.join(str(error).split())[:200]}); {remedy}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.data.reading import RowProblems
+from pocketbert.data.reading import RowProblems, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import bar
 
@@ -183,7 +183,7 @@ def _parse(line: bytes, dimensions: int) -> tuple[str, np.ndarray]:
         vector = np.array([float(part) for part in parts[-dimensions:]])
     except ValueError:
         bad = next(part for part in parts[-dimensions:] if not _is_number(part))
-        raise ValueError(f"{bad.decode('utf-8', 'replace')!r} must be a number; check the line") from None
+        raise ValueError(f"{shown(bad.decode('utf-8', 'replace'))} must be a number; check the line") from None
     if not (np.abs(vector) < _LARGEST).all():
         raise ValueError("the numbers must be finite; received one that is not")
     return word, vector.astype(np.float32)

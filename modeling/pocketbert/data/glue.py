@@ -15,7 +15,7 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.reading import RowProblems, parse_score, read_utf8, tsv_rows
+from pocketbert.data.reading import RowProblems, parse_score, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
 from pocketbert.progress import say
 
@@ -254,5 +254,5 @@ def _label(glue: GlueTask, text: str) -> float:
     label = glue.label_texts.get(text) if glue.label_texts else text
     if label not in glue.task.labels:
         accepted = glue.label_texts or glue.task.labels
-        raise ValueError(f"the label must be one of {', '.join(accepted)}; received {text!r}")
+        raise ValueError(f"the label must be one of {', '.join(accepted)}; received {shown(text)}")
     return glue.task.labels.index(label)

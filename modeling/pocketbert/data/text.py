@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast, get_args
 
-from pocketbert.data.reading import PROBLEMS_SHOWN, RowProblems, json_object
+from pocketbert.data.reading import PROBLEMS_SHOWN, RowProblems, json_object, shown
 from pocketbert.errors import UserError
 
 TextFormat = Literal["wikiextractor", "plain", "jsonl"]
@@ -295,7 +295,7 @@ def _jsonl(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
             continue
         text, title = row.get("text"), row.get("title")
         if not isinstance(text, str):
-            received = f"{type(text).__name__} in it" if "text" in row else ", ".join(map(repr, row)) or "none"
+            received = f"{type(text).__name__} in it" if "text" in row else ", ".join(map(shown, row))[:200] or "none"
             problems.add(number, f"the object must have its text as a string in 'text'; received {received}")
         elif not isinstance(title, str | None):
             problems.add(number, f"'title' must be a string; received {type(title).__name__}")

@@ -21,7 +21,7 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
-from pocketbert.data.reading import RowProblems, read_utf8, tsv_rows
+from pocketbert.data.reading import RowProblems, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
 
 XNLI = TaskConfig(kind="classification", name="xnli", labels=GLUE["mnli"].task.labels)
@@ -163,7 +163,7 @@ def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
             names = ", ".join(columns)[:100]
             problems.add(line, f"the row must have {len(columns)} columns, {names}; received {len(cells)}")
         elif cells[label].strip() not in _LABEL_OF:
-            problems.add(line, f"the label must be one of {', '.join(_LABEL_OF)}; received {cells[label]!r}")
+            problems.add(line, f"the label must be one of {', '.join(_LABEL_OF)}; received {shown(cells[label])}")
         else:
             index = XNLI.labels.index(_LABEL_OF[cells[label].strip()])
             said = None if language is None else cells[language]

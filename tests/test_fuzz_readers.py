@@ -1,0 +1,418 @@
+"""Every reader, given 200 damaged files: each is read, or refused in one line, and in no time.
+
+A new reader is a row of `READERS`. Faults are drawn from a seed, so that a failure comes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pocketbert.errors import UserError
+
+TESTS = Path(__file__).parent
+sys.path += [str(TESTS / "pocketbert" / "data"), str(TESTS / "pocketbert_export")]
+
+FAULTS, SLOW_FAULTS = 200, 2000
+# A busy machine is slow: this is what a hang or a blow-up exceeds.
+MOST_SECONDS, HANG_SECONDS = 2.0, 20
+FOREIGN: list[Any] = [
+    None, True, -1, 0, 1.5, 10**30, "", "x", "\0", "../x", "\u2028", [], {}, [[]], {"": None}, "9" * 5000, ["a"] * 50,
+]  # fmt: skip
+INSERTED = [
+    b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"'", b"\t", b"\n", b"\r", b",", b"\\", b"\\ud800", b"NaN",
+    b"1e999999999", b"-", b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"\xc2\x85", b"</doc>", b"<doc>", b"\x1f\x8b",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What reads a file or folder.
+
+    Attributes:
+      make: writes a valid one in an empty folder, and returns what `read` takes.
+      read: reads all of it.
+      sign: makes the digests of a folder true again.
+      slow: is too slow for the default suite.
+    """
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], object]
+    sign: Callable[[Path], object] | None = None
+    slow: bool = False
+
+
+def _file(name: str, content: str | bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return make
+
+
+def _folder(name: str, content: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        _file(name, content)(folder)
+        return folder
+
+    return make
+
+
+ROWS = [("text", "label"), ("a good film", "yes"), ("Ä “bad” film", "no"), ("12, 3", "yes"), ("so so", "no")]
+TABLE_CSV = io.StringIO()
+csv.writer(TABLE_CSV).writerows(ROWS)
+TABLE_TSV = "".join("\t".join(row) + "\n" for row in ROWS)
+TABLE_JSONL = "".join(json.dumps({"text": text, "label": label, "n": 1.5}) + "\n" for text, label in ROWS[1:])
+_CONTEXT = "Ada wrote the first \\ program in 1843."
+_QUESTIONS = [
+    {"id": str(number), "question": "When?", "answers": [{"text": "1843", "answer_start": 33}], "is_impossible": False}
+    for number in range(3)
+]
+SQUAD = json.dumps({"version": "1", "data": [{"title": "t", "paragraphs": [{"context": _CONTEXT, "qas": _QUESTIONS}]}]})
+HUGGING_FACE = "".join(
+    json.dumps({"id": str(n), "context": _CONTEXT, "question": "Who?", "answers": {"text": [t], "answer_start": [s]}})
+    + "\n"
+    for n, (t, s) in enumerate((("Ada", 0), ("1843", 33)))
+)
+MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\tone\ttwo\n0\t4\t5\tthree\tfour\n"
+STSB = "index\tsentence1\tsentence2\tscore\n0\ta\tb\t3.5\n1\tc\td\t0.25\n"
+XNLI = "language\tgold_label\tsentence1\tsentence2\nen\tneutral\ta\tb\nde\tentailment\tc\td\n"
+PLAIN = "First paragraph.\nSecond one.\n\nAnother document,\nwith 2 lines.\n"
+WIKI = '<doc id="1" url="u" title="T &amp; U">\nT & U\n\nA paragraph.\n</doc>\n'
+WIKI += '<doc id="2" url="v" title="V">\nV\n\nB.\n</doc>\n'
+TEXT_JSONL = '{"title": "T", "text": "A paragraph.\\nAnother."}\n{"text": "B\\u00e9."}\n'
+GLOVE = "the 0.1 -0.2 3e-2\nof 1 2 3\n, 0.5 0.25 -1\nnaïve 1.5 0 0\n"
+
+
+def _table(path: Path) -> object:
+    from pocketbert.data.tables import read_table
+
+    return read_table(path, text_column="text", label_column="label")
+
+
+def _questions(path: Path) -> object:
+    from pocketbert.data.question_tasks import is_question_file
+    from pocketbert.data.questions import QuestionFile
+
+    is_question_file(str(path))
+    return list(QuestionFile(path))
+
+
+def _glue(task: str) -> Callable[[Path], object]:
+    def read(path: Path) -> object:
+        from pocketbert.data.glue import read_glue
+
+        return read_glue(task, path, "dev")
+
+    return read
+
+
+def _xnli(path: Path) -> object:
+    from pocketbert.data.xnli import read_xnli
+
+    return read_xnli(path, "dev")
+
+
+def _text(path: Path) -> object:
+    from pocketbert.data.text import read_documents
+
+    return list(read_documents(path))
+
+
+def _glove(path: Path) -> object:
+    from pocketbert.data.glove import read_glove
+
+    return read_glove(path).neighbours(["the"], 2)
+
+
+def _make_pretraining(folder: Path) -> Path:
+    import tiny_pretraining
+
+    return tiny_pretraining.write_data(folder / "data", documents=6)
+
+
+def _pretraining(path: Path) -> object:
+    from pocketbert.data.pretraining import PretrainingData
+
+    data = PretrainingData.open(path)
+    return data.records(np.arange(len(data)))
+
+
+def _sign_pretraining(folder: Path) -> None:
+    """The files' sizes and digests; the manifest's own is over what its reader makes of it."""
+    from pocketbert.data import pretraining_manifest
+    from pocketbert.json_dataclasses import from_json
+
+    path = folder / "manifest.json"
+    content = json.loads(path.read_bytes())
+    for entry in (
+        content["vocabulary"],
+        *(shard[part] for shard in content["shards"] for part in ("records", "sizes")),
+    ):
+        file = (folder / entry["name"]).read_bytes()
+        entry |= {"size_bytes": len(file), "sha256": hashlib.sha256(file).hexdigest()}
+    fields = {name: content[name] for name in content if name not in ("format", "version", "identity", "report")}
+    content["identity"] = from_json(pretraining_manifest.Manifest, fields, "").identity
+    path.write_text(json.dumps(content), "utf-8")
+
+
+def _make_store(folder: Path) -> Path:
+    import feature_stores
+
+    with feature_stores.writer(folder / "first") as store:
+        feature_stores.fill(store)
+    return folder / "first"
+
+
+def _store(path: Path) -> object:
+    from pocketbert.data.feature_store import FeatureStore
+
+    store = FeatureStore.open(path)
+    return store.read(np.arange(len(store)), int(store.lengths.max()))
+
+
+def _sign_store(folder: Path) -> None:
+    path = folder / "manifest.json"
+    content = json.loads(path.read_bytes())
+    content.pop("manifest_sha256", None)
+    for entry in (content["lengths"], content["vocabulary"], *content["shards"]):
+        file = (folder / entry["name"]).read_bytes()
+        entry |= {"size_bytes": len(file), "sha256": hashlib.sha256(file).hexdigest()}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(content | {"manifest_sha256": digest}), "utf-8")
+
+
+def _make_model(folder: Path) -> Path:
+    import tiny_finetuning
+
+    return tiny_finetuning.write_model(folder / "model")
+
+
+def _directory(path: Path) -> object:
+    from pocketbert.checkpoints.directory import read_directory
+    from pocketbert.tokenizers.vocabulary import read_vocabulary
+
+    directory = read_directory(path)
+    return directory.vocab_path and read_vocabulary(directory.vocab_path)
+
+
+def _make_bundle(folder: Path) -> Path:
+    import handmade
+
+    return handmade.write_bundle(folder / "bundle", handmade.Bag())
+
+
+def _bundle(path: Path) -> object:
+    from pocketbert_export.bundle import Bundle
+
+    return Bundle.open(path).goldens
+
+
+def _sign_bundle(folder: Path) -> None:
+    import bundle_folders
+
+    bundle_folders.describe_again(folder)
+
+
+def _result(path: Path) -> object:
+    from pocketbert_bench import results
+
+    return results.read(path)
+
+
+def _make_result(folder: Path) -> Path:
+    committed = TESTS.parent / "benchmarks" / "results" / "masked_lm.json"
+    return _file("result.json", committed.read_bytes())(folder)
+
+
+def _predict_lines(path: Path) -> object:
+    from pocketbert_export.commands.predict import read_rows
+
+    with path.open(encoding="utf-8") as stream:
+        return list(read_rows(stream, "auto", str(path)))
+
+
+READERS: dict[str, Reader] = {
+    "csv": Reader(make=_file("t.csv", TABLE_CSV.getvalue()), read=_table),
+    "tsv": Reader(make=_file("t.tsv", TABLE_TSV), read=_table),
+    "jsonl": Reader(make=_file("t.jsonl", TABLE_JSONL), read=_table),
+    "squad": Reader(make=_file("q.json", SQUAD), read=_questions),
+    "hugging-face-questions": Reader(make=_file("q.jsonl", HUGGING_FACE), read=_questions),
+    "mrpc": Reader(make=_folder("MRPC/dev.tsv", MRPC), read=_glue("mrpc")),
+    "stsb": Reader(make=_folder("STS-B/dev.tsv", STSB), read=_glue("stsb")),
+    "cola": Reader(make=_folder("CoLA/dev.tsv", "gj04\t1\t\tA sentence.\ngj04\t0\t*\tB\n"), read=_glue("cola")),
+    "xnli": Reader(make=_folder("xnli.dev.tsv", XNLI), read=_xnli),
+    "plain-text": Reader(make=_file("t.txt", PLAIN), read=_text),
+    "wikiextractor": Reader(make=_file("wiki_00", WIKI), read=_text),
+    "text-jsonl": Reader(make=_file("t.jsonl", TEXT_JSONL), read=_text),
+    "gzipped-text": Reader(make=_file("t.gz", gzip.compress(PLAIN.encode(), mtime=0)), read=_text),
+    "glove": Reader(make=_file("glove.txt", GLOVE), read=_glove),
+    "gzipped-glove": Reader(make=_file("glove.gz", gzip.compress(GLOVE.encode(), mtime=0)), read=_glove),
+    "predict-lines": Reader(make=_file("lines.jsonl", TABLE_JSONL), read=_predict_lines),
+    "pretraining-data": Reader(make=_make_pretraining, read=_pretraining),
+    "signed-pretraining-data": Reader(make=_make_pretraining, read=_pretraining, sign=_sign_pretraining),
+    "teacher-store": Reader(make=_make_store, read=_store),
+    "signed-teacher-store": Reader(make=_make_store, read=_store, sign=_sign_store),
+    "model-directory": Reader(make=_make_model, read=_directory),
+    "bundle": Reader(make=_make_bundle, read=_bundle),
+    "signed-bundle": Reader(make=_make_bundle, read=_bundle, sign=_sign_bundle),
+    "result": Reader(make=_make_result, read=_result),
+}
+
+
+def _damaged(content: bytes, random: np.random.Generator) -> bytes:
+    """One of many faults, in a place drawn at random."""
+    place = int(random.integers(len(content) + 1))
+    other = int(random.integers(len(content) + 1))
+    first, last = sorted((place, other))
+    numbers = list(re.finditer(rb"-?[0-9]+(\.[0-9]+)?", content[:4000]))
+    match int(random.integers(8)):
+        case 0:
+            changed = bytearray(content)
+            for flipped in random.integers(max(len(content), 1), size=int(random.integers(1, 9))):
+                changed[flipped : flipped + 1] = bytes([int(random.integers(256))])
+            return bytes(changed)
+        case 1:
+            return content[:place]
+        case 2:
+            return content[:first] + content[last:]
+        case 3:
+            return content[:last] + content[first:last] * int(random.integers(1, 4)) + content[last:]
+        case 4 | 5:
+            return content[:place] + INSERTED[random.integers(len(INSERTED))] + content[place:]
+        case 6 if numbers:
+            number = numbers[random.integers(len(numbers))]
+            new = [b"-1", b"9" * 5000, b"1e999999999", b"NaN", b"0.5", b"4398046511104", b"null", b'"1"', b"true"]
+            return content[: number.start()] + new[random.integers(len(new))] + content[number.end() :]
+        case _:
+            lines = content.split(b"\n")
+            random.shuffle(lines)
+            return b"\n".join(lines)
+
+
+def _swapped(content: bytes, random: np.random.Generator) -> bytes | None:
+    """JSON with one value replaced, removed or added; None where it is no JSON."""
+    lines = [content] if content[:1] in b"[{" and b"}\n{" not in content else content.split(b"\n")
+    line = int(random.integers(len(lines)))
+    try:
+        value = json.loads(lines[line])
+    except ValueError:
+        return None
+    places = list(_places(value)) if isinstance(value, dict | list) else []
+    if not places:
+        return None
+    inside, key = places[random.integers(len(places))]
+    match int(random.integers(4)):
+        case 0:
+            del inside[key]
+        case 1 if isinstance(inside, dict):
+            inside[f"{key}x"] = inside[key]
+        case _:
+            inside[key] = FOREIGN[random.integers(len(FOREIGN))]
+    lines[line] = json.dumps(value).encode()
+    return b"\n".join(lines)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(each, dict | list):
+            yield from _places(each)
+
+
+@contextlib.contextmanager
+def _limited(what: str) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TimeoutError(what)
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+    started = time.process_time()
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert time.process_time() - started < MOST_SECONDS, what
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Path]:
+    """What copies a reader's valid files into a folder; those of two readers are made once."""
+    originals: dict[Any, tuple[Path, Path]] = {}
+
+    def copy(name: str, folder: Path) -> Path:
+        make = READERS[name].make
+        if make not in originals:
+            root = tmp_path_factory.mktemp("made")
+            originals[make] = root, make(root)
+        root, target = originals[make]
+        shutil.copytree(root, folder, dirs_exist_ok=True)
+        return folder / target.relative_to(root)
+
+    return copy
+
+
+def _check(name: str, target: Path, faults: int) -> None:
+    reader = READERS[name]
+    reader.read(target)
+    files = sorted(path for path in ([target] if target.is_file() else target.rglob("*")) if path.is_file())
+    contents = {path: path.read_bytes() for path in files}
+    # JSON decides what all the others mean.
+    weights = np.array([4.0 if path.suffix == ".json" else 1.0 for path in files])
+    refused = 0
+    for fault in range(faults):
+        random = np.random.default_rng([zlib.crc32(name.encode()), fault])
+        path = files[random.choice(len(files), p=weights / weights.sum())]
+        damaged = _swapped(contents[path], random) if random.random() < 0.5 else None
+        path.write_bytes(_damaged(contents[path], random) if damaged is None else damaged)
+        if reader.sign is not None:
+            # A file that nobody could sign stays as it is.
+            with contextlib.suppress(Exception):
+                reader.sign(target)
+        what = f"{name}, fault {fault}, in {path.name}"
+        try:
+            with _limited(what):
+                reader.read(target)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error) and len(str(error)) < 5000, f"{what}: {error}"
+        except Exception as error:
+            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+        finally:
+            for changed, content in contents.items():
+                if changed == path or reader.sign is not None:
+                    changed.write_bytes(content)
+    assert refused > faults / 20, f"{name}: only {refused} of {faults} faults were refused"
+
+
+@pytest.mark.parametrize("name", [name for name, reader in READERS.items() if not reader.slow])
+def test_damaged_files_are_refused_in_one_line(name: str, made: Callable[[str, Path], Path], tmp_path: Path) -> None:
+    _check(name, made(name, tmp_path), FAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_many_damaged_files_are_refused_in_one_line(
+    name: str, made: Callable[[str, Path], Path], tmp_path: Path
+) -> None:
+    _check(name, made(name, tmp_path), SLOW_FAULTS)
