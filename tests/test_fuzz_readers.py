@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -244,6 +245,44 @@ def _make_result(folder: Path) -> Path:
     return _file("result.json", committed.read_bytes())(folder)
 
 
+def _make_checkpoint(folder: Path) -> Path:
+    import tensorflow as tf
+
+    from pocketbert.training.checkpointing import Position, write_checkpoint
+
+    position = Position(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
+    path = folder / "checkpoint.safetensors"
+    write_checkpoint(path, {"encoder.w": tf.Variable(np.arange(6.0).reshape(2, 3))}, position)
+    return path
+
+
+def _checkpoint(path: Path) -> object:
+    from pocketbert.training.checkpointing import read_arrays, read_position
+
+    return read_position(path), read_arrays(path, "")
+
+
+def _make_position(folder: Path) -> Path:
+    from pocketbert.training.checkpointing import Position
+
+    position = Position(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
+    return _file("position.json", json.dumps(dataclasses.asdict(position)))(folder)
+
+
+def _position(path: Path) -> object:
+    from pocketbert.json_dataclasses import from_json
+    from pocketbert.json_reading import read_json
+    from pocketbert.training.checkpointing import Position
+
+    return from_json(Position, read_json(path), str(path))
+
+
+def _record(path: Path) -> object:
+    from pocketbert.training.checkpointing import read_record
+
+    return read_record(path)
+
+
 def _predict_lines(path: Path) -> object:
     from pocketbert_export.commands.predict import read_rows
 
@@ -275,6 +314,9 @@ READERS: dict[str, Reader] = {
     "model-directory": Reader(make=_make_model, read=_directory),
     "bundle": Reader(make=_make_bundle, read=_bundle),
     "signed-bundle": Reader(make=_make_bundle, read=_bundle, sign=_sign_bundle),
+    "checkpoint": Reader(make=_make_checkpoint, read=_checkpoint),
+    "signed-position": Reader(make=_make_position, read=_position),
+    "run-record": Reader(make=_file("run.json", '{"seed": 1, "options": {"epochs": 3}}'), read=_record),
     "result": Reader(make=_make_result, read=_result),
 }
 

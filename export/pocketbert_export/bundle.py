@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,6 +15,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.json_reading import parse_json
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
 from pocketbert_export.goldens import Golden, read_goldens
 from pocketbert_export.placement import place
@@ -163,14 +163,13 @@ def read_description(directory: Path) -> dict[str, Any]:
     """
     path = directory / BUNDLE_FILE
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(
             f"a bundle must be a folder with {BUNDLE_FILE}, as pocketbert export writes it; received {directory} "
             f"({error.strerror})"
         ) from error
-    except ValueError as error:
-        raise UserError(f"{path} must be JSON in UTF-8; {error}; export the bundle again") from error
+    description = parse_json(content, path)
     version = description.get("schema_version") if isinstance(description, dict) else None
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise UserError(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_MOST_CHARACTERS = 4000
+
 
 class UserError(ValueError):
     """Bad input: the message gives the rule, what was received and what to do.
 
-    The command line prints it as one line on stderr and exits with code 2.
+    The command line prints it as one line on stderr and exits with code 2. A message that quotes long input is cut in
+    the middle.
     """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _MOST_CHARACTERS:
+            message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
+        super().__init__(message)
 
 
 class TrainingFailed(RuntimeError):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pocketbert.errors import UserError
@@ -25,8 +25,8 @@ def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
     """A dataclass out of the JSON object that `dataclasses.asdict` makes of it.
 
     Args:
-      kind: the dataclass. Its fields may be strings, numbers, truth values, other dataclasses, tuples and mappings of
-        those, None, Literal and Any.
+      kind: the dataclass. Its fields may be strings, numbers, truth values, other dataclasses, tuples, lists and
+        mappings of those, None, Literal and Any.
       value: what `parse_json` returned.
       where: what the value is, for example a file's path; it opens the message.
 
@@ -52,11 +52,11 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         if value not in arguments or isinstance(value, bool):
             raise _wrong(place, f"one of {', '.join(map(str, arguments))}", value)
         return value
-    if origin is tuple:
+    if origin in (tuple, list):
         if not isinstance(value, list):
             raise _wrong(place, "a list", value)
-        return tuple(_read(arguments[0], each, f"{place}[{number}]") for number, each in enumerate(value))
-    if origin in (dict, Mapping):
+        return origin(_read(arguments[0], each, f"{place}[{number}]") for number, each in enumerate(value))
+    if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, dict):
             raise _wrong(place, "an object", value)
         return {name: _read(arguments[1], each, f"{place}.{name[:_CHARACTERS_SHOWN]}") for name, each in value.items()}

@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 from absl import flags
 
 from pocketbert.errors import UserError
+from pocketbert.json_reading import parse_json
 from pocketbert_export.commands import window_flags
 
 if TYPE_CHECKING:
@@ -205,10 +206,7 @@ def _decoded(stream: IO[str], source: str) -> Iterator[str]:
 
 
 def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, str]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} must be one JSON object ({error.msg} at column {error.colno})") from error
+    row = parse_json(line, where)
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in required):
         wanted = " and ".join(f'a string "{name}"' for name in required)
         raise UserError(f"{where} must be a JSON object with {wanted}; received {line.strip()[:80]}")

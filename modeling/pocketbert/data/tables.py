@@ -22,6 +22,7 @@ import numpy as np
 from pocketbert.data.examples import Examples
 from pocketbert.data.reading import RowProblems, json_object, parse_score, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
+from pocketbert.json_reading import parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LABEL_SEPARATOR = "|"
@@ -156,8 +157,8 @@ def _label_set(text: str, separator: str, path: Path) -> list[str]:
     """The labels of a cell, each once; of a .jsonl file a list comes as JSON."""
     parts = text.split(separator)
     if path.suffix.lower() == ".jsonl" and text.startswith("["):
-        with contextlib.suppress(json.JSONDecodeError):
-            parts = [_json_text(value) for value in json.loads(text)]
+        with contextlib.suppress(UserError):
+            parts = [_json_text(value) for value in parse_json(text, path)]
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
@@ -171,7 +172,7 @@ def _multi_labelled(
         unknown = [label for label in of_row if label not in indices]
         if unknown:
             problems.add(
-                row[0], f"labels must be of {', '.join(labels)[:200]}; received {', '.join(map(shown, unknown))}"
+                row[0], f"labels must be of {', '.join(labels)[:200]}; received {', '.join(map(shown, unknown))[:200]}"
             )
             continue
         present = {indices[label] for label in of_row}

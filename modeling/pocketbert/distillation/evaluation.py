@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import Evaluator
 from pocketbert.distillation.store_identity import stored_manifests, teacher_digest, tokenizer_digest
 from pocketbert.files import write_json
+from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
 from pocketbert.progress import say
 from pocketbert.training.checkpointing import TEACHER_FILE, digest_examples
@@ -116,7 +116,7 @@ def _teacher_length(preparation: Preparation) -> int:
 def _read(path: Path, origin: dict[str, Any]) -> dict[str, float] | None:
     """The metrics in a file, if they are of this origin; a damaged file has none."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json(path.read_bytes(), path)
         return content["metrics"] if content["origin"] == origin else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

@@ -21,6 +21,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.files import PARTIAL, sha256, write_json, write_tensors
+from pocketbert.json_dataclasses import from_json
 from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
@@ -179,7 +180,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Position]]:
             text = metadata[_POSITION_KEY]
             found = _digest(text, ((name, stored.get_tensor(name)) for name in sorted(stored.keys())))
             whole = found == metadata[_DIGEST_KEY]
-            position = Position(**json.loads(text)) if whole else None
+            position = from_json(Position, parse_json(text, path), str(path)) if whole else None
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(_damaged(path)) from error
     if position is None:
