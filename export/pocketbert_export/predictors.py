@@ -19,7 +19,7 @@ from pocketbert.model import Model, load
 from pocketbert.progress import bar
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
 from pocketbert_export.placement import Inputs, place
-from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, model_span_predictor
+from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, check_finite, model_span_predictor
 
 KINDS = ("classification", "multi_label", "regression")
 # Texts tokenized at once, and rows that a model answers at once.
@@ -53,6 +53,9 @@ class Predictor(abc.ABC):
 
         Returns:
           float32 `[n, labels]` for classification and multi_label, `[n]` for regression, in the order of the texts.
+
+        Raises:
+          UserError: an answer is not finite.
         """
         shape = (len(texts), len(self.task.labels)) if self.task.labels else (len(texts),)
         answers = np.empty(shape, np.float32)
@@ -66,6 +69,7 @@ class Predictor(abc.ABC):
                 for placed in place(inputs, self._lengths, self._tokenizer.pad_token_id):
                     answers[first + placed.indices] = self._answer(placed.inputs, placed.length)
                     progress.update(len(placed.indices))
+        check_finite(answers)
         return answers
 
     @abc.abstractmethod

@@ -34,7 +34,8 @@ class SpanPredictor:
 
     def __init__(self, task: TaskConfig, tokenizer: Any, windows: WindowOptions, logits: WindowLogits) -> None:
         self.task, self.windows = task, windows
-        self._tokenizer, self._logits = tokenizer, logits
+        self._tokenizer = tokenizer
+        self._logits_unchecked = logits
 
     def answers(
         self,
@@ -54,6 +55,20 @@ class SpanPredictor:
             n_best=n_best,
             max_answer_tokens=max_answer_tokens,
             progress_total=progress_total,
+        )
+
+    def _logits(self, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+        start, end = self._logits_unchecked(windows)
+        check_finite(start, end)
+        return start, end
+
+
+def check_finite(*answers: np.ndarray) -> None:
+    """Raises `UserError` where an answer is NaN or infinite."""
+    if not all(np.isfinite(each).all() for each in answers):
+        raise UserError(
+            "a model's answers must be finite; received NaN or infinity; its weights are damaged, or its training "
+            "diverged: fine-tune it again, and export it again"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -149,6 +150,16 @@ def test_predict_reads_a_file_of_questions(made: dict[str, Path], capsys: pytest
     answers = {row["id"]: row["answer"] for row in map(json.loads, out.splitlines())}
     data = json.loads(made["questions"].read_text())["data"]
     assert squad_evaluate_v2_0.evaluate(data, answers)["f1"] > 50
+    again = ["predict", f"--model={made['bundle']}", f"--input={made['questions']}", window, "--output-format=csv"]
+    rows = list(csv.DictReader(io.StringIO(run(again, capsys), newline="")))
+    assert list(rows[0]) == ["id", "question", "answer", "start", "end", "score", "probability"]
+    assert {row["id"]: row["answer"] for row in rows} == answers
+    for flag, message in (
+        ("--n-best=2", "--n-best needs JSON"),
+        ("--top-k=2", "--top-k is for texts; received it for"),
+    ):
+        assert cli.main([*again, flag]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_several_languages_are_scored_apart_and_together(

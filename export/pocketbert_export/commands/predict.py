@@ -1,12 +1,17 @@
-"""Answer lines of text with a model directory or a bundle.
+"""Answer texts with a model directory or a bundle.
 
-Reads a file, or standard input: one text a line, or one JSON object a line with "text" and, for pairs, "pair".
-Writes one JSON object a line, in the order of the input and as soon as a chunk is answered: the text (and pair),
-and for classification "label" and "probabilities" by label, for multi_label "labels" (those with a probability of at
-least 0.5) and "probabilities", for regression "score". A bundle runs on LiteRT and
-each text goes to the shortest of its lengths that holds it.
+Reads a .csv or .tsv file with a header (the columns are --text-column and, for pairs, --pair-column), or lines from
+another file or standard input: one text a line, or one JSON object a line with "text" and, for pairs, "pair". For JSON
+the column flags name other members. Writes one JSON object a line, in the order of the input and as soon as a chunk is
+answered: the text (and pair), and for classification "label" and "probabilities" by label, for multi_label "labels"
+(those with a probability of at least 0.5) and "probabilities", for regression "score". A bundle runs on LiteRT and each
+text goes to the shortest of its lengths that holds it.
 
-A file is JSON if its first line that is not blank begins with an opening brace; --format says it outright.
+The format is detected from the file's ending and from the first line that is not blank, which in JSON begins with an
+opening brace; --format overrides that.
+
+With --output-format=csv, or an --output that ends in .csv, each answer is a row, with a column for each probability.
+--top-k=3 gives the three best labels with their probabilities instead of all.
 
 A model that answers questions reads one JSON object a line with "question" and "context", of any length, or a .json
 file as SQuAD's. It adds "answer", a part of the context, with "start" and "end", the offsets of its first code point
@@ -16,6 +21,7 @@ and behind its last, its "score" and its "probability" among the best; an answer
 Example:
   echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundles/student/dynamic_wi8
   pocketbert predict --model=models/mrpc --input=pairs.jsonl > answers.jsonl
+  pocketbert predict --model=bundles/moods --input=reviews.csv --text-column=review --output=moods.csv
   pocketbert predict --model=bundles/questions --input=questions.jsonl --n-best=3
 """
 
@@ -26,14 +32,16 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from absl import flags
 
-from pocketbert.errors import UserError
+from pocketbert.commands import task_flags
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
-from pocketbert_export.commands import window_flags
+from pocketbert_export.commands import answer_lines, window_flags
 
 if TYPE_CHECKING:
     from pocketbert.tasks.answers import Answer, Answered
@@ -42,6 +50,14 @@ if TYPE_CHECKING:
 
 # A person who types at a terminal waits for each answer; a file is answered in chunks.
 LINES_A_CHUNK = 256
+# Endings of files with a header.
+TABLES = (".csv", ".tsv")
+_TABLE_FLAGS = {
+    "text-column": "tables and JSON",
+    "pair-column": "tables and JSON",
+    "separator": "tables",
+    "skip-bad-rows": ".csv and .tsv files",
+}
 # Members of a question's row: those that it must have, and those that it may have.
 QUESTIONS = (("question", "context"), ("id",))
 
@@ -51,6 +67,9 @@ def define(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string("model", None, "a model directory or a bundle", flag_values=flag_values)
     flags.DEFINE_string("input", None, "file to read (default: standard input)", flag_values=flag_values)
     flags.DEFINE_enum("format", "auto", ["auto", "lines", "jsonl"], "what a line is", flag_values=flag_values)
+    task_flags.define_table(flag_values)
+    answer_lines.define(flag_values)
+    flags.DEFINE_integer("top-k", None, "labels: only so many, the best first", lower_bound=1, flag_values=flag_values)
     flags.DEFINE_integer(
         "n-best", 0, "questions: so many of the best answers, too", lower_bound=0, flag_values=flag_values
     )
@@ -61,32 +80,72 @@ def run(flag_values: flags.FlagValues) -> None:
     """Streams answers to standard output."""
     if not flag_values.model:
         raise UserError("predict needs --model, a model directory or a bundle; received none")
+    form = answer_lines.form_of(flag_values)
     with _open(flag_values.input) as stream:
         from pocketbert_export.predictors import open_any_predictor
         from pocketbert_export.span_predictors import SpanPredictor
 
         predictor = open_any_predictor(flag_values.model, **window_flags.windows(flag_values))
-        answered = (
-            _answer_questions(predictor, stream, flag_values)
-            if isinstance(predictor, SpanPredictor)
-            else _answer_texts(predictor, stream, flag_values)
-        )
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # Whatever the locale says. Half a surrogate pair, which UTF-8 has no bytes for, stays \uXXXX, as in JSON.
-            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-        for lines in answered:
-            print("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), end="", flush=True)
+        if isinstance(predictor, SpanPredictor):
+            columns = ["id", "question"]
+            answered = _answer_questions(predictor, stream, flag_values, form)
+        else:
+            rows, columns = _text_rows(predictor, stream, flag_values)
+            answered = _answer_texts(
+                predictor, rows, 1 if stream.isatty() else LINES_A_CHUNK, flag_values["top-k"].value
+            )
+        with answer_lines.opened(flag_values.output, form, columns) as write:
+            for answers in answered:
+                write(answers)
+
+
+def _text_rows(
+    predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues
+) -> tuple[Iterator[dict[str, str]], list[str]]:
+    """Rows with `text` and, of pairs, `pair`; and which of the two they may have.
+
+    Raises:
+      UserError: flags that the model or the input has no use for.
+    """
+    window_flags.check_no_questions(flag_values, predictor.task, "predict", "n-best")
+    if flag_values["top-k"].value and not predictor.task.labels:
+        raise UserError(f"--top-k is for a model with labels; received it for {predictor.task.kind}; leave it out")
+    source = flag_values.input or "standard input"
+    text, pair = flag_values["text-column"].value, flag_values["pair-column"].value
+    if flag_values.format == "auto" and Path(source).suffix.lower() in TABLES:
+        from pocketbert.data.tables import read_table
+
+        examples, _ = read_table(source, **task_flags.table_options(flag_values))
+        if examples.pairs is None:
+            return ({"text": text} for text in examples.texts), ["text"]
+        pairs = zip(examples.texts, examples.pairs, strict=True)
+        return ({"text": text, "pair": pair} for text, pair in pairs), ["text", "pair"]
+    form, lines = _detected(stream, flag_values.format, source)
+    used = {"jsonl": ("text-column", "pair-column"), "lines": ()}[form]
+    shown = {"jsonl": "JSON", "lines": "lines of text"}[form]
+    raise_if_any(
+        [
+            f"--{name} is for {kinds}; received it for {shown}; leave it out"
+            for name, kinds in _TABLE_FLAGS.items()
+            if flag_values[name].present and name not in used
+        ],
+        "predict",
+    )
+    if form == "lines":
+        return read_rows(lines, form, source), ["text"]
+    required, optional = ((text, pair), ()) if pair else ((text,), ("pair",))
+    names = {text: "text", pair or "pair": "pair"}
+    rows = read_rows(lines, form, source, required, optional)
+    return ({names[name]: value for name, value in row.items()} for row in rows), ["text", "pair"]
 
 
 def _answer_texts(
-    predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues
+    predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert_export.predictors import probabilities_of, sigmoid_of
 
     task = predictor.task
-    window_flags.check_no_questions(flag_values, task, "predict", "n-best")
-    rows = read_rows(stream, flag_values.format, flag_values.input or "standard input")
-    for chunk in _text_chunks(rows, 1 if stream.isatty() else LINES_A_CHUNK):
+    for chunk in _text_chunks(rows, size):
         pairs = [row["pair"] for row in chunk] if "pair" in chunk[0] else None
         logits = predictor.logits([row["text"] for row in chunk], pairs)
         if task.kind == "regression":
@@ -95,28 +154,29 @@ def _answer_texts(
             answers = [
                 {
                     "labels": [label for label, logit in zip(task.labels, values, strict=True) if logit >= 0],
-                    "probabilities": {
-                        label: round(float(value), 6)
-                        for label, value in zip(task.labels, sigmoid_of(values), strict=True)
-                    },
+                    **_probabilities(task.labels, sigmoid_of(values), top_k),
                 }
                 for values in logits
             ]
         else:
             answers = [
-                {
-                    "label": task.labels[int(values.argmax())],
-                    "probabilities": {
-                        label: round(float(value), 6) for label, value in zip(task.labels, values, strict=True)
-                    },
-                }
+                {"label": task.labels[int(values.argmax())], **_probabilities(task.labels, values, top_k)}
                 for values in probabilities_of(logits)
             ]
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
 
 
+def _probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
+    """All labels with their probabilities, or the best as `top`; of equals the earlier label is better."""
+    found = list(zip(labels, map(float, values), strict=True))
+    if top_k is None:
+        return {"probabilities": {label: round(value, 6) for label, value in found}}
+    best = sorted(found, key=lambda each: -each[1])[:top_k]
+    return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
+
+
 def _answer_questions(
-    predictor: SpanPredictor, stream: IO[str], flag_values: flags.FlagValues
+    predictor: SpanPredictor, stream: IO[str], flag_values: flags.FlagValues, form: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.question_tasks import is_question_file
     from pocketbert.data.questions import Question, QuestionFile
@@ -124,6 +184,10 @@ def _answer_questions(
 
     if flag_values.format == "lines":
         raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
+    given = [name for name in (*_TABLE_FLAGS, "top-k") if flag_values[name].present]
+    raise_if_any([f"--{name} is for texts; received it for questions; leave it out" for name in given], "predict")
+    if form == "csv" and flag_values["n-best"].value:
+        raise UserError("--n-best needs JSON, since a row of CSV has one answer; received it with CSV; leave one out")
     source, n_best = flag_values.input or "standard input", flag_values["n-best"].value
     asked: Iterator[tuple[dict[str, str], Question]]
     if is_question_file(source):
@@ -168,7 +232,11 @@ def _described_answer(answer: Answer) -> dict[str, Any]:
 
 
 def read_rows(
-    stream: IO[str], form: str, source: str, required: Sequence[str] = ("text",), optional: Sequence[str] = ("pair",)
+    stream: Iterable[str],
+    form: str,
+    source: str,
+    required: Sequence[str] = ("text",),
+    optional: Sequence[str] = ("pair",),
 ) -> Iterator[dict[str, str]]:
     """Reads texts, one a line; blank lines are passed over.
 
@@ -185,18 +253,28 @@ def read_rows(
     Raises:
       UserError: a line that is not such an object, with its number.
     """
-    for number, line in enumerate(_decoded(stream, source), start=1):
+    form, lines = _detected(stream, form, source)
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if form == "auto":
-            form = "jsonl" if line.lstrip().startswith("{") else "lines"
         if form == "lines":
             yield {required[0]: line.rstrip("\r\n")}
         else:
             yield _parse(line, f"{source}: line {number}", required, optional)
 
 
-def _decoded(stream: IO[str], source: str) -> Iterator[str]:
+def _detected(stream: Iterable[str], form: str, source: str) -> tuple[str, Iterator[str]]:
+    """`lines` or `jsonl`, where it is `auto` by the first line that is not blank; and all lines."""
+    lines = _decoded(stream, source)
+    seen: list[str] = []
+    while form == "auto" and (line := next(lines, None)) is not None:
+        seen.append(line)
+        if line.strip():
+            form = "jsonl" if line.lstrip().startswith("{") else "lines"
+    return "lines" if form == "auto" else form, itertools.chain(seen, lines)
+
+
+def _decoded(stream: Iterable[str], source: str) -> Iterator[str]:
     try:
         yield from stream
     except UnicodeDecodeError as error:

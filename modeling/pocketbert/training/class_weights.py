@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NONE, BALANCED = "none", "balanced"
 
@@ -57,6 +59,8 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
     Raises:
       UserError: the task is no classification, or has no such label.
     """
+    import numpy as np
+
     if text == NONE:
         return None
     if task.kind != "classification":

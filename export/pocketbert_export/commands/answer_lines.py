@@ -1,0 +1,119 @@
+"""Answers as lines of JSON or rows of CSV, on standard output or in a file, as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from absl import flags
+
+from pocketbert.errors import UserError
+
+Answers = Sequence[Mapping[str, Any]]
+_FORMS = ("jsonl", "csv")
+
+
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines `--output`, `--output-format` and `--overwrite`."""
+    flags.DEFINE_string(
+        "output", None, "a .csv or .jsonl file to write (default: standard output)", flag_values=flag_values
+    )
+    flags.DEFINE_enum(
+        "output-format", None, _FORMS, "how to write (default: as --output ends, else jsonl)", flag_values=flag_values
+    )
+    flags.DEFINE_boolean("overwrite", False, "replace --output", flag_values=flag_values)
+
+
+def form_of(flag_values: flags.FlagValues) -> str:
+    """`jsonl` or `csv`.
+
+    Raises:
+      UserError: the flags do not say which, or the output would replace something.
+    """
+    from pocketbert.files import check_absent
+
+    form, output = flag_values["output-format"].value, flag_values.output
+    if output:
+        form = form or Path(output).suffix.lower().removeprefix(".")
+        if form not in _FORMS:
+            raise UserError(
+                f"--output must end in .csv or .jsonl, or --output-format must say which; received {output}"
+            )
+        check_absent(output, overwrite=flag_values.overwrite)
+    return form or "jsonl"
+
+
+@contextlib.contextmanager
+def opened(output: str | None, form: str, columns: Sequence[str]) -> Iterator[Callable[[Answers], None]]:
+    """Yields what writes a chunk of answers.
+
+    Args:
+      output: a file, which takes its name when the block ends without error, or None for standard output.
+      form: `jsonl` or `csv`.
+      columns: of CSV, the members of an answer that come first, whether or not it has them.
+    """
+    from pocketbert.files import new_file
+
+    if output is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Whatever the locale says. Half a surrogate pair, which UTF-8 has no bytes for, stays \uXXXX, as in JSON.
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        yield _writer(sys.stdout, form, columns)
+        return
+    with new_file(output) as binary:
+        stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
+        yield _writer(stream, form, columns)
+        # Its own closing would close the file before it is on disk.
+        stream.detach()
+
+
+def _writer(stream: IO[str], form: str, columns: Sequence[str]) -> Callable[[Answers], None]:
+    return _json_writer(stream) if form == "jsonl" else _csv_writer(stream, columns)
+
+
+def _json_writer(stream: IO[str]) -> Callable[[Answers], None]:
+    def write(answers: Answers) -> None:
+        stream.write("".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers))
+        stream.flush()
+
+    return write
+
+
+def _csv_writer(stream: IO[str], columns: Sequence[str]) -> Callable[[Answers], None]:
+    rows: csv.DictWriter[str] | None = None
+
+    def write(answers: Answers) -> None:
+        nonlocal rows
+        for answer in answers:
+            flat = _flat(answer)
+            if rows is None:
+                # Lines end as RFC 4180 has it: the module quotes what is in them, and so both kinds of line break.
+                rows = csv.DictWriter(stream, list(dict.fromkeys([*columns, *flat])), lineterminator="\r\n")
+                rows.writeheader()
+            rows.writerow(flat)
+        stream.flush()
+
+    return write
+
+
+def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer as cells: a column for each label's probability, or for each of the best labels."""
+    cells: dict[str, Any] = {}
+    for name, value in answer.items():
+        if name == "probabilities":
+            cells |= {f"probability_{label}": probability for label, probability in value.items()}
+        elif name == "top":
+            for place, best in enumerate(value, start=1):
+                cells |= {f"label_{place}": best["label"], f"probability_{place}": best["probability"]}
+        elif isinstance(value, list):
+            # As `read_table` reads them.
+            cells[name] = "|".join(value)
+        elif name != "context":
+            cells[name] = value
+    return cells
