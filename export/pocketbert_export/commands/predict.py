@@ -30,7 +30,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
