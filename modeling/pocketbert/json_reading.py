@@ -27,6 +27,7 @@ def parse_json(
     *,
     most_bytes: int = MOST_BYTES,
     most_depth: int = MOST_DEPTH,
+    half_pairs: bool = False,
 ) -> Any:
     """Parses one JSON value of untrusted origin, in time linear in its size.
 
@@ -35,6 +36,7 @@ def parse_json(
       where: what the content is, for example a file's path or "line 3 of data.jsonl"; it opens the message.
       most_bytes: largest size accepted. Count on about 20 bytes of memory for each.
       most_depth: deepest nesting of arrays and objects accepted.
+      half_pairs: accept halves of surrogate pairs too, which tokenizers leave out.
     Returns:
       What `json.loads` returns. Every number is finite, and every string can be written as UTF-8.
     Raises:
@@ -55,7 +57,7 @@ def parse_json(
         raise UserError(f"{where}: JSON here nests at most {most_depth} levels deep; received more; check the file")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_constant)
-        if "\\u" in text:
+        if "\\u" in text and not half_pairs:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])

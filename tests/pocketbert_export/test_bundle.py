@@ -154,7 +154,7 @@ def test_what_is_no_bundle(tmp_path: Path, copy: Path) -> None:
     with pytest.raises(UserError, match="a bundle must be a folder with bundle.json"):
         Bundle.open(tmp_path / "absent")
     (copy / "bundle.json").write_bytes(b"{\xff")
-    with pytest.raises(UserError, match="must be JSON in UTF-8"):
+    with pytest.raises(UserError, match="JSON must be UTF-8"):
         Bundle.open(copy)
 
 

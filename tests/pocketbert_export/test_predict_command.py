@@ -129,8 +129,8 @@ def test_answers_come_before_the_input_ends(
     [
         ('{"text": "a"}\n{"text": 5}\n', "auto", 'line 2 must be a JSON object with a string "text"'),
         ('{"text": "a", "pair": 7}\n', "auto", 'line 1: "pair" must be a string; received 7'),
-        ('{"text": "a"\n', "auto", "line 1 must be one JSON object"),
-        ("\n\nplain\n", "jsonl", "line 3 must be one JSON object"),
+        ('{"text": "a"\n', "auto", "line 1: this must be JSON"),
+        ("\n\nplain\n", "jsonl", "line 3: this must be JSON"),
         ("[1]\n", "jsonl", "line 1 must be a JSON object with a string"),
     ],
 )

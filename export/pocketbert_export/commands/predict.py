@@ -283,7 +283,7 @@ def _decoded(stream: Iterable[str], source: str) -> Iterator[str]:
 
 
 def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, str]:
-    row = parse_json(line, where)
+    row = parse_json(line, where, half_pairs=True)
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in required):
         wanted = " and ".join(f'a string "{name}"' for name in required)
         raise UserError(f"{where} must be a JSON object with {wanted}; received {line.strip()[:80]}")
