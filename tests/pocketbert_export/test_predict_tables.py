@@ -184,7 +184,7 @@ def test_answers_that_are_not_finite_are_refused(
     [
         (["--input={x}.csv"], "x.csv: line 1: the header must name the column 'text'"),
         (["--input={x}.csv", "--text-column=review", "--pair-column=other"], "the column 'other'"),
-        (["--input={x}.csv", "--format=jsonl"], "line 1 must be one JSON object"),
+        (["--input={x}.csv", "--format=jsonl"], "line 1: this must be JSON"),
         (["--input={x}.txt", "--pair-column=b"], "--pair-column is for tables and JSON; received it for lines of text"),
         (["--input={x}.txt", "--text-column=b"], "--text-column is for tables and JSON; received it for lines of text"),
         (["--input={x}.txt", "--separator=;"], "--separator is for tables; received it for lines of text"),

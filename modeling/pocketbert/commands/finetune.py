@@ -4,9 +4,10 @@ The task is one of GLUE's, xnli, squad, squad2 or tydiqa, with --task and --data
 own, with --train-file, --dev-file (or a tenth is set aside) and the names of its columns. A .json file is one of
 questions on paragraphs, as SQuAD's: the model learns where the answer starts and ends, in windows of --max-length
 tokens, and, if some questions have no answer, when to give none. --output gets model/ (the best checkpoint, a model
-directory), metrics.jsonl, tensorboard/ and result.json, which is printed on stdout too. Interrupted, even killed, the
-same command goes on where it was and ends with the same weights. With several --seeds each has a folder of its own, and
-the answer is the mean and spread over them.
+directory), metrics.jsonl, tensorboard/, report.html and result.json, which is printed on stdout too. They show a
+baseline beside each score (always the most frequent label, the mean score, or no answer) and the results of each class.
+Interrupted, even killed, the same command goes on where it was and ends with the same weights. With several --seeds
+each has a folder of its own, and the answer is the mean and spread over them.
 
 With --grid options vary over the values behind them, or over those that a paper searched, named bert, mobilebert,
 tinybert, minilmv2 (GLUE), minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk: every combination is trained with every
