@@ -92,7 +92,7 @@ def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
 def with_noise(inputs: Inputs, generator: np.random.Generator, vocab_size: int, type_vocab_size: int) -> Inputs:
     """Puts random ids and segments where the mask is 0."""
     padding = inputs["input_mask"] == 0
-    below = {"input_word_ids": vocab_size, "input_type_ids": type_vocab_size}
+    below = {"input_word_ids": vocab_size, "input_type_ids": max(type_vocab_size, 1)}
     return {
         name: np.where(padding, generator.integers(0, below[name], array.shape), array).astype(np.int32)
         if name in below

@@ -18,7 +18,7 @@ Norm = Literal["layer_norm", "no_norm", "identity"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
-ModelType = Literal["bert", "roberta", "mobilebert"]
+ModelType = Literal["bert", "roberta", "mobilebert", "distilbert"]
 TaskKind = Literal["classification", "multi_label", "regression", "masked_lm", "next_sentence", "span"]
 
 
@@ -75,7 +75,7 @@ class EncoderConfig:
       trigram: each word vector is joined by its neighbours' before the map (MobileBERT, section 3.4).
       max_positions: the longest sequence, in tokens.
       position_offset: rows at the start of the position table that no token uses (RoBERTa: 2).
-      type_vocab_size: rows of the segment table.
+      type_vocab_size: rows of the segment table; 0 where there is none (DistilBERT).
       pad_token_id: the id that fills up a batch.
       bottleneck: linear maps around each block, or None.
       pooler: what `pooled_output` is: `tanh` of a linear map of the first token, the raw `first_token`,
@@ -114,7 +114,7 @@ class EncoderConfig:
         problems = []
         positive = (
             "vocab_size hidden_size num_layers num_attention_heads head_size intermediate_size "
-            "num_feed_forwards embedding_size max_positions type_vocab_size norm_epsilon embedding_norm_epsilon "
+            "num_feed_forwards embedding_size max_positions norm_epsilon embedding_norm_epsilon "
             "initializer_range"
         )
         for name in positive.split():
@@ -130,8 +130,9 @@ class EncoderConfig:
             problems.append(
                 f"the sizes must make at most 2**34 weights; received sizes that make {self._least_weights():.2g}"
             )
-        if self.position_offset < 0:
-            problems.append(f"position_offset must not be negative; received {self.position_offset}")
+        for name in ("position_offset", "type_vocab_size"):
+            if not 0 <= getattr(self, name) <= _MOST_SIZE:
+                problems.append(f"{name} must lie between 0 and {_MOST_SIZE}; received {getattr(self, name)}")
         if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
             problems.append(
                 f"pad_token_id must be an id below vocab_size={self.vocab_size}; received {self.pad_token_id}"
@@ -159,6 +160,11 @@ class EncoderConfig:
     def block_size(self) -> int:
         """Width inside a layer: the bottleneck's if there is one, else the feature map's."""
         return self.bottleneck.size if self.bottleneck else self.hidden_size
+
+    @property
+    def sentence_activation(self) -> Literal["tanh", "relu"]:
+        """Between the two linear maps of a sentence head that has no pooler below it."""
+        return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
     def num_position_rows(self) -> int:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
-from pocketbert.checkpoints.name_maps import TensorSpec, modern_name, tensor_specs
+from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
+from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
 from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
 from pocketbert.checkpoints.tokenizer_files import (
     TOKENIZER_NAME,
@@ -31,8 +31,6 @@ from pocketbert.outputs import MODEL_KIND, new_directory
 from pocketbert.tokenizers.vocabulary import piece_problems, read_pieces
 
 CONFIG_NAME = "config.json"
-WEIGHTS_NAME = "model.safetensors"
-INDEX_NAME = "model.safetensors.index.json"
 VOCAB_NAME = "vocab.txt"
 
 _NUMPY_TYPES = {"F32", "F16", "BF16", "F64"}
@@ -60,7 +58,7 @@ class ModelDirectory:
 
 
 def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
-    """Reads a model directory, ours or transformers', without torch.
+    """Reads a model directory, ours or transformers' (PyTorch's or TensorFlow's classes), without torch.
 
     float16, bfloat16 and float64 weights become float32. Tied copies (`cls.predictions.decoder.weight` and the
     like) and buffers (`position_ids`) may be present if they hold what they must. Names of old versions
@@ -81,7 +79,7 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     tasks: tuple[TaskConfig, ...] = ()
     tensors: dict[str, np.ndarray] = {}
     with ExitStack() as stack:
-        stored = _open_weights(path, stack, problems)
+        stored = open_weights(path, stack, problems)
         if content is not None:
             names = _canonical_names(stored, str(content.get("model_type")))
             try:
@@ -173,71 +171,13 @@ def write_directory(
             write_json(folder / TOKENIZER_CONFIG_NAME, write_tokenizer_config(tokenizer, config.max_positions))
 
 
-@dataclass(frozen=True)
-class _StoredTensor:
-    """A tensor in an open file: name, shape and type are known, the values are not read yet."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    file: Any
-
-    def read(self) -> np.ndarray:
-        if self.dtype == "BF16":
-            import ml_dtypes  # noqa: F401  # gives NumPy the type's name
-        return self.file.get_tensor(self.name)
-
-
-def _open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, _StoredTensor]:
-    """The tensors of all weight files by their names, modernized."""
-    files = [path / WEIGHTS_NAME]
-    if not files[0].exists() and (path / INDEX_NAME).exists():
-        index = read_json_object(path / INDEX_NAME, problems, required=True) or {}
-        shards = index.get("weight_map")
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-            problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r}")
-            return {}
-        # A name from the file must not lead out of the folder.
-        files = [path / Path(name).name for name in sorted(set(shards.values()))]
-    elif not files[0].exists():
-        problems.append(_no_weights(path))
-        return {}
-    stored: dict[str, _StoredTensor] = {}
-    for file_path in files:
-        try:
-            file = stack.enter_context(safe_open(file_path, framework="numpy"))
-        except (SafetensorError, OSError) as error:
-            problems.append(f"{file_path.name} must be a whole safetensors file; received {error}; copy it again")
-            continue
-        written_by = (file.metadata() or {}).get("format", "pt")
-        for name in file.keys():
-            piece = file.get_slice(name)
-            stored[modern_name(name)] = _StoredTensor(name, tuple(piece.get_shape()), piece.get_dtype(), file)
-        if written_by not in ("pt", "np") or any(name.endswith(":0") or "/" in name for name in file.keys()):
-            problems.append(
-                f"{file_path.name} must have PyTorch tensor names (metadata format 'pt'); received format "
-                f"{written_by!r}; load it with transformers' PyTorch class and save it again"
-            )
-            return {}
-    return stored
-
-
-def _no_weights(path: Path) -> str:
-    others = sorted(
-        item.name for item in path.glob("*") if item.suffix in (".h5", ".bin", ".msgpack", ".onnx", ".ckpt")
-    )
-    remedy = f"; it has {', '.join(others)}: load and save it with transformers" if others else ""
-    flag = " (from_tf=True for .h5)" if any(name.endswith(".h5") for name in others) else ""
-    return f"the folder must hold {WEIGHTS_NAME}; there is none{remedy}{flag}"
-
-
-def _canonical_names(stored: Mapping[str, _StoredTensor], model_type: str) -> dict[str, _StoredTensor]:
+def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
     """The same tensors, with the family's prefix where a bare encoder was saved without it."""
     prefix = model_type.removeprefix(OWN_PREFIX)
     prefix = "roberta" if prefix == "xlm-roberta" else prefix
     if "embeddings.word_embeddings.weight" not in stored:
         return dict(stored)
-    parts = ("embeddings.", "encoder.", "pooler.")
+    parts = ("embeddings.", "encoder.", "transformer.", "pooler.")
     return {f"{prefix}.{name}" if name.startswith(parts) else name: tensor for name, tensor in stored.items()}
 
 
@@ -250,7 +190,7 @@ def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
 
 
 def _read_tensors(
-    stored: Mapping[str, _StoredTensor], specs: Mapping[str, TensorSpec], headless: bool, problems: list[str]
+    stored: Mapping[str, StoredTensor], specs: Mapping[str, TensorSpec], headless: bool, problems: list[str]
 ) -> dict[str, np.ndarray]:
     by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
     known = {spec.name: spec for spec in by_path.values()}
@@ -291,16 +231,18 @@ def _read_tensors(
     return tensors
 
 
-def _aliases(names: Mapping[str, _StoredTensor]) -> Iterator[tuple[str, str]]:
+def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
     """Names of copies that transformers may write or leave out → the tensor they are tied to."""
     table = next((name for name in names if name.endswith(".embeddings.word_embeddings.weight")), "")
     for head in ("cls.predictions", "lm_head"):
         for alias, original in ((f"{head}.decoder.weight", table), (f"{head}.decoder.bias", f"{head}.bias")):
             if alias in names:
                 yield alias, original
+    if "vocab_projector.weight" in names:
+        yield "vocab_projector.weight", table
 
 
-def _is_buffer(name: str, tensor: _StoredTensor) -> bool:
+def _is_buffer(name: str, tensor: StoredTensor) -> bool:
     """Whether a tensor is one that transformers fills by rule: counting positions, or zero segments."""
     if name.endswith(".embeddings.position_ids"):
         return np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))

@@ -35,7 +35,13 @@ _ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
 }
-_CLASS_PREFIX = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mobilebert": "MobileBert"}
+_CLASS_PREFIX = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "mobilebert": "MobileBert",
+    "distilbert": "DistilBert",
+}
 _SENTENCE: tuple[TaskKind, ...] = ("classification", "multi_label", "regression")
 _PROBLEM_TYPES: dict[str, TaskKind] = {
     "single_label_classification": "classification",
@@ -52,7 +58,7 @@ _ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
 }
 _KIND_ORDER: tuple[TaskKind, ...] = (*_SENTENCE, "span", "masked_lm", "next_sentence")
 
-# key → (type, default of transformers' configuration class); ours under the same key but where _RENAMED says.
+# key → (type, default of transformers' configuration class); DistilBERT's are those of _RENAMED.
 _COMMON: dict[str, tuple[type, object]] = {
     "vocab_size": (int, REQUIRED),
     "hidden_size": (int, REQUIRED),
@@ -83,7 +89,38 @@ _KEYS: dict[str, dict[str, tuple[type, object]]] = {
         "normalization_type": (str, "no_norm"),
         "classifier_activation": (bool, True),
     },
+    "distilbert": {
+        "vocab_size": (int, 30522),
+        "dim": (int, 768),
+        "n_layers": (int, 6),
+        "n_heads": (int, 12),
+        "hidden_dim": (int, 3072),
+        "max_position_embeddings": (int, 512),
+        "activation": (str, "gelu"),
+        "dropout": (float, 0.1),
+        "attention_dropout": (float, 0.1),
+        "initializer_range": (float, 0.02),
+        "pad_token_id": (int, 0),
+        "seq_classif_dropout": (float, 0.2),
+        # Before the span head, in training, where we have none.
+        "qa_dropout": (float, 0.1),
+        # How the position table was made; it is stored either way.
+        "sinusoidal_pos_embds": (bool, False),
+    },
 }
+# DistilBERT's key → BERT's.
+_RENAMED = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "seq_classif_dropout": "classifier_dropout",
+}
+# What DistilBERT's class does not ask for.
+_DISTILBERT = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
 # Keys that change the mathematics, with the one value that we compute.
 _FIXED: dict[str, object] = {
     "position_embedding_type": "absolute",
@@ -92,6 +129,7 @@ _FIXED: dict[str, object] = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
     "tie_encoder_decoder": False,
+    "tie_weights_": True,
     "pruned_heads": {},
     "trigram_input": True,
     "use_bottleneck": True,
@@ -137,6 +175,8 @@ def read_config(
     own = own_block(content, {"pooler", "tasks"}, problems)
     others = {"model_type", OWN_KEY, *_SAME_AS, *_TASK_KEYS}
     values = read_values(content, _KEYS[family], fixed=_FIXED, known=others, problems=problems)
+    if family == "distilbert":
+        values = {_RENAMED.get(key, key): value for key, value in values.items()} | _DISTILBERT
     for key, same in _SAME_AS.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
@@ -273,7 +313,7 @@ def _tasks(
         else:
             kinds.update(known[suffix])
     # Pretraining checkpoints name one class and hold the other's head as well (bert-base-uncased does).
-    if set(tensor_names) & {"cls.predictions.transform.dense.weight", "lm_head.dense.weight"}:
+    if set(tensor_names) & {"cls.predictions.transform.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"}:
         kinds.add("masked_lm")
     if "cls.seq_relationship.weight" in tensor_names:
         kinds.add("next_sentence")
@@ -287,7 +327,8 @@ def _tasks(
     if problem_type is not None and problem_type not in _PROBLEM_TYPES:
         problems.append(f"problem_type must be one of {', '.join(_PROBLEM_TYPES)}; received {problem_type!r}")
     given_dropout = "classifier_dropout" in given
-    dropout = options.get("classifier_dropout", 0.0) if given_dropout else values.get("hidden_dropout_prob", 0.0)
+    usual_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
+    dropout = options.get("classifier_dropout", 0.0) if given_dropout else usual_dropout
     tasks_found = []
     for kind in _KIND_ORDER:
         if kind in kinds:
@@ -306,7 +347,8 @@ def _tasks(
 
 
 def _is_missing_class(class_prefix: str, suffix: str) -> bool:
-    return "Roberta" in class_prefix and suffix in ("ForNextSentencePrediction", "ForPreTraining")
+    has_next_sentence = "Roberta" not in class_prefix and class_prefix != "DistilBert"
+    return not has_next_sentence and suffix in ("ForNextSentencePrediction", "ForPreTraining")
 
 
 def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
@@ -364,13 +406,18 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             "use_bottleneck": config.bottleneck is not None,
             "use_bottleneck_attention": query_key == "bottleneck",
         }
+    elif config.model_type == "distilbert":
+        ours = {ours: theirs for theirs, ours in _RENAMED.items()}
+        content = {ours.get(key, key): value for key, value in content.items() if key not in _DISTILBERT}
+        content |= {"sinusoidal_pos_embds": False, "tie_weights_": True}
     else:
         content["position_embedding_type"] = "absolute"
+    dropout_key = "seq_classif_dropout" if config.model_type == "distilbert" else "classifier_dropout"
     for task in tasks:
         if task.name:
             content.setdefault("finetuning_task", task.name)
         if task.kind in _SENTENCE:
-            content.setdefault("classifier_dropout", task.dropout)
+            content.setdefault(dropout_key, task.dropout)
         if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}
             content["label2id"] = {label: index for index, label in enumerate(task.labels)}

@@ -7,6 +7,7 @@ name of its nearest relative: an embedding projection is MobileBERT's `embedding
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,8 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
     specs = dict(_encoder(config, kinds))
     for task in tasks:
         specs.update(_HEADS[task.kind](config, task, kinds))
+    if config.model_type == "distilbert":
+        return {path: dataclasses.replace(spec, name=_distilbert_name(spec.name)) for path, spec in specs.items()}
     return specs
 
 
@@ -69,11 +72,35 @@ def masked_lm_width(config: EncoderConfig) -> int:
     return config.hidden_size if config.trigram else config.embedding_size
 
 
+# BERT's name → DistilBERT's, of parts of a name.
+_DISTILBERT_NAMES = {
+    ".encoder.layer.": ".transformer.layer.",
+    ".attention.self.query.": ".attention.q_lin.",
+    ".attention.self.key.": ".attention.k_lin.",
+    ".attention.self.value.": ".attention.v_lin.",
+    ".attention.output.dense.": ".attention.out_lin.",
+    ".attention.output.LayerNorm.": ".sa_layer_norm.",
+    ".intermediate.dense.": ".ffn.lin1.",
+    ".output.dense.": ".ffn.lin2.",
+    ".output.LayerNorm.": ".output_layer_norm.",
+    "cls.predictions.transform.dense.": "vocab_transform.",
+    "cls.predictions.transform.LayerNorm.": "vocab_layer_norm.",
+    "cls.predictions.bias": "vocab_projector.bias",
+}
+
+
+def _distilbert_name(name: str) -> str:
+    for theirs, distilbert in _DISTILBERT_NAMES.items():
+        name = name.replace(theirs, distilbert)
+    return name
+
+
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 _SENTENCE_DENSE = {
     "bert": "bert.pooler.dense",
     "mobilebert": "mobilebert.pooler.dense",
     "roberta": "classifier.dense",
+    "distilbert": "pre_classifier",
 }
 # Kind → what its head is called beside one of those before it, which alone is a `classifier`.
 _SENTENCE_HEADS = {"classification": "classifier", "multi_label": "label_classifier", "regression": "regressor"}
@@ -88,9 +115,10 @@ def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
     stored = f"{prefix}.embeddings"
     yield _table("encoder.embeddings.word", f"{stored}.word_embeddings", config.vocab_size, config.embedding_size)
     yield _table("encoder.embeddings.position", f"{stored}.position_embeddings", config.num_position_rows, early_width)
-    yield _table(
-        "encoder.embeddings.token_type", f"{stored}.token_type_embeddings", config.type_vocab_size, early_width
-    )
+    if config.type_vocab_size:
+        yield _table(
+            "encoder.embeddings.token_type", f"{stored}.token_type_embeddings", config.type_vocab_size, early_width
+        )
     if config.embedding_projection != "none":
         inputs = config.embedding_size * (3 if config.trigram else 1)
         yield from _linear("encoder.embeddings.projection", f"{stored}.embedding_transformation", inputs, hidden)

@@ -41,7 +41,7 @@ class Embeddings(tf_keras.layers.Layer):
     changes nothing either.
 
     RoBERTa: positions count from `position_offset` for right-padded input. With one segment row
-    (`type_vocab_size` 1), segment ids are not read.
+    (`type_vocab_size` 1) or none, segment ids are not read.
 
     Args:
       config: the encoder's architecture.
@@ -53,7 +53,8 @@ class Embeddings(tf_keras.layers.Layer):
         width = config.hidden_size if projected_first else config.embedding_size
         self.word = Table(config.vocab_size, config.embedding_size)
         self.position = Table(config.num_position_rows, width)
-        self.token_type = Table(config.type_vocab_size, width)
+        if config.type_vocab_size:
+            self.token_type = Table(config.type_vocab_size, width)
         if config.embedding_projection != "none":
             inputs = config.embedding_size * (3 if config.trigram else 1)
             self.projection = Linear(inputs, config.hidden_size)
@@ -70,7 +71,8 @@ class Embeddings(tf_keras.layers.Layer):
             x = self.projection(x)
         first = config.position_offset
         x += self.position.table[first : first + tf.shape(ids)[1]]
-        x += self.token_type.table[0] if config.type_vocab_size == 1 else self.token_type(inputs["input_type_ids"])
+        if config.type_vocab_size:
+            x += self.token_type.table[0] if config.type_vocab_size == 1 else self.token_type(inputs["input_type_ids"])
         x = self.dropout(self.norm(x), training=training)
         return self.projection(x) if config.embedding_projection == "output" else x
 

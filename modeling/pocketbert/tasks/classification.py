@@ -13,7 +13,7 @@ from pocketbert.layers.linear import Linear
 
 
 class SentenceHead(tf_keras.layers.Layer):
-    """A linear map of the pooled output; without a pooler, of a tanh layer of its own (RoBERTa).
+    """A linear map of the pooled output; without a pooler, of a layer of its own (RoBERTa: tanh, DistilBERT: relu).
 
     Args:
       config: the encoder's architecture.
@@ -28,12 +28,16 @@ class SentenceHead(tf_keras.layers.Layer):
         self.dropout = Dropout(task.dropout)
         self.output_map = Linear(config.hidden_size, outputs)
         self._has_own_pooler = config.pooler == "none"
+        self._activation = config.sentence_activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""
         if self._has_own_pooler:
-            x = self.dropout(encoded["sequence_output"][:, 0], training=training)
-            x = tf.tanh(self.dense(x))
+            x = encoded["sequence_output"][:, 0]
+            if self._activation == "relu":
+                x = tf.nn.relu(self.dense(x))
+            else:
+                x = tf.tanh(self.dense(self.dropout(x, training=training)))
         else:
             x = encoded["pooled_output"]
         return tf.cast(self.output_map(self.dropout(x, training=training)), tf.float32)

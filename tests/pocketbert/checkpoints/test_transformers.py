@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
-from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
+from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobilebert, tiny_roberta
 
 from pocketbert import model as pocketbert_model
-from pocketbert.checkpoints.directory import write_directory
+from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.configs import TaskConfig, TokenizerConfig
 
 transformers = pytest.importorskip("transformers")
@@ -42,6 +42,11 @@ CASES = {
         tiny_mobilebert(),
         (TaskConfig(kind="multi_label", labels=("toxic",)),),
     ),
+    "TFDistilBertModel": (tiny_distilbert(), ()),
+    "TFDistilBertForSequenceClassification": (tiny_distilbert(activation="relu"), (CLASSIFICATION,)),
+    "TFDistilBertForSequenceClassification, multi_label": (tiny_distilbert(), (MULTI_LABEL,)),
+    "TFDistilBertForQuestionAnswering": (tiny_distilbert(), (TaskConfig(kind="span", dropout=0.0),)),
+    "TFDistilBertForMaskedLM": (tiny_distilbert(), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
 }
 
@@ -51,7 +56,7 @@ def batch(config):
     generator = np.random.default_rng(5)
     mask = (np.arange(11) < np.array(LENGTHS)[:, None]).astype(np.int32)
     ids = generator.integers(3, config.vocab_size, [3, 11])
-    segments = generator.integers(0, config.type_vocab_size, [3, 11])
+    segments = generator.integers(0, max(config.type_vocab_size, 1), [3, 11])
     return {
         "input_word_ids": tf.constant(np.where(mask, ids, config.pad_token_id), tf.int32),
         "input_mask": tf.constant(mask),
@@ -86,7 +91,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
     expected = theirs(
         input_ids=inputs["input_word_ids"],
         attention_mask=inputs["input_mask"],
-        token_type_ids=inputs["input_type_ids"],
+        **({"token_type_ids": inputs["input_type_ids"]} if config.type_vocab_size else {}),
         output_hidden_states=True,
     )
     found = ours.features(inputs, ["hidden_states"])["hidden_states"]
@@ -96,7 +101,8 @@ def test_their_class_gives_our_answers(name, tmp_path):
     answers = ours(inputs)
     if not tasks:
         assert_close(answers["sequence_output"], expected.last_hidden_state)
-        assert_close(answers["pooled_output"][:, None], expected.pooler_output[:, None])
+        if config.pooler != "none":
+            assert_close(answers["pooled_output"][:, None], expected.pooler_output[:, None])
     for output, answer in answers.items() if tasks else ():
         names = {"prediction_logits": "logits" if "MaskedLM" in class_name else "prediction_logits"}
         other = expected[names.get(output, output)]
@@ -104,6 +110,27 @@ def test_their_class_gives_our_answers(name, tmp_path):
             other = other[:, 0]
         per_token = answer.shape.rank > 1 and answer.shape[1] == 11
         assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
+
+
+@pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
+@pytest.mark.parametrize("name", [name for name in CASES if "," not in name])
+def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path):
+    config, tasks = CASES[name]
+    tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
+    write_directory(tmp_path / "model", config, tasks, tensors, None, None)
+    theirs = getattr(transformers, name)(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
+    stored = load_file(tmp_path / "model/model.safetensors")
+    if name == "TFMobileBertForPreTraining":
+        stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
+    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(theirs, stored)
+    theirs.save_pretrained(tmp_path / "theirs", safe_serialization=safetensors)
+    files = {path.name for path in (tmp_path / "theirs").iterdir()}
+    assert files == {"config.json", "model.safetensors" if safetensors else "tf_model.h5"}
+    found = read_directory(tmp_path / "theirs")
+    assert (found.config, [task.kind for task in found.tasks]) == (config, [task.kind for task in tasks])
+    assert found.tensors.keys() == tensors.keys()
+    for path, tensor in tensors.items():
+        np.testing.assert_array_equal(found.tensors[path], tensor, err_msg=path)
 
 
 def assert_close(one, other):

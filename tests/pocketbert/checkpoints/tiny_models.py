@@ -40,6 +40,10 @@ def tiny_mobilebert(query_key: str = "shared", **changes: object) -> EncoderConf
     return PRESETS["mobilebert"].config.replace(**(_TINY_MOBILEBERT | {"bottleneck": bottleneck} | changes))
 
 
+def tiny_distilbert(**changes: object) -> EncoderConfig:
+    return tiny_bert(**({"model_type": "distilbert", "type_vocab_size": 0, "pooler": "none"} | changes))
+
+
 def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     return {
