@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pocketbert.checkpoints.config_keys import REQUIRED, read_values
+from pocketbert.checkpoints.config_keys import read_values
+from pocketbert.checkpoints.family_keys import ACTIVATIONS, DISTILBERT, FIXED, KEYS, RENAMED, SAME_AS
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.checkpoints.own_config import (
     OWN_KEY,
@@ -27,14 +28,6 @@ from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig, Task
 from pocketbert.errors import UserError, raise_if_any
 
 _MOST_LABELS = 1 << 16
-# transformers' spelling → ours; the first spelling of a value is the one written.
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-}
 _CLASS_PREFIX = {
     "bert": "Bert",
     "roberta": "Roberta",
@@ -58,84 +51,6 @@ _ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
 }
 _KIND_ORDER: tuple[TaskKind, ...] = (*_SENTENCE, "span", "masked_lm", "next_sentence")
 
-# key → (type, default of transformers' configuration class); DistilBERT's are those of _RENAMED.
-_COMMON: dict[str, tuple[type, object]] = {
-    "vocab_size": (int, REQUIRED),
-    "hidden_size": (int, REQUIRED),
-    "num_hidden_layers": (int, REQUIRED),
-    "num_attention_heads": (int, REQUIRED),
-    "intermediate_size": (int, REQUIRED),
-    "max_position_embeddings": (int, REQUIRED),
-    "type_vocab_size": (int, 2),
-    "hidden_act": (str, "gelu"),
-    "hidden_dropout_prob": (float, 0.1),
-    "attention_probs_dropout_prob": (float, 0.1),
-    "initializer_range": (float, 0.02),
-    "layer_norm_eps": (float, 1e-12),
-    "pad_token_id": (int, 0),
-}
-_KEYS: dict[str, dict[str, tuple[type, object]]] = {
-    "bert": _COMMON,
-    "roberta": _COMMON | {"pad_token_id": (int, 1)},
-    "mobilebert": _COMMON
-    | {
-        "hidden_act": (str, "relu"),
-        "hidden_dropout_prob": (float, 0.0),
-        "embedding_size": (int, REQUIRED),
-        "intra_bottleneck_size": (int, REQUIRED),
-        "num_feedforward_networks": (int, 4),
-        "use_bottleneck_attention": (bool, False),
-        "key_query_shared_bottleneck": (bool, True),
-        "normalization_type": (str, "no_norm"),
-        "classifier_activation": (bool, True),
-    },
-    "distilbert": {
-        "vocab_size": (int, 30522),
-        "dim": (int, 768),
-        "n_layers": (int, 6),
-        "n_heads": (int, 12),
-        "hidden_dim": (int, 3072),
-        "max_position_embeddings": (int, 512),
-        "activation": (str, "gelu"),
-        "dropout": (float, 0.1),
-        "attention_dropout": (float, 0.1),
-        "initializer_range": (float, 0.02),
-        "pad_token_id": (int, 0),
-        "seq_classif_dropout": (float, 0.2),
-        # Before the span head, in training, where we have none.
-        "qa_dropout": (float, 0.1),
-        # How the position table was made; it is stored either way.
-        "sinusoidal_pos_embds": (bool, False),
-    },
-}
-# DistilBERT's key → BERT's.
-_RENAMED = {
-    "dim": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "hidden_dim": "intermediate_size",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "seq_classif_dropout": "classifier_dropout",
-}
-# What DistilBERT's class does not ask for.
-_DISTILBERT = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
-# Keys that change the mathematics, with the one value that we compute.
-_FIXED: dict[str, object] = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "is_encoder_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-    "tie_encoder_decoder": False,
-    "tie_weights_": True,
-    "pruned_heads": {},
-    "trigram_input": True,
-    "use_bottleneck": True,
-}
-# Keys that only repeat another one (emb_size: Huawei's TinyBERT).
-_SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
 # Absent or null: the default; the dropout's is hidden_dropout_prob.
 _TASK_KEYS: dict[str, tuple[type, object]] = {
     "architectures": (list, []),
@@ -167,17 +82,17 @@ def read_config(
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
         return read_own(content)
     family = "roberta" if model_type == "xlm-roberta" else str(model_type)
-    if family not in _KEYS:
-        known = ", ".join([*_CLASS_PREFIX, *(OWN_PREFIX + name for name in _KEYS)])
+    if family not in KEYS:
+        known = ", ".join([*_CLASS_PREFIX, *(OWN_PREFIX + name for name in KEYS)])
         raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
 
     problems: list[str] = []
     own = own_block(content, {"pooler", "tasks"}, problems)
-    others = {"model_type", OWN_KEY, *_SAME_AS, *_TASK_KEYS}
-    values = read_values(content, _KEYS[family], fixed=_FIXED, known=others, problems=problems)
+    others = {"model_type", OWN_KEY, *SAME_AS, *_TASK_KEYS}
+    values = read_values(content, KEYS[family], fixed=FIXED, known=others, problems=problems)
     if family == "distilbert":
-        values = {_RENAMED.get(key, key): value for key, value in values.items()} | _DISTILBERT
-    for key, same in _SAME_AS.items():
+        values = {RENAMED.get(key, key): value for key, value in values.items()} | DISTILBERT
+    for key, same in SAME_AS.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
     config = _encoder_config(family, values, own.get("pooler"), tensor_names, problems)
@@ -221,8 +136,8 @@ def _encoder_config(
     tensor_names: Collection[str],
     problems: list[str],
 ) -> EncoderConfig | None:
-    if "hidden_act" in values and values["hidden_act"] not in _ACTIVATIONS:
-        problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values['hidden_act']!r}")
+    if "hidden_act" in values and values["hidden_act"] not in ACTIVATIONS:
+        problems.append(f"hidden_act must be one of {', '.join(ACTIVATIONS)}; received {values['hidden_act']!r}")
     norm = values.get("normalization_type", "layer_norm")
     if norm not in ("layer_norm", "no_norm"):
         problems.append(f"normalization_type must be layer_norm or no_norm; received {norm!r}")
@@ -261,7 +176,7 @@ def _encoder_config(
             head_size=width // heads,
             intermediate_size=values["intermediate_size"],
             num_feed_forwards=values.get("num_feedforward_networks", 1),
-            activation=_ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
+            activation=ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
             norm=norm,  # type: ignore[arg-type]
             norm_epsilon=float(values["layer_norm_eps"]),
             embedding_norm_epsilon=1e-5 if torch_default else float(values["layer_norm_eps"]),
@@ -377,7 +292,7 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     content: dict[str, Any] = {
         "architectures": [_CLASS_PREFIX[config.model_type] + suffix for suffix in suffixes or ["Model"]],
         "attention_probs_dropout_prob": config.attention_dropout,
-        "hidden_act": next(key for key, value in _ACTIVATIONS.items() if value == config.activation),
+        "hidden_act": next(key for key, value in ACTIVATIONS.items() if value == config.activation),
         "hidden_dropout_prob": config.hidden_dropout,
         "hidden_size": config.hidden_size,
         "initializer_range": config.initializer_range,
@@ -407,8 +322,8 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             "use_bottleneck_attention": query_key == "bottleneck",
         }
     elif config.model_type == "distilbert":
-        ours = {ours: theirs for theirs, ours in _RENAMED.items()}
-        content = {ours.get(key, key): value for key, value in content.items() if key not in _DISTILBERT}
+        ours = {ours: theirs for theirs, ours in RENAMED.items()}
+        content = {ours.get(key, key): value for key, value in content.items() if key not in DISTILBERT}
         content |= {"sinusoidal_pos_embds": False, "tie_weights_": True}
     else:
         content["position_embedding_type"] = "absolute"

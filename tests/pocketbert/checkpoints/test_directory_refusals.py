@@ -3,9 +3,10 @@
 import json
 import time
 
+import h5py
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from tiny_models import SENTIMENT, edit_config, edit_tensors, random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
@@ -154,22 +155,47 @@ def test_vocabulary_must_match_the_word_table(written, pieces, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("name, remedy", [("tf_model.h5", "from_tf=True"), ("pytorch_model.bin", "with transformers")])
-def test_other_formats_are_refused_with_the_remedy(written, name, remedy):
-    (written / "model.safetensors").rename(written / name)
-    with pytest.raises(UserError, match=rf"must hold model\.safetensors; there is none; it has {name}: .*{remedy}"):
+def test_other_formats_are_refused_with_the_remedy(written):
+    (written / "model.safetensors").rename(written / "pytorch_model.bin")
+    message = (
+        r"must hold model\.safetensors or tf_model\.h5; there is none; it has pytorch_model.bin: .*with transformers"
+    )
+    with pytest.raises(UserError, match=message):
         read_directory(written)
 
 
-def test_tensorflow_names_are_refused_with_the_remedy(written):
+def test_unusable_keras_files_are_refused(written):
+    (written / "model.safetensors").rename(written / "tf_model.h5")
+    with pytest.raises(UserError, match=r"tf_model\.h5 must be a whole HDF5 file; received .*; copy it again"):
+        read_directory(written)
+    name = "bert/model/bert/embeddings/word_embeddings/weight:0"
+    with h5py.File(written / "tf_model.h5", "w") as file:
+        # A terabyte that takes no place on the disk.
+        file.create_dataset(name, [10**9, 256], "float32", chunks=(1000, 256))
+        file.create_dataset("words/model/classifier/bias:0", data=["good", "bad"])
+    with pytest.raises(UserError, match="copy|tensors") as error:
+        read_directory(written)
+    assert "number of layers must be that of the tensors, 0; received 2" in str(error.value)
+    (written / "outside").write_bytes(bytes(31 * 20 * 4))
+    with h5py.File(written / "tf_model.h5", "w") as file:
+        file.create_dataset(name, [31, 20], "float32", external=[(str(written / "outside"), 0, 31 * 20 * 4)])
+    with pytest.raises(UserError, match="must hold its values itself; received a link to another file, bert/model"):
+        read_directory(written)
+
+
+def test_keras_tensors_of_a_wrong_shape_or_type_are_refused(written):
     tensors = load_file(written / "model.safetensors")
-    save_file(tensors, written / "model.safetensors", metadata={"format": "tf"})
-    with pytest.raises(UserError, match="must have PyTorch tensor names .* received format 'tf'; load it with"):
+    (written / "model.safetensors").unlink()
+    with h5py.File(written / "tf_model.h5", "w") as file:
+        for name, tensor in tensors.items():
+            file[f"layer/model/{name.replace('.', '/').replace('layer/', 'layer_._')}:0"] = tensor
+        del file["layer/model/bert/embeddings/word_embeddings/weight:0"], file["layer/model/classifier/bias:0"]
+        file.create_dataset("a/m/bert/embeddings/word_embeddings/weight:0", [10**9, 256], "float32", chunks=(1000, 256))
+        file["a/m/classifier/bias:0"] = ["x", "y", "z"]
+    with pytest.raises(UserError) as error:
         read_directory(written)
-    renamed = {f"tf_bert/{name}:0": tensor for name, tensor in tensors.items()}
-    save_file(renamed, written / "model.safetensors")
-    with pytest.raises(UserError, match="must have PyTorch tensor names"):
-        read_directory(written)
+    assert "word_embeddings.weight must have shape [31, 20]; received [1000000000, 256]" in str(error.value)
+    assert "classifier.bias must be of type BF16, F16, F32, F64; received object" in str(error.value)
 
 
 def test_no_folder_and_no_configuration(tmp_path):

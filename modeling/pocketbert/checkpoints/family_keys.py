@@ -1,0 +1,93 @@
+"""The keys of each family's config.json, as transformers' configuration classes read them."""
+
+from __future__ import annotations
+
+from pocketbert.checkpoints.config_keys import REQUIRED
+
+# transformers' spelling → ours; the first spelling of a value is the one written.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+
+# key → (type, default of transformers' configuration class); DistilBERT's are those of RENAMED.
+_COMMON: dict[str, tuple[type, object]] = {
+    "vocab_size": (int, REQUIRED),
+    "hidden_size": (int, REQUIRED),
+    "num_hidden_layers": (int, REQUIRED),
+    "num_attention_heads": (int, REQUIRED),
+    "intermediate_size": (int, REQUIRED),
+    "max_position_embeddings": (int, REQUIRED),
+    "type_vocab_size": (int, 2),
+    "hidden_act": (str, "gelu"),
+    "hidden_dropout_prob": (float, 0.1),
+    "attention_probs_dropout_prob": (float, 0.1),
+    "initializer_range": (float, 0.02),
+    "layer_norm_eps": (float, 1e-12),
+    "pad_token_id": (int, 0),
+}
+KEYS: dict[str, dict[str, tuple[type, object]]] = {
+    "bert": _COMMON,
+    "roberta": _COMMON | {"pad_token_id": (int, 1)},
+    "mobilebert": _COMMON
+    | {
+        "hidden_act": (str, "relu"),
+        "hidden_dropout_prob": (float, 0.0),
+        "embedding_size": (int, REQUIRED),
+        "intra_bottleneck_size": (int, REQUIRED),
+        "num_feedforward_networks": (int, 4),
+        "use_bottleneck_attention": (bool, False),
+        "key_query_shared_bottleneck": (bool, True),
+        "normalization_type": (str, "no_norm"),
+        "classifier_activation": (bool, True),
+    },
+    "distilbert": {
+        "vocab_size": (int, 30522),
+        "dim": (int, 768),
+        "n_layers": (int, 6),
+        "n_heads": (int, 12),
+        "hidden_dim": (int, 3072),
+        "max_position_embeddings": (int, 512),
+        "activation": (str, "gelu"),
+        "dropout": (float, 0.1),
+        "attention_dropout": (float, 0.1),
+        "initializer_range": (float, 0.02),
+        "pad_token_id": (int, 0),
+        "seq_classif_dropout": (float, 0.2),
+        # Before the span head, in training, where we have none.
+        "qa_dropout": (float, 0.1),
+        # How the position table was made; it is stored either way.
+        "sinusoidal_pos_embds": (bool, False),
+    },
+}
+# DistilBERT's key → BERT's.
+RENAMED = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "seq_classif_dropout": "classifier_dropout",
+}
+# What DistilBERT's class does not ask for.
+DISTILBERT = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
+# Keys that change the mathematics, with the one value that we compute.
+FIXED: dict[str, object] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "tie_encoder_decoder": False,
+    "tie_weights_": True,
+    "pruned_heads": {},
+    "trigram_input": True,
+    "use_bottleneck": True,
+}
+# Keys that only repeat another one (emb_size: Huawei's TinyBERT).
+SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
