@@ -77,17 +77,18 @@ def test_json_lines_from_standard_input_mix_pairs_and_texts(
         )
 
 
-def test_answers_are_utf_8_in_every_locale(
+def test_no_locale_and_no_half_of_a_pair_ends_the_answers(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = ["größe", "the film is good", "😀"]
+    # JSON may name half of a surrogate pair, which no encoding of Unicode has bytes for.
+    texts = ["ok \ud83d", "größe", "the film is good"]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
     assert cli.main(["predict", f"--model={paths['directory']}", f"--input={tmp_path / 'texts.jsonl'}"]) == 0
     lines = written.getvalue().decode("utf-8").splitlines()
     assert [json.loads(line)["text"] for line in lines] == texts
-    assert "größe" in lines[0]
+    assert "größe" in lines[1]
 
 
 def test_regression_gives_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +131,6 @@ def test_answers_come_before_the_input_ends(
         ('{"text": "a", "pair": 7}\n', "auto", 'line 1: "pair" must be a string; received 7'),
         ('{"text": "a"\n', "auto", "line 1: this must be JSON"),
         ("\n\nplain\n", "jsonl", "line 3: this must be JSON"),
-        ('{"text": "ok \\ud83d"}\n', "auto", r"line 1: .* half a surrogate pair, \\ud83d"),
         ("[1]\n", "jsonl", "line 1 must be a JSON object with a string"),
     ],
 )

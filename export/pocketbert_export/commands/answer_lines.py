@@ -62,12 +62,12 @@ def opened(output: str | None, form: str, columns: Sequence[str]) -> Iterator[Ca
 
     if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Whatever the locale says.
-            sys.stdout.reconfigure(encoding="utf-8")
+            # Whatever the locale says. Half a surrogate pair, which UTF-8 has no bytes for, stays \uXXXX, as in JSON.
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         yield _writer(sys.stdout, form, columns)
         return
     with new_file(output) as binary:
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
         yield _writer(stream, form, columns)
         # Its own closing would close the file before it is on disk.
         stream.detach()
