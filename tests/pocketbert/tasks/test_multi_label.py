@@ -157,6 +157,14 @@ def test_labels_that_cannot_be_read_are_refused(cell, options, said, tmp_path):
         read_table(path, text_column="text", label_column="label", kind="multi_label", **options)
 
 
+@pytest.mark.parametrize("cell", ["[" * 5000, "[" + "9" * 5000 + "]", "[not JSON"])
+def test_text_that_looks_like_a_list_is_a_label(cell, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "first", "label": cell}) + "\n", encoding="utf-8")
+    _, labels = read_table(path, text_column="text", label_column="label", kind="multi_label")
+    assert labels == (cell,)
+
+
 def test_column_without_any_label_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\nfirst,\n", encoding="utf-8")
