@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import killing
 import pytest
+import tiny_finetuning
 from absl import flags
+from pretraining_text import write_text, write_vocabulary
 
-from pocketbert import cli
+from pocketbert import cli, outputs
+from pocketbert.training import checkpointing
 
 # In a process of its own: an error as Python exits shows nowhere else.
 PROGRAM = [sys.executable, "-c", "from pocketbert.cli import run; run()"]
@@ -110,3 +117,103 @@ def test_reader_that_goes_away_is_no_error() -> None:
     command = f"{' '.join(map(repr, PROGRAM))} presets | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_finetuning.write_model(tmp_path_factory.mktemp("model") / "model")
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert cli.main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.parametrize("limit", [200, 3000, 20_000])
+def test_full_disk_is_one_line_and_leaves_nothing(
+    model: Path, tmp_path: Path, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A limit on a file's size gives the errors of a full disk, at the same calls. Python ignores its signal.
+    previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, previous[1]))
+    try:
+        err = refused(["convert", "--from=hf", f"--input={model}", f"--output={tmp_path / 'a' / 'out'}"], capsys)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, previous)
+    assert "File too large; choose an output on a disk that takes larger files" in err and f"{tmp_path}/a/" in err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("limit", [100, 5000])
+def test_full_disk_under_tensorflow_is_one_line(
+    model: Path, tmp_path: Path, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, vocabulary = write_text(tmp_path / "text.txt"), write_vocabulary(tmp_path / "vocab.txt")
+    previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+    arguments = [f"--text={text}", f"--vocab={vocabulary}", f"--output={tmp_path / 'out'}", "--shards=1"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, previous[1]))
+    try:
+        assert cli.main(["pretrain-data", *arguments, "--workers=1", "--max-length=21"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, previous)
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(r"out\.unfinished/\S+: File too large; choose an output", last)
+    assert sorted(os.listdir(tmp_path)) == ["text.txt", "vocab.txt"]
+
+
+def test_outputs_that_cannot_be_are_one_line(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    convert = ["convert", "--from=hf", f"--input={model}", "--overwrite"]
+    for output, said in (
+        (tmp_path / "file", "file is a file; choose another"),
+        (tmp_path / "file" / "out", "file is a file; choose another"),
+        (tmp_path / "link", "points to nowhere, which does not exist"),
+        (tmp_path / ("n" * 256), "at most 255 bytes; the output's has 256"),
+        (Path("/dev/full"), "/dev/full is a file; choose another"),
+        (Path("/proc/out"), "/proc/out cannot be written (No such file or directory); choose another"),
+    ):
+        assert said in refused([*convert, f"--output={output}"], capsys), output
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_read_only_folder_is_one_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write anywhere, so the answer of the system is put in its mouth.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    err = refused(["convert", "--from=hf", f"--input={model}", f"--output={tmp_path / 'out'}"], capsys)
+    assert f"{tmp_path} is read-only; choose another" in err and os.listdir(tmp_path) == []
+
+
+def test_umask_decides_the_modes_of_a_model(model: Path, tmp_path: Path) -> None:
+    previous = os.umask(0o077)
+    try:
+        assert cli.main(["convert", "--from=hf", f"--input={model}", f"--output={tmp_path / 'out'}"]) == 0
+    finally:
+        os.umask(previous)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
+    assert set(modes.values()) == {0o600} and "model.safetensors" in modes
+
+
+def test_marker_disturbs_nobody(model: Path) -> None:
+    digest = checkpointing.digest_directory(model)
+    marker = model / outputs.MARKER
+    content = marker.read_bytes()
+    marker.unlink()
+    assert checkpointing.digest_directory(model) == digest
+    marker.write_bytes(content)
+
+
+def test_killed_at_each_change_convert(model: Path, tmp_path: Path) -> None:
+    def action(root: Path) -> int:
+        return cli.main(["convert", "--from=hf", f"--input={model}", f"--output={root / 'out'}", "--overwrite"])
+
+    def prepare(root: Path) -> None:
+        shutil.copytree(model, root / "out")
+        (root / "out" / "vocab.txt").write_text("old")
+
+    assert killing.kill_at_each_change(action, prepare, tmp_path, every=4) > 15

@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -179,7 +180,8 @@ def _system_message(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     for number, remedy in _REMEDIES.items():
         if type(error).__module__.startswith("tensorflow") and os.strerror(number) in text:
-            return f"{text[:300]}; {remedy}"
+            path = re.search(rf"(\S+); {os.strerror(number)}", text)
+            return f"{f'{path[1]}: ' if path else ''}{os.strerror(number)}; {remedy}"
     return None
 
 

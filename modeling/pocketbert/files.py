@@ -144,25 +144,33 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterato
     aside = named_after(path, PARTIAL)
     with made_parents(path):
         while True:
-            stream = open(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb")  # noqa: SIM115
+            try:
+                stream = open(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "wb")  # noqa: SIM115
+            except OSError as error:
+                raise UserError(f"{path} cannot be written ({error.strerror}); choose another output") from error
             with contextlib.ExitStack() as stack:
                 stack.enter_context(stream)
                 if lock(stream.fileno(), aside, path):
                     stack.pop_all()
                     break
-        with stream:
-            try:
-                stream.truncate(0)
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-                if overwrite:
-                    os.replace(aside, path)
-                else:
-                    rename_new(aside, path)
-            except BaseException:
-                aside.unlink(missing_ok=True)
-                raise
+        try:
+            with stream:
+                try:
+                    stream.truncate(0)
+                    yield stream
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                    if overwrite:
+                        os.replace(aside, path)
+                    else:
+                        rename_new(aside, path)
+                except BaseException:
+                    # While the lock is held.
+                    aside.unlink(missing_ok=True)
+                    raise
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            raise
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -191,14 +191,14 @@ def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[st
         check_held(path, kind)
         with contextlib.suppress(FileNotFoundError):
             (folder / _MARKER_ASIDE).unlink()
-        if read_marker(folder) is None:
-            write_json(folder / MARKER, {"kind": kind, "files": sorted(names or [])})
         try:
+            if read_marker(folder) is None:
+                write_json(folder / MARKER, {"kind": kind, "files": sorted(names or [])})
             yield folder
         finally:
             with contextlib.suppress(FileNotFoundError):
-                if os.listdir(folder) == [MARKER]:
-                    (folder / MARKER).unlink()
+                if set(os.listdir(folder)) <= {MARKER}:
+                    (folder / MARKER).unlink(missing_ok=True)
                     folder.rmdir()
 
 
@@ -244,8 +244,12 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
 def _taken(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
     """A folder, without links in its path, for this process alone, made where there is none."""
     while True:
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(folder)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise UserError(f"{output} cannot be written ({error.strerror}); choose another output") from error
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:

@@ -152,8 +152,8 @@ def write_pretraining_data(
     recorded = _recorded(job, root, files)
     with held_directory(unfinished, _UNFINISHED_KIND):
         recover(Path(os.path.realpath(output)))
-        _take(unfinished, recorded, overwrite=overwrite)
         try:
+            _take(unfinished, recorded, overwrite=overwrite)
             # Killed between the output's rename and the end, a run has only the clearing up left to do.
             placed = _is_placed(job, recorded, output)
             pending = [] if placed else [shard for shard in range(len(job.shards)) if not is_finished(job, shard)]

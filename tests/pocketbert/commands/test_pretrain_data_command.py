@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -270,3 +271,63 @@ def test_every_document_is_in_one_part(tmp_path: Path) -> None:
             seen[part.file] += len(found)
     assert seen == {files[0]: 240, files[1]: 20, files[2]: 400}
     assert divide(files[:1], 1) == ((TextPart(files[0], 0, 1, stamp(files[0])),),)
+
+
+@pytest.mark.parametrize("same_size_and_time", [True, False])
+def test_text_edited_between_shards_is_refused(
+    folder: Path,
+    tmp_path: Path,
+    same_size_and_time: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = Path(shutil.copy(folder / "text.txt", tmp_path / "text.txt"))
+    content, before = text.read_text("utf-8"), text.stat()
+
+    def editing(job: pretraining_shards.ShardJob, shard: int) -> None:
+        pretraining_shards.write_shard(job, shard)
+        text.write_text(content.replace("w9 ", "w8 ") if same_size_and_time else content + "w9\n", "utf-8")
+        if same_size_and_time:
+            os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    arguments = command(folder, tmp_path / "data", f"--text={text}")
+    with monkeypatch.context() as context:
+        context.setattr(pretraining_run, "write_shard", editing)
+        message = one_error(arguments, capsys)
+    assert "the text must stay as it is while its shards are made" in message and "text.txt was changed" in message
+    assert not (tmp_path / "data").exists()
+    # The first shard stays for the text that it was made of, and for no other.
+    assert "other options: text_sha256=" in one_error(arguments, capsys)
+    text.write_text(content, "utf-8")
+    assert cli.main(arguments) == 0
+    assert "1 of 3 shards are there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damaged", ["finished/00000.json", "data/shard-00000-of-00003.tfrecord", "run.json"])
+def test_damaged_shards_are_made_again(
+    folder: Path,
+    tmp_path: Path,
+    damaged: str,
+    expected: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as context, pytest.raises(Interrupted):
+        context.setattr(pretraining_run, "_place", interrupted)
+        cli.main(command(folder, tmp_path / "data"))
+    path = tmp_path / "data.unfinished" / damaged
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    capsys.readouterr()
+    if damaged == "run.json":
+        assert "repeat its options, choose another output, or pass --overwrite" in one_error(
+            command(folder, tmp_path / "data"), capsys
+        )
+        assert cli.main(command(folder, tmp_path / "data", "--overwrite")) == 0
+    else:
+        assert cli.main(command(folder, tmp_path / "data")) == 0
+        assert "2 of 3 shards are there already" in capsys.readouterr().err
+    assert tree(tmp_path / "data") == expected
