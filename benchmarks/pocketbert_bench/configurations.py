@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench.results import Weights
 
 # How far an answer may lie from the one recorded at export, as a part of the largest recorded value. Another
@@ -102,6 +102,7 @@ def from_bundle(
     name = model or path.resolve().name
     try:
         bundle = Bundle.open(path)
+        _check_goldens(bundle)
         calls_of = {length: golden_calls(bundle, length) for length in bundle.lengths}
     except UserError as error:
         asked: Sequence[int | None] = lengths or [None]
@@ -128,6 +129,29 @@ def from_bundle(
                 )
             )
     return found
+
+
+def _check_goldens(bundle: Any) -> None:
+    """Refuses golden examples with other ids, or whose two answers contradict each other.
+
+    The calls' answers are held against the file's own; so these have to be the float model's, too.
+    """
+    from pocketbert_export import checks
+    from pocketbert_export.goldens import tokenization_problems
+
+    problems = tokenization_problems(bundle.goldens, bundle.tokenizer())
+    kind = bundle.task.kind if bundle.task else None
+    for index, golden in enumerate(bundle.goldens):
+        mask = golden.inputs["input_mask"]
+        outputs, own = (checks.real_values(each, mask) for each in (golden.outputs, golden.exported_outputs))
+        differences = checks.check_difference(outputs, own, checks.BOUNDS[bundle.recipe], f"goldens[{index}]", kind)
+        problems += [
+            f"{check.name} of the file's answers from the float model's must be at most {check.bound}; "
+            f"it is {check.measured}"
+            for check in differences
+            if not check.passed
+        ]
+    raise_if_any(problems, f"bundle {bundle.directory}")
 
 
 def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:

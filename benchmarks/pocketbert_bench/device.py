@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import secrets
 import tempfile
@@ -274,9 +273,15 @@ class _Session:
 
 
 def bundle_files(directory: Path) -> list[str]:
-    """The names of the files that make up a bundle: `bundle.json` and what it lists."""
-    description = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
-    return ["bundle.json", *description["files"]]
+    """The names of the files that make up a bundle: `bundle.json` and what it lists.
+
+    Raises:
+      UserError: `bundle.json` is not as its schema wants it, for example because a name leaves the folder.
+    """
+    # TensorFlow comes with it, which takes seconds.
+    from pocketbert_export.bundle import read_description
+
+    return ["bundle.json", *read_description(directory)["files"]]
 
 
 def folder_name(directory: Path) -> str:

@@ -15,10 +15,12 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.json_reading import parse_json
+from pocketbert.json_reading import read_json
+from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
 from pocketbert_export.goldens import Golden, read_goldens
 from pocketbert_export.placement import place
+from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
+# A golden text may be a long paragraph; a description beyond this is none of ours.
+_MOST_DESCRIPTION_BYTES = 1 << 24
 
 
 class Bundle:
@@ -85,7 +89,7 @@ class Bundle:
         problems = [*_file_problems(directory, description), *_description_problems(description)]
         goldens: list[Golden] = []
         if not problems:
-            problems += _labels_problems(directory, description)
+            problems += _content_problems(directory, description)
             goldens = read_goldens(directory / GOLDENS_FILE, description, problems)
         if problems:
             problems.append("export it again, or copy it whole")
@@ -110,14 +114,23 @@ class Bundle:
           length: the signature; None takes the arrays' own.
         Returns:
           The outputs by name, float32 `[n, ...]`.
+        Raises:
+          UserError: the runtime does not load the file, or refuses these inputs.
         """
         rows, columns = inputs["input_word_ids"].shape
-        runner = self._runner(self.signature(columns if length is None else length))
-        answers = [
-            runner(**{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES})
-            for row in range(rows)
-        ]
-        return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
+        signature = self.signature(columns if length is None else length)
+        try:
+            runner = self._runner(signature)
+            answers = [
+                runner(**{name: np.ascontiguousarray(inputs[name][row : row + 1], np.int32) for name in INPUT_NAMES})
+                for row in range(rows)
+            ]
+            return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{self.model_path} must run as {BUNDLE_FILE} says; the runtime refused it: {reason}; export it again"
+            ) from error
 
     def predict(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """The task's logits, each text from the shortest signature that holds it; longer texts are cut.
@@ -162,14 +175,11 @@ def read_description(directory: Path) -> dict[str, Any]:
       UserError: it is not there, not JSON, or lists everything that the schema does not allow.
     """
     path = directory / BUNDLE_FILE
-    try:
-        content = path.read_bytes()
-    except OSError as error:
+    if not path.is_file():
         raise UserError(
-            f"a bundle must be a folder with {BUNDLE_FILE}, as pocketbert export writes it; received {directory} "
-            f"({error.strerror})"
-        ) from error
-    description = parse_json(content, path)
+            f"a bundle must be a folder with {BUNDLE_FILE}, as pocketbert export writes it; received {directory}"
+        )
+    description = read_json(path, most_bytes=_MOST_DESCRIPTION_BYTES)
     version = description.get("schema_version") if isinstance(description, dict) else None
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise UserError(
@@ -219,6 +229,8 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
         names = [tensor["name"] for tensor in description[kind]]
         if len(set(names)) < len(names):
             problems.append(f"the names of the {kind} must differ; received {', '.join(names)}")
+    if description["recipe"] not in RECIPES:
+        problems.append(f"the recipe must be one of {', '.join(RECIPES)}; received {description['recipe']!r}")
     if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):
         problems.append(
             f"the inputs must be {', '.join(INPUT_NAMES)}; received "
@@ -227,12 +239,14 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _labels_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
-    """`labels.txt` that differs from the task's labels."""
+def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
+    """Files that contradict `bundle.json`."""
+    problems = []
+    pieces, size = len(read_vocabulary(directory / VOCAB_FILE)), description["tokenizer"]["vocab_size"]
+    if pieces != size:
+        problems.append(f"{VOCAB_FILE} must have {size} lines, the vocab_size of {BUNDLE_FILE}; it has {pieces}")
     labels = description["task"]["labels"] if description["task"] else []
-    if not labels:
-        return []
     wanted = "".join(f"{label}\n" for label in labels).encode()
-    if (directory / LABELS_FILE).read_bytes() == wanted:
-        return []
-    return [f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one a line; it holds others"]
+    if labels and (directory / LABELS_FILE).read_bytes() != wanted:
+        problems.append(f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one a line; it does not")
+    return problems

@@ -1,7 +1,11 @@
 """What the acceptance gate asks: each check a pure function of what was counted or answered.
 
-Differences between logits are divided by the root mean square of the reference's, so that one bound serves
-a network whose logits are near 0.1 and one whose logits are near 10.
+Differences between answers are divided by the root mean square of the reference's, so that one bound serves
+a network whose logits are near 0.1 and one whose logits are near 10. A constant in all answers would make that scale
+large and hide everything else, so answers with a constant that means nothing are compared twice, as they are and
+centred, each on its own scale, and the larger difference counts. Softmax ignores a constant in a text's logits:
+classification is centred over the classes of each text. A score or a token's logit says something by how it differs
+from the others: regression is centred over the texts, spans over the tokens.
 
 Where the bounds come from (u is the relative step of a number format, r the rounding's root mean square):
 
@@ -18,6 +22,18 @@ Where the bounds come from (u is the relative step of a number format, r the rou
 Between the lengths of one bundle the same text meets the same weights: only the order of summation differs
 (`float32` bound); with int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
 
+The same file gives its own golden answers again (`own_difference`), on another processor with sums in another order:
+ten times the rounding bound in floats; with int8 a tenth, since a value that moves across a rounding boundary of 1/255
+of its range does so in every layer.
+
+Changes are compared by regression: how far the answers move when the text changes (`varies`), or when the segment ids
+change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. A file that ignores what it
+should read has slope 0 exactly, whatever the scale; one that answers with the opposite sign -1; rounding leaves 1 and
+puts its noise into the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails
+if the slope lies further than 0.5 from 1 by more than four standard errors, which chance does once in 16,000 for
+normal noise, so it needs no bound for each recipe: where int8's noise is as large as the change, the error is too.
+Changes of the float model below 2.5e-5 of its answers are float32's rounding, and are not compared.
+
 The metric may drop by a number of points, or by so many right answers that it says nothing yet. Take the n examples
 that only one of model and bundle answers rightly: a bundle that is no worse turns as many wrong answers right as
 right ones wrong, but for chance, and the difference of the two counts has a standard deviation of sqrt(n) (McNemar
@@ -32,19 +48,17 @@ which in a small set is more than any number of points.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from pocketbert_export.op_census import Census
-
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; what they hold at padding is nobody's concern.
 TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
-# Smaller matrices stay float32: the converter quantizes from this many elements on.
-FEWEST_QUANTIZED = 1024
+# A share of the float model's change that may be missing or too much; four standard errors more may be rounding.
+_MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +72,7 @@ class Bounds:
       metric_drop_points: largest loss of the task's metric, in hundredths, if more right answers are lost than may be.
       metric_drop_deviations: so many right answers may be lost, as standard deviations of chance; one always.
       length_difference: largest difference between two lengths of the same bundle.
+      own_difference: largest difference from the golden answers that the file itself gave at export.
       bytes_per_weight: of a matrix.
     """
 
@@ -67,6 +82,7 @@ class Bounds:
     metric_drop_points: float
     metric_drop_deviations: float
     length_difference: float
+    own_difference: float
     bytes_per_weight: int
 
 
@@ -78,6 +94,7 @@ BOUNDS: dict[str, Bounds] = {
         metric_drop_points=0.0,
         metric_drop_deviations=0.0,
         length_difference=1e-4,
+        own_difference=1e-3,
         bytes_per_weight=4,
     ),
     "float16": Bounds(
@@ -87,6 +104,7 @@ BOUNDS: dict[str, Bounds] = {
         metric_drop_points=0.1,
         metric_drop_deviations=0.0,
         length_difference=1e-4,
+        own_difference=1e-3,
         bytes_per_weight=2,
     ),
     "dynamic_wi8": Bounds(
@@ -96,6 +114,7 @@ BOUNDS: dict[str, Bounds] = {
         metric_drop_points=0.5,
         metric_drop_deviations=2.0,
         length_difference=0.05,
+        own_difference=0.1,
         bytes_per_weight=1,
     ),
 }
@@ -138,70 +157,6 @@ class Check:
         return asdict(self)
 
 
-def check_operators(census: Census) -> Check:
-    """Only TFLite's own operators: custom ones and TensorFlow's (Flex) are not on a phone."""
-    foreign = sorted(set(census.custom))
-    what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "every operator is a TFLite builtin"
-    return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
-
-
-def check_signatures(census: Census, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
-    """One signature a length, int32 `[1, length]` in and float32 out, all bound by name.
-
-    Args:
-      census: the file's.
-      names: signature → its length.
-      inputs: the names of the inputs.
-    """
-    problems = []
-    missing, extra = set(names) - set(census.signatures), set(census.signatures) - set(names)
-    problems += [f"{name} is missing" for name in sorted(missing)] + [
-        f"{name} is not in bundle.json" for name in sorted(extra)
-    ]
-    for name in sorted(set(names) & set(census.signatures)):
-        signature, wanted = census.signatures[name], ("int32", (1, names[name]))
-        if set(signature.inputs) != set(inputs):
-            problems.append(f"{name} takes {', '.join(sorted(signature.inputs))}, not {', '.join(sorted(inputs))}")
-        for input_name, tensor in signature.inputs.items():
-            if (tensor.dtype, tensor.shape) != wanted:
-                problems.append(f"{name}'s {input_name} is {tensor.dtype} {tensor.shape}, not int32 {wanted[1]}")
-        for output_name, tensor in signature.outputs.items():
-            if tensor.dtype != "float32":
-                problems.append(f"{name}'s {output_name} is {tensor.dtype}, not float32")
-    outputs = {tuple(sorted(signature.outputs)) for signature in census.signatures.values()}
-    if len(outputs) > 1:
-        problems.append("the signatures' outputs have different names")
-    reason = "; ".join(problems) or f"{len(names)} signatures, int32 in, float32 out, bound by name"
-    return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
-
-
-def check_size(census: Census, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
-    """The file is as large as its weights: none stored wider than the recipe says, and none stored twice.
-
-    Args:
-      census: the file's.
-      shapes: of every weight of the float model.
-      bytes_per_weight: of a quantized matrix; vectors and small matrices are float32 in every recipe.
-    """
-    expected = 0
-    for shape in shapes:
-        size = math.prod(shape)
-        if len(shape) < 2 or size < FEWEST_QUANTIZED:
-            expected += 4 * size
-        else:
-            # A scale (4 bytes) and a zero point (8) for each channel of an int8 matrix.
-            expected += bytes_per_weight * size + (12 * shape[-1] if bytes_per_weight == 1 else 0)
-    # An operator takes about 300 bytes with the tensors it makes; constants of the graph are few and small.
-    bound = 1.05 * expected + 512 * census.num_operators + 16_384
-    reason = (
-        f"{census.file_bytes:,} bytes, of them {census.weight_bytes:,} of weights; the recipe's weights take "
-        f"{expected:,}, and {len(census.signatures)} graphs of {census.num_operators} operators may add to that"
-    )
-    return Check(
-        name="size", passed=census.file_bytes <= bound, measured=float(census.file_bytes), bound=bound, reason=reason
-    )
-
-
 def check_alive(answers: Outputs) -> Check:
     """A runtime that does not understand a file may answer nothing but zeros, or no numbers."""
     dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
@@ -209,24 +164,73 @@ def check_alive(answers: Outputs) -> Check:
     return Check(name="alive", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
 
 
-def check_difference(reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits") -> list[Check]:
-    """The answers are the float model's: the largest difference and the root mean square of all."""
-    largest, rms = _differences(reference, answers)
+def check_difference(
+    reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits", kind: str | None = None
+) -> list[Check]:
+    """The answers are the float model's: the largest difference and the root mean square of all.
+
+    Args:
+      reference: the float model's answers.
+      answers: the bundle's.
+      bounds: the largest and the root mean square difference.
+      name: what is compared.
+      kind: the task's, which says what is centred.
+    """
+    largest, rms = _differences(reference, answers, kind)
     count = len(next(iter(reference.values()), ()))
+    reason = f"from the float model's, over {count:,} rows, as a part of their root mean square"
     return [
-        _bounded(
-            f"{name}: largest difference",
-            largest,
-            bounds.largest_difference,
-            f"from the float model's, over {count:,} rows, as a part of their root mean square",
-        ),
-        _bounded(
-            f"{name}: root mean square difference",
-            rms,
-            bounds.rms_difference,
-            f"from the float model's, over {count:,} rows, as a part of their root mean square",
-        ),
+        _bounded(f"{name}: largest difference", largest, bounds.largest_difference, reason),
+        _bounded(f"{name}: root mean square difference", rms, bounds.rms_difference, reason),
     ]
+
+
+def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, kind: str | None = None) -> Check:
+    """The file answers its golden examples as it did at export."""
+    largest, _ = _differences(recorded, answers, kind)
+    reason = "the largest difference from the file's own golden answers, as a part of their root mean square"
+    return _bounded("goldens: own answers", largest, bounds.own_difference, reason)
+
+
+def check_response(name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs) -> Check:
+    """The answers change as the float model's do; see the module for the regression.
+
+    Args:
+      name: the check's.
+      what: what changes them.
+      reference: the float model's changes, by output `[n, ...]`.
+      answers: the bundle's.
+      scales: answers of the float model: changes that are tiny beside them are rounding.
+    """
+    worst, slope = 0.0, 1.0
+    for output, expected in reference.items():
+        x, y = (np.asarray(part[output], np.float64).ravel() for part in (reference, answers))
+        energy = float(x @ x)
+        if len(expected) < 2 or math.sqrt(energy / x.size) <= BOUNDS["float32"].rms_difference * _scale(scales[output]):
+            continue
+        found = float(x @ y) / energy
+        rest = y - found * x
+        error = math.sqrt(float(rest @ rest) / energy / (len(expected) - 1))
+        wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error)
+        if not wrong <= worst:
+            worst, slope = wrong, found
+    reason = f"{what} moves the bundle's answers {slope:.3g} times as far as the float model's: the share that is wrong"
+    return _bounded(name, worst, _MOST_MISSING, reason)
+
+
+def deviations(outputs: Outputs, kind: str | None) -> dict[str, np.ndarray]:
+    """How answers differ from text to text: centred, and without their mean over the texts."""
+    return {name: array - array.mean(axis=0) for name, array in centred(outputs, kind).items()}
+
+
+def centred(outputs: Outputs, kind: str | None) -> dict[str, np.ndarray]:
+    """Answers without the constant that means nothing for a task of this kind, in float64; see the module."""
+    exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
+    if kind == "classification":
+        return {name: array - array.mean(axis=-1, keepdims=True) for name, array in exact.items()}
+    if kind in ("regression", "span"):
+        return {name: array - array.mean() for name, array in exact.items()}
+    return exact
 
 
 def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
@@ -238,7 +242,8 @@ def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> 
       bounds: a near tie is a lead below twice the allowed `rms_difference`.
     """
     top = np.sort(reference, axis=1)
-    near_tie = top[:, -1] - top[:, -2] <= 2 * bounds.rms_difference * _scale(reference)
+    scale = _scale(centred({"logits": reference}, "classification")["logits"])
+    near_tie = top[:, -1] - top[:, -2] <= 2 * bounds.rms_difference * scale
     same = reference.argmax(axis=1) == answers.argmax(axis=1)
     agreement = float(np.mean(same | near_tie))
     reason = (
@@ -318,12 +323,12 @@ def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
     return _bounded("padding", largest, 0.0, "the largest change when the padding holds random ids and segments")
 
 
-def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds) -> Check:
+def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, kind: str | None = None) -> Check:
     """The same texts get the same answers from every length that holds them."""
     lengths = sorted(answers_by_length)
     first = answers_by_length[lengths[0]]
     largest = max(
-        (_differences(first, answers_by_length[length])[0] for length in lengths[1:]), default=0.0, key=_nan_last
+        (_differences(first, answers_by_length[length], kind)[0] for length in lengths[1:]), default=0.0, key=_nan_last
     )
     reason = f"the largest difference between the lengths {', '.join(map(str, lengths))} for the same texts"
     return _bounded("lengths", largest, bounds.length_difference, reason)
@@ -347,16 +352,20 @@ def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _differences(reference: Outputs, answers: Outputs) -> tuple[float, float]:
+def _differences(reference: Outputs, answers: Outputs, kind: str | None) -> tuple[float, float]:
     """Largest and root mean square difference, relative, of the worst output; NaN if they cannot be compared."""
+    if any(name not in answers or answers[name].shape != expected.shape for name, expected in reference.items()):
+        return math.nan, math.nan
+    same_names = {name: answers[name] for name in reference}
+    views = [(reference, same_names)]
+    if kind is not None:
+        views.append((centred(reference, kind), centred(same_names, kind)))
     largest = rms = 0.0
-    for name, expected in reference.items():
-        received = answers.get(name)
-        if received is None or received.shape != expected.shape:
-            return math.nan, math.nan
-        difference = np.abs(received.astype(np.float64) - expected) / _scale(expected)
-        largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
-        rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
+    for expected, received in views:
+        for name, values in expected.items():
+            difference = np.abs(received[name].astype(np.float64) - values) / _scale(values)
+            largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
+            rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
     return largest, rms
 
 

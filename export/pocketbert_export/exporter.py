@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -14,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from pocketbert import files, outputs
+from pocketbert._keras import fresh_layer_names
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, load
 from pocketbert.progress import say
+from pocketbert.tokenizers.vocabulary import read_vocabulary
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import SCHEMA_VERSION
@@ -53,9 +57,6 @@ DEFAULT_TEXTS = (
     "credits with relief.",
 )
 
-# Capitals, accents and CJK characters first, so that they are not cut: a changed tokenizer flag shows in its ids.
-TOKENIZER_TEXT = "東京 The Café, ÎLE de l'Été: Ångström und GRÖSSE 大 x"
-
 # With each of the texts, for a model that answers questions on paragraphs.
 DEFAULT_QUESTION = "What is said here, and of whom?"
 
@@ -70,6 +71,8 @@ def default_examples(task: TaskConfig | None = None) -> Examples:
     return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")
 
 
+# Layers' names reach the file: the same weights give the same bytes, whatever was built before.
+@fresh_layer_names()
 def export_bundle(
     model_directory: str | os.PathLike[str],
     recipe: str,
@@ -223,6 +226,14 @@ def _digests(paths: Any) -> dict[str, str]:
     return {path.name: files.sha256(path) for path in sorted(paths)}
 
 
+def _tokenizer_text(tokenizer: WordPieceTokenizer) -> str:
+    """Capitals, accents and CJK characters of words that the vocabulary has: another flag gives other ids."""
+    words = (piece for piece in read_vocabulary(tokenizer.vocab_path) if re.fullmatch("[a-z]{2,}", piece))
+    word = next(words, "the")
+    # The acute accent is a character of its own. What is cut at short lengths stands last.
+    return f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
+
+
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
     """For each length the text that fills it best, for the longest the shortest text, and one for the tokenizer."""
     tokenizer = model.tokenizer
@@ -239,7 +250,8 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
         (candidates.texts[index], candidates.pairs[index] if candidates.pairs else None, length)
         for index, length in dict.fromkeys(indices)
     ]
-    chosen.append((TOKENIZER_TEXT, TOKENIZER_TEXT if candidates.pairs else None, lengths[-1]))
+    is_pair = candidates.pairs is not None or model.config.type_vocab_size > 1
+    chosen.append((_tokenizer_text(tokenizer), DEFAULT_TEXTS[3] if is_pair else None, lengths[-1]))
     goldens = []
     for text, pair, length in chosen:
         one = tokenizer([text], None if pair is None else [pair], max_length=length, pad_to=length)

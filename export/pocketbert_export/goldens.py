@@ -86,6 +86,13 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
     for index, entry in enumerate(listed):
         problems += (f"goldens[{index}]: {problem}" for problem in _entry_problems(entry, description))
     answers = _read_answers(path, len(listed), [output["name"] for output in description["outputs"]], problems)
+    labels = description["task"]["labels"] if description["task"] else []
+    if labels:
+        wrong = {array.shape for found in answers.values() for array in found.values()} - {(1, len(labels))}
+        problems += (
+            f"each of the {len(labels)} labels must have a logit; the golden answers have shape {list(shape)}"
+            for shape in sorted(wrong)
+        )
     if len(problems) > before:
         return []
     return [

@@ -7,13 +7,21 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert.errors import UserError
 
 FILE_IDENTIFIER = b"TFL3"
 BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+LARGEST_FLOAT16 = 65_504.0
+# What stands between an input and the table that it chooses rows of.
+_ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
+# What a reader of offsets and indices runs into where a file is cut short or changed.
+_DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+_FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 TYPE_NAMES = {code: name.lower() for name, code in vars(schema.TensorType).items() if not name.startswith("_")}
 
 
@@ -33,6 +41,14 @@ class Signature:
     outputs: Mapping[str, TensorInfo]
 
 
+@dataclass(frozen=True)
+class TableInfo:
+    """An embedding table: its rows, and whether the first two differ."""
+
+    rows: int
+    first_two_differ: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Census:
     """What the file holds.
@@ -47,6 +63,9 @@ class Census:
       int8_fully_connected: FULLY_CONNECTED operators with an int8 weight.
       channelwise_fully_connected: those of them with more than one scale, which TFLite accepts for float
         inputs only from version 12 of the operator.
+      dynamic: names of tensors with a dimension that is open until the file runs.
+      largest_constant: the largest magnitude among floating-point constants; infinite if one is not a number.
+      tables: input → the embedding tables that it chooses rows of, one for each graph that has one.
     """
 
     operators: Mapping[str, int]
@@ -57,6 +76,9 @@ class Census:
     weight_bytes_by_type: Mapping[str, int]
     int8_fully_connected: int
     channelwise_fully_connected: int
+    dynamic: tuple[str, ...]
+    largest_constant: float
+    tables: Mapping[str, tuple[TableInfo, ...]]
 
     @property
     def num_operators(self) -> int:
@@ -84,11 +106,11 @@ def take_census(path: str | Path) -> Census:
         raise UserError(f"{path} must be a TFLite model (identifier TFL3); received {content[4:8]!r}; export it again")
     try:
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    except (struct.error, IndexError, ValueError, TypeError, UnicodeDecodeError) as error:
+        return _count(model, len(content))
+    except _DAMAGE as error:
         raise UserError(
             f"{path} must be a whole TFLite model; received a damaged one ({error}); export it again"
         ) from error
-    return _count(model, len(content))
 
 
 def _count(model: schema.ModelT, file_bytes: int) -> Census:
@@ -101,8 +123,7 @@ def _count(model: schema.ModelT, file_bytes: int) -> Census:
             type_of_buffer.setdefault(tensor.buffer, TYPE_NAMES[tensor.type])
         for operator in graph.operators or ():
             code = model.operatorCodes[operator.opcodeIndex]
-            # Codes above 127 live in the new field; files of before it existed have only the old one.
-            name = BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
+            name = _operator(code)
             if name == "CUSTOM":
                 custom[_text(code.customCode)] += 1
                 continue
@@ -135,6 +156,9 @@ def _count(model: schema.ModelT, file_bytes: int) -> Census:
         weight_bytes_by_type={kind: size for kind, size in sorted(by_type.items()) if size},
         int8_fully_connected=int8_fully_connected,
         channelwise_fully_connected=channelwise,
+        dynamic=_dynamic(model),
+        largest_constant=_largest_constant(model),
+        tables=_tables(model),
     )
 
 
@@ -148,6 +172,73 @@ def _tensors(
         )
         for entry in entries or ()
     }
+
+
+def _operator(code: schema.OperatorCodeT) -> str:
+    # Codes above 127 live in the new field; files of before it existed have only the old one.
+    return BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
+
+
+def _dynamic(model: schema.ModelT) -> tuple[str, ...]:
+    """Open dimensions are -1 in the signature of a shape, and 1 in the shape itself."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    shapes = ((tensor, [*_numbers(tensor.shape), *_numbers(tensor.shapeSignature)]) for tensor in tensors)
+    return tuple(sorted({_text(tensor.name) for tensor, shape in shapes if min(shape, default=0) < 0}))
+
+
+def _numbers(vector: Any) -> list[int]:
+    return [] if vector is None else [int(number) for number in vector]
+
+
+def _largest_constant(model: schema.ModelT) -> float:
+    largest = 0.0
+    read = set()
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            dtype, data = _FLOATS.get(TYPE_NAMES[tensor.type]), model.buffers[tensor.buffer].data
+            if dtype is None or data is None or tensor.buffer in read:
+                continue
+            read.add(tensor.buffer)
+            magnitude = float(np.max(np.abs(np.asarray(data, np.uint8).view(dtype)), initial=0.0))
+            largest = max(largest, np.inf if np.isnan(magnitude) else magnitude)
+    return largest
+
+
+def _tables(model: schema.ModelT) -> dict[str, tuple[TableInfo, ...]]:
+    found: dict[str, list[TableInfo]] = {}
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        for entry in signature.inputs or ():
+            table = _table(model, graph, entry.tensorIndex)
+            if table is not None:
+                found.setdefault(_text(entry.name), []).append(table)
+    return {name: tuple(tables) for name, tables in found.items()}
+
+
+def _table(model: schema.ModelT, graph: schema.SubGraphT, ids: int) -> TableInfo | None:
+    """Follows ids through the graph to the operator that looks them up."""
+    reached, made_from = {ids}, {}
+    for operator in graph.operators or ():
+        name, inputs = _operator(model.operatorCodes[operator.opcodeIndex]), _numbers(operator.inputs)
+        if name == "DEQUANTIZE":
+            made_from[int(operator.outputs[0])] = inputs[0]
+        if name in ("GATHER", "EMBEDDING_LOOKUP"):
+            table, indices = inputs[:2] if name == "GATHER" else inputs[1::-1]
+            if indices in reached:
+                return _table_info(model, graph.tensors[made_from.get(table, table)])
+        elif name in _ID_ARITHMETIC and reached.intersection(inputs):
+            reached.update(_numbers(operator.outputs))
+    return None
+
+
+def _table_info(model: schema.ModelT, tensor: schema.TensorT) -> TableInfo:
+    rows, data = int(tensor.shape[0]), model.buffers[tensor.buffer].data
+    quantization = tensor.quantization
+    scales = [] if quantization is None or quantization.scale is None else list(quantization.scale)
+    if data is None or rows < 2:
+        return TableInfo(rows, False)
+    values = np.asarray(data, np.uint8).reshape(rows, -1)
+    return TableInfo(rows, bool((values[0] != values[1]).any()) or len(scales) == rows and scales[0] != scales[1])
 
 
 def _text(value: bytes | str) -> str:

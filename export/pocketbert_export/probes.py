@@ -8,7 +8,7 @@ import numpy as np
 
 from pocketbert_export.placement import Inputs, Placed, fit_length, place
 
-PADDING_ROWS = 4
+PADDING_ROWS = 8
 LENGTH_ROWS = 8
 
 Outputs = Mapping[str, np.ndarray]
@@ -52,6 +52,9 @@ class Probes:
             self._add("padding", length, quiet)
             self._add("noise", length, with_noise(quiet, generator, vocab_size, type_vocab_size))
             self._add("lengths", length, fit_length(same, length, pad_token_id))
+            halves = with_segments(quiet)
+            self._add("segments", length, halves)
+            self._add("no segments", length, {**halves, "input_type_ids": np.zeros_like(halves["input_type_ids"])})
         for inputs in goldens:
             self._add("goldens", inputs["input_mask"].shape[1], inputs)
 
@@ -69,12 +72,20 @@ class Probes:
             for length, first, last in self._parts[name]
         ]
 
+    def inputs(self, name: str) -> list[Inputs]:
+        """The rows of the parts called `name`."""
+        joined = {
+            length: {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+            for length, parts in self._rows.items()
+        }
+        return [
+            {key: array[first:last] for key, array in joined[length].items()}
+            for length, first, last in self._parts[name]
+        ]
+
     def masks(self, name: str) -> list[np.ndarray]:
         """The masks `[n, length]` of the parts called `name`."""
-        joined = {
-            length: np.concatenate([part["input_mask"] for part in parts]) for length, parts in self._rows.items()
-        }
-        return [joined[length][first:last] for length, first, last in self._parts[name]]
+        return [inputs["input_mask"] for inputs in self.inputs(name)]
 
     def _add(self, name: str, length: int, inputs: Inputs) -> None:
         first = sum(len(part["input_mask"]) for part in self._rows[length])
@@ -87,6 +98,13 @@ def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
     kept = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
     fills = {"input_word_ids": pad_token_id}
     return {name: np.where(kept, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
+
+
+def with_segments(inputs: Inputs) -> Inputs:
+    """Makes the second half of each row's tokens a second segment, whether or not the texts were pairs."""
+    mask = inputs["input_mask"]
+    second = (np.cumsum(mask, axis=1) > mask.sum(axis=1, keepdims=True) // 2) & (mask == 1)
+    return {**inputs, "input_type_ids": second.astype(np.int32)}
 
 
 def with_noise(inputs: Inputs, generator: np.random.Generator, vocab_size: int, type_vocab_size: int) -> Inputs:

@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.health import ActivationMaxima, activation_maxima
 from pocketbert.model import Model
-from pocketbert.progress import track
-from pocketbert_export import checks
-from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import BOUNDS, Bounds, Check, Outputs
-from pocketbert_export.gate_examples import GateExamples, GivenExamples, gate_examples, gate_metric
+from pocketbert.tokenizers.vocabulary import read_vocabulary
+from pocketbert_export import file_checks
+from pocketbert_export.bundle import VOCAB_FILE, Bundle
+from pocketbert_export.checks import BOUNDS, Bounds, Check
+from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
+from pocketbert_export.gate_examples import GateExamples, GivenExamples, as_pairs, gate_examples, gate_metric
+from pocketbert_export.goldens import tokenization_problems
 from pocketbert_export.label_order import named
 from pocketbert_export.lowering import APPLIED, LOWERINGS, Lowerings, lower
-from pocketbert_export.op_census import take_census
+from pocketbert_export.op_census import Census, take_census
 from pocketbert_export.placement import Placed
 from pocketbert_export.probes import Probes
 from pocketbert_export.recipes import get_recipe
@@ -35,12 +36,12 @@ from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
 
 SCHEMA_VERSION = 1
-_ROWS_A_CALL = 32
 # Recipe → the next one that rounds less, and the checks that it helps with.
 _WIDER = {"dynamic_wi8": "float16", "float16": "float32"}
-_ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
+_ROUNDING = ("logits", "goldens", "labels", "metric", "lengths", "segments:", "varies")
 # A quarter of the texts' activations would say the same: the largest are the network's, not the text's.
 _MOST_HEALTH_BATCHES = 8
+_MOST_TOKENIZED = 512
 
 
 class GateFailed(Exception):
@@ -157,24 +158,40 @@ def verify_bundle(
     bundle = Bundle.open(bundle_directory)
     bounds = bounds or BOUNDS[bundle.recipe]
     given = _golden_examples(bundle) if examples is None else examples
-    task = bundle.task and named(bundle.task, data_task)
+    # What the answers mean is the model's word, not the bundle's.
+    task = bundle.task if reference is None else reference.task
+    task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
     asked = gate_examples(given, bundle.tokenizer(), max(bundle.lengths), windows)
     census = take_census(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
-    found = [checks.check_operators(census), checks.check_signatures(census, names, INPUT_NAMES)]
+    found = [
+        file_checks.check_operators(census),
+        file_checks.check_signatures(census, names, INPUT_NAMES),
+        file_checks.check_outputs(census, bundle.output_names, bundle.task),
+    ]
     # A file with foreign operators or other inputs cannot be called: more reasons would hide the first.
     callable_by_name = all(check.passed for check in found)
+    found += [
+        file_checks.check_shapes(census),
+        file_checks.check_constants(census),
+        file_checks.check_vocabulary(census, bundle.vocab_size, "input_word_ids"),
+    ]
+    tokenizer = _check_tokenizer(bundle, reference, given)
+    found.append(tokenizer)
     if reference is not None:
+        found.append(_check_task(bundle.task, reference.task))
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        found.append(checks.check_size(census, shapes, bounds.bytes_per_weight))
+        found.append(file_checks.check_size(census, shapes, bounds.bytes_per_weight))
+    # Texts that become other ids in the model are no question to compare answers to.
+    reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}
     maxima = None
     if callable_by_name:
-        probes = _probes(bundle, asked, reference)
+        probes = _probes(bundle, asked, census)
         if reference is not None and get_recipe(bundle.recipe).weights == "float16":
             maxima = _activation_maxima(bundle, reference, probes.examples)
-        expected = None if reference is None else _reference_outputs(reference, probes.examples)
+        expected = None if reference is None else reference_outputs(reference, probes)
         for runtime in runtimes or bundle.runtimes:
             try:
                 ran = run_on(runtime, bundle.model_path, probes.batches(bundle.signature))
@@ -186,9 +203,11 @@ def verify_bundle(
                 continue
             versions[runtime] = ran.version
             answers = {length: ran.answers[name] for name, length in names.items()}
-            made = _judge(bundle, probes, answers, bounds)
+            made = judge(bundle, probes, answers, bounds)
             if expected is not None:
-                made += _compare(task, probes, expected, answers, asked, bounds, metric)
+                made += compare(task, probes, expected, answers, asked, bounds, metric)
+            elif any(table.first_two_differ for table in census.tables.get("input_type_ids", ())):
+                made.append(check_segments_are_read(probes, answers))
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
     return Verification(
         recipe=bundle.recipe,
@@ -214,107 +233,52 @@ def _golden_examples(bundle: Bundle) -> Examples:
     )
 
 
-def _probes(bundle: Bundle, examples: GateExamples, reference: Model | None) -> Probes:
+def _check_tokenizer(bundle: Bundle, reference: Model | None, given: GivenExamples) -> Check:
+    """Golden texts, and with the model at hand real texts, become the ids that the network was trained on."""
+    ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
+    problems = tokenization_problems(bundle.goldens, ours)
+    if theirs is not None:
+        problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
+        texts = as_pairs(given, _MOST_TOKENIZED)
+        both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
+        if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
+            problems.append(f"{texts.source} become other ids than with the model's tokenizer")
+        if read_vocabulary(bundle.directory / VOCAB_FILE) != read_vocabulary(theirs.vocab_path):
+            problems.append(f"{VOCAB_FILE} is not the model's")
+    sound = "the golden texts become the golden ids"
+    reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, and real texts the model's")
+    return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
+
+
+def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
+    """The outputs mean what they mean in the model: its labels in its order."""
+    # Dropout is for training alone; a bundle does not have it.
+    given, models = (None if each is None else dataclasses.replace(each, dropout=0.0) for each in (task, wanted))
+    passed = given == models
+    reason = "task and labels are the model's" if passed else f"bundle.json has {given}; the model has {models}"
+    return Check(name="task", passed=passed, measured=None, bound=None, reason=reason)
+
+
+def _probes(bundle: Bundle, examples: GateExamples, census: Census) -> Probes:
     tokenizer = bundle.tokenizer()
+    types = [table.rows for table in census.tables.get("input_type_ids", ())]
     return Probes(
         examples.encoded,
         bundle.lengths,
         pad_token_id=tokenizer.pad_token_id,
         vocab_size=tokenizer.vocab_size,
-        # Without the model there is no telling how many segments the table has; 0 is always one.
-        type_vocab_size=reference.config.type_vocab_size if reference is not None else 1,
+        type_vocab_size=min(types, default=1),
         goldens=[golden.inputs for golden in bundle.goldens],
     )
 
 
-def _batches(examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
-    return [
-        {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
-        for placed in examples
-        for first in range(0, len(placed.indices), _ROWS_A_CALL)
-    ]
-
-
 def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[Placed]) -> ActivationMaxima:
     # Folding NoNorm changes the unit of the residual stream, so the network is asked in the form that the file has.
-    applied = Lowerings(**{name: bundle.lowerings[name] == APPLIED for name in LOWERINGS})
-    batches = _batches(examples)
+    applied = Lowerings(**{name: bundle.lowerings.get(name) == APPLIED for name in LOWERINGS})
+    batches = batches_of(examples)
     # Evenly over all lengths.
     chosen = batches[:: -(-len(batches) // _MOST_HEALTH_BATCHES)]
     return activation_maxima(lower(model, applied), chosen)
-
-
-def _reference_outputs(model: Model, examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
-    batches = _batches(examples)
-    # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
-    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
-    answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
-    outputs = [
-        {name: output.numpy() for name, output in answer(batch).items()}
-        for batch in track(batches, "float model's answers", "batch")
-    ]
-    return [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
-
-
-def _judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds: Bounds) -> list[Check]:
-    """What needs no float model beside the golden examples."""
-    goldens = checks.join(
-        [
-            checks.real_values(output, mask)
-            for output, mask in zip(probes.answers("goldens", answers), probes.masks("goldens"), strict=True)
-        ]
-    )
-    golden_truth = checks.join(
-        [checks.real_values(golden.outputs, golden.inputs["input_mask"]) for golden in bundle.goldens]
-    )
-    quiet, noisy = probes.answers("padding", answers), probes.answers("noise", answers)
-    masks = probes.masks("padding")
-    same_texts = {
-        length: checks.real_values(output, mask)
-        for length, output, mask in zip(
-            bundle.lengths, probes.answers("lengths", answers), probes.masks("lengths"), strict=True
-        )
-    }
-    return [
-        checks.check_alive(goldens),
-        *checks.check_difference(golden_truth, goldens, bounds, "goldens"),
-        checks.check_padding(
-            checks.join([checks.real_values(output, mask) for output, mask in zip(quiet, masks, strict=True)]),
-            checks.join([checks.real_values(output, mask) for output, mask in zip(noisy, masks, strict=True)]),
-        ),
-        checks.check_lengths(same_texts, bounds),
-    ]
-
-
-def _compare(
-    task: TaskConfig | None,
-    probes: Probes,
-    expected: Sequence[Outputs],
-    answers: Mapping[int, Outputs],
-    examples: GateExamples,
-    bounds: Bounds,
-    metric: str | None,
-) -> list[Check]:
-    """What compares with the float model on real texts."""
-    reference = checks.join(expected)
-    received = checks.join(
-        [
-            checks.real_values(output, mask)
-            for output, mask in zip(probes.answers("examples", answers), probes.masks("examples"), strict=True)
-        ]
-    )
-    made = checks.check_difference(reference, received, bounds)
-    if task is None or task.kind not in ("classification", "multi_label", "regression", "span"):
-        return made
-    if task.kind == "classification":
-        made.append(checks.check_labels(reference["logits"], received["logits"], bounds))
-    if task.kind == "multi_label":
-        made.append(checks.check_label_decisions(reference["logits"], received["logits"], bounds))
-    if examples.labelled and metric is not None:
-        order = np.concatenate([placed.indices for placed in probes.examples])
-        expected_score, score = (examples.score(task, metric, outputs, order) for outputs in (reference, received))
-        made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
-    return made
 
 
 def _remedy(verification: Verification) -> str:

@@ -104,7 +104,8 @@ def test_goldens_hold_texts_ids_and_both_answers(bundle: Bundle, model: Model) -
     assert {golden.length for golden in bundle.goldens} == set(LENGTHS)
     tokenizer = bundle.tokenizer()
     for golden in bundle.goldens:
-        encoded = tokenizer([golden.text], max_length=golden.length, pad_to=golden.length)
+        pairs = None if golden.pair is None else [golden.pair]
+        encoded = tokenizer([golden.text], pairs, max_length=golden.length, pad_to=golden.length)
         for name, rows in golden.inputs.items():
             np.testing.assert_array_equal(rows, encoded[name])
         expected = model(encoded)["logits"].numpy()

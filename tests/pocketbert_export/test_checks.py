@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pocketbert.errors import UserError
-from pocketbert_export import checks
+from pocketbert_export import checks, file_checks
 from pocketbert_export.checks import BOUNDS, Scored
 from pocketbert_export.op_census import Census, take_census
 
@@ -54,19 +54,19 @@ def test_census_refuses_a_file_cut_short(tmp_path: Path, kept: int) -> None:
 
 
 def test_operators(good: Census) -> None:
-    assert checks.check_operators(good).passed
+    assert file_checks.check_operators(good).passed
 
 
 @pytest.mark.parametrize(("foreign", "name"), [("flex", "FlexMatrixInverse"), ("custom", "Erfinv")])
 def test_operators_fail_on_foreign_ones(tmp_path: Path, foreign: str, name: str) -> None:
     census = take_census(handmade.write(tmp_path / "foreign.tflite", handmade.Bag(foreign=foreign)))
-    check = checks.check_operators(census)
+    check = file_checks.check_operators(census)
     assert not check.passed
     assert name in check.reason
 
 
 def test_signatures(good: Census) -> None:
-    assert checks.check_signatures(good, NAMES, handmade.INPUT_NAMES).passed
+    assert file_checks.check_signatures(good, NAMES, handmade.INPUT_NAMES).passed
 
 
 @pytest.mark.parametrize(
@@ -79,23 +79,23 @@ def test_signatures(good: Census) -> None:
     ],
 )
 def test_signatures_fail(good: Census, names: dict[str, int], inputs: tuple[str, ...], reason: str) -> None:
-    check = checks.check_signatures(good, names, inputs)
+    check = file_checks.check_signatures(good, names, inputs)
     assert not check.passed
     assert reason in check.reason
 
 
 def test_size(good: Census, int8: Census) -> None:
-    assert checks.check_size(good, weight_shapes(), 4).passed
-    assert checks.check_size(int8, weight_shapes(), 1).passed
+    assert file_checks.check_size(good, weight_shapes(), 4).passed
+    assert file_checks.check_size(int8, weight_shapes(), 1).passed
 
 
 def test_size_fails_when_the_weights_are_wider_than_the_recipe_says(good: Census) -> None:
-    assert not checks.check_size(good, weight_shapes(), 1).passed
-    assert not checks.check_size(good, weight_shapes(), 2).passed
+    assert not file_checks.check_size(good, weight_shapes(), 1).passed
+    assert not file_checks.check_size(good, weight_shapes(), 2).passed
 
 
 def test_size_fails_when_a_table_is_stored_twice(good: Census) -> None:
-    assert not checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
+    assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
 
 
 def test_alive() -> None:
@@ -148,11 +148,14 @@ def test_difference_takes_the_worst_output() -> None:
 
 
 def test_labels_count_near_ties_as_agreeing() -> None:
-    # The third row's lead is 0.5; twice the bound of 15 % of 1.87, the root mean square, is 0.56.
-    swapped = LOGITS.copy()
-    swapped[2] = LOGITS[2][[1, 0, 2]]
-    assert checks.check_labels(LOGITS, swapped, BOUNDS["dynamic_wi8"]).passed
-    assert not checks.check_labels(LOGITS, swapped, BOUNDS["float32"]).passed
+    # The third row's lead is 0.4; twice the bound of 15 % of 1.58, the centred root mean square, is 0.47.
+    logits = LOGITS + [[0, 0, 0], [0, 0, 0], [0, 0.1, 0], [0, 0, 0]]
+    swapped = logits.copy()
+    swapped[2] = logits[2][[1, 0, 2]]
+    # A constant in all logits makes no lead smaller.
+    for constant in (0.0, 100.0):
+        assert checks.check_labels(logits + constant, swapped + constant, BOUNDS["dynamic_wi8"]).passed
+        assert not checks.check_labels(logits + constant, swapped + constant, BOUNDS["float32"]).passed
 
 
 def test_labels_fail_when_a_clear_lead_is_lost() -> None:
@@ -249,3 +252,52 @@ def test_real_values_leave_out_padding() -> None:
     real = checks.real_values(outputs, mask)
     assert real["sequence_output"].tolist() == [[0, 1], [2, 3], [6, 7]]
     assert real["pooled_output"].shape == (2, 5)
+
+
+def test_a_score_that_never_varies_fails_however_large_its_mean() -> None:
+    scores = np.array([3.0, 3.1, 2.9, 3.05, 2.95], np.float32)
+    constant = np.full_like(scores, 3.0)
+    found = checks.check_difference({"logits": scores}, {"logits": constant}, BOUNDS["dynamic_wi8"], kind="regression")
+    assert [check.passed for check in found] == [False, False]
+    # As it is, it lies within 2.5 %.
+    assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, BOUNDS["dynamic_wi8"]))
+
+
+@pytest.mark.parametrize("kind", ["classification", "span"])
+def test_a_constant_in_all_logits_makes_no_difference_smaller(kind: str) -> None:
+    logits = LOGITS if kind == "classification" else LOGITS.ravel()
+    wrong = logits[::-1].copy()
+    for constant in (0.0, 100.0):
+        both = ({"logits": logits + constant}, {"logits": wrong + constant})
+        assert not any(check.passed for check in checks.check_difference(*both, BOUNDS["dynamic_wi8"], kind=kind))
+
+
+def response(slope: float, noise: float, rows: int = 12) -> checks.Check:
+    """Answers that follow the text by a share, with noise as a part of what they should follow."""
+    generator = np.random.default_rng(4)
+    moves = generator.normal(size=[rows, 2])
+    moved = slope * moves + noise * generator.normal(size=[rows, 2])
+    return checks.check_response("varies", "another text", {"x": moves}, {"x": moved}, {"x": moves})
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise", "passes"),
+    [
+        (1.0, 0.0, True),
+        # Noise of int8 that is as large as the change says nothing.
+        (1.0, 1.0, True),
+        (0.9, 0.1, True),
+        (0.0, 0.0, False),
+        (0.0, 0.05, False),
+        (-1.0, 0.1, False),
+        (2.0, 0.1, False),
+    ],
+)
+def test_answers_must_follow_the_text(slope: float, noise: float, passes: bool) -> None:
+    assert response(slope, noise).passed is passes
+
+
+def test_a_change_within_float32_rounding_is_not_compared() -> None:
+    tiny, nothing, scale = {"x": np.full([3, 2], 1e-6)}, {"x": np.zeros([3, 2])}, {"x": np.ones([3, 2])}
+    assert checks.check_response("segments", "other segment ids", tiny, nothing, scale).passed
+    assert not checks.check_response("segments", "other segment ids", {"x": tiny["x"] * 1e3}, nothing, scale).passed

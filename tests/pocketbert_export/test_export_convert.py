@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +14,17 @@ import flatbuffers
 import networks
 import numpy as np
 import pytest
+import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from pocketbert import build
+from pocketbert import build, cli
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert_export.convert import share_quantization, to_tflite
+from pocketbert_export.exporter import export_bundle
 from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
 from pocketbert_export.op_census import Census, take_census
 from pocketbert_export.recipes import RECIPES, get_recipe
@@ -201,3 +206,28 @@ def test_two_more_lengths_add_less_than_five_percent(name: str) -> None:
     for recipe in ("float32", "dynamic_wi8"):
         one, three = (len(to_tflite(model, lengths, get_recipe(recipe))) for lengths in ((128,), (32, 64, 128)))
         assert three < 1.05 * one
+
+
+def test_the_same_weights_give_the_same_bytes(small_directory: Path, small_bundle: Path, tmp_path: Path) -> None:
+    # Keras numbers the layers of all models in a process.
+    for seed in (1, 2):
+        build(networks.bert_config(num_layers=1), seed=seed)
+    made = export_bundle(small_directory, "float32", (7, 19), tmp_path / "again")
+    assert made.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
+    # The caller's own layers are numbered on.
+    assert build(networks.bert_config(num_layers=1)).name != build(networks.bert_config(num_layers=1)).name
+
+
+@pytest.mark.slow
+def test_a_new_process_exports_what_this_one_does(tmp_path: Path) -> None:
+    bare = tiny_finetuning.write_model(tmp_path / "bare")
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(200, 0))
+    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))
+    given = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,19", "--epochs=1", "--learning-rate=3e-3"]
+    command = ["bundle", f"--model={bare}", "--recipe=float32", *given, f"--output={tmp_path / 'out'}"]
+    assert cli.main(command) == 0
+    first = (tmp_path / "out" / "bundle" / "model.tflite").read_bytes()
+    # As after a kill between training and export.
+    shutil.rmtree(tmp_path / "out" / "bundle")
+    subprocess.run([sys.executable, "-m", "pocketbert.cli", *command], check=True, capture_output=True, timeout=300)
+    assert (tmp_path / "out" / "bundle" / "model.tflite").read_bytes() == first

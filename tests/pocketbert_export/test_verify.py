@@ -59,9 +59,16 @@ def test_a_sound_bundle_passes(sound: Path) -> None:
     assert {check["name"] for check in described["checks"]} == {
         "operators",
         "signatures",
+        "outputs",
+        "shapes",
+        "constants",
+        "vocabulary",
+        "tokenizer",
+        "segments",
         "alive",
         "goldens: largest difference",
         "goldens: root mean square difference",
+        "goldens: own answers",
         "padding",
         "lengths",
     }
@@ -75,7 +82,7 @@ def test_a_sound_bundle_passes(sound: Path) -> None:
         (handmade.Bag(foreign="custom"), {"operators"}),
         (
             handmade.Bag(zero=True),
-            {"alive", "goldens: largest difference", "goldens: root mean square difference"},
+            {"alive", "segments", "goldens: largest difference", "goldens: root mean square difference"},
         ),
         # The golden examples have the padding id in the padding, where its vector counts a thousandth.
         (
@@ -238,6 +245,8 @@ def test_another_model_fails(model: Model, exported: tuple[Path, Path]) -> None:
     assert failed(verification) == {
         "logits: largest difference",
         "logits: root mean square difference",
+        "segments: largest difference",
+        "segments: root mean square difference",
         "labels",
         "metric",
     }

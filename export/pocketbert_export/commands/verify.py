@@ -44,11 +44,13 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.verify import GateFailed, verify_bundle
 
-    task = Bundle.open(positional[0]).task
-    examples = example_flags.read(flag_values, task)
+    bundle = Bundle.open(positional[0])
+    reference = load(flag_values.model) if flag_values.model else None
+    # Labels in the examples are the model's: the bundle's may be wrong.
+    examples = example_flags.read(flag_values, bundle.task if reference is None else reference.task)
     verification = verify_bundle(
         positional[0],
-        reference=load(flag_values.model) if flag_values.model else None,
+        reference=reference,
         examples=examples,
         runtimes=flag_values.runtime,
         metric=flag_values.metric,

@@ -1,0 +1,136 @@
+"""What the gate makes of a runtime's answers: beside the golden examples, beside the model, and on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.configs import TaskConfig
+from pocketbert.encoder import INPUT_NAMES
+from pocketbert.model import Model
+from pocketbert.progress import track
+from pocketbert_export import checks
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.checks import Bounds, Check, Outputs
+from pocketbert_export.gate_examples import GateExamples
+from pocketbert_export.placement import Placed
+from pocketbert_export.probes import Probes
+
+_ROWS_A_CALL = 32
+_SEGMENTS = ("segments", "no segments")
+
+
+def check_segments_are_read(probes: Probes, answers: Mapping[int, Outputs]) -> Check:
+    """Without the model: the type rows differ, so that some answer changes with the segments."""
+    passed = any(
+        not np.array_equal(output[name], other[name])
+        for output, other in zip(
+            probes.answers("segments", answers), probes.answers("no segments", answers), strict=True
+        )
+        for name in output
+    )
+    reason = "the answers change with the segment ids" if passed else "the answers ignore the segment ids"
+    return Check(name="segments", passed=passed, measured=None, bound=None, reason=reason)
+
+
+def batches_of(examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
+    """Rows of inputs, as many as the float model answers at once."""
+    return [
+        {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
+        for placed in examples
+        for first in range(0, len(placed.indices), _ROWS_A_CALL)
+    ]
+
+
+def reference_outputs(model: Model, probes: Probes) -> Mapping[str, Outputs]:
+    """The float model's answers to the examples and to the rows with and without segments."""
+    # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
+    answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
+    asked = {"examples": batches_of(probes.examples)}
+    if model.config.type_vocab_size > 1:
+        asked |= {name: [*probes.inputs(name)] for name in _SEGMENTS}
+    found = {}
+    for name, batches in asked.items():
+        told = track(batches, "float model's answers", "batch") if name == "examples" else batches
+        outputs = [{output: array.numpy() for output, array in answer(batch).items()} for batch in told]
+        found[name] = checks.join(
+            [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
+        )
+    return found
+
+
+def judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds: Bounds) -> list[Check]:
+    """What needs no float model beside the golden examples."""
+    kind = bundle.task.kind if bundle.task else None
+    goldens = _answers(probes, "goldens", answers)
+    masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
+    float_answers, own_answers = (
+        checks.join([checks.real_values(output, mask) for output, mask in zip(outputs, masks, strict=True)])
+        for outputs in (
+            [golden.outputs for golden in bundle.goldens],
+            [golden.exported_outputs for golden in bundle.goldens],
+        )
+    )
+    same_texts = {
+        length: checks.real_values(output, mask)
+        for length, output, mask in zip(
+            bundle.lengths, probes.answers("lengths", answers), probes.masks("lengths"), strict=True
+        )
+    }
+    return [
+        checks.check_alive(goldens),
+        *checks.check_difference(float_answers, goldens, bounds, "goldens", kind),
+        checks.check_own_answers(own_answers, goldens, bounds, kind),
+        checks.check_padding(_answers(probes, "padding", answers), _answers(probes, "noise", answers)),
+        checks.check_lengths(same_texts, bounds, kind),
+    ]
+
+
+def compare(
+    task: TaskConfig | None,
+    probes: Probes,
+    expected: Mapping[str, Outputs],
+    answers: Mapping[int, Outputs],
+    examples: GateExamples,
+    bounds: Bounds,
+    metric: str | None,
+) -> list[Check]:
+    """What compares with the float model on real texts."""
+    kind = task.kind if task else None
+    reference, received = expected["examples"], _answers(probes, "examples", answers)
+    made = checks.check_difference(reference, received, bounds, kind=kind)
+    if any(check.measured is None for check in made):
+        return made
+    moves, moved = checks.deviations(reference, kind), checks.deviations(received, kind)
+    made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, kind)))
+    if "segments" in expected:
+        with_segments = _answers(probes, "segments", answers)
+        made += checks.check_difference(expected["segments"], with_segments, bounds, "segments", kind)
+        moves = _change(expected["segments"], expected["no segments"])
+        moved = _change(with_segments, _answers(probes, "no segments", answers))
+        scales = checks.centred(expected["segments"], kind)
+        made.append(checks.check_response("segments", "other segment ids", moves, moved, scales))
+    if task is None or task.kind not in ("classification", "multi_label", "regression", "span"):
+        return made
+    if task.kind == "classification":
+        made.append(checks.check_labels(reference["logits"], received["logits"], bounds))
+    if task.kind == "multi_label":
+        made.append(checks.check_label_decisions(reference["logits"], received["logits"], bounds))
+    if examples.labelled and metric is not None:
+        order = np.concatenate([placed.indices for placed in probes.examples])
+        expected_score, score = (examples.score(task, metric, outputs, order) for outputs in (reference, received))
+        made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
+    return made
+
+
+def _answers(probes: Probes, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
+    """The bundle's answers to the rows called `name`, without padding."""
+    parts = zip(probes.answers(name, answers), probes.masks(name), strict=True)
+    return checks.join([checks.real_values(output, mask) for output, mask in parts])
+
+
+def _change(after: Outputs, before: Outputs) -> dict[str, np.ndarray]:
+    return {name: after[name].astype(np.float64) - before[name] for name in after}

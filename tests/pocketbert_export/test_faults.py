@@ -1,0 +1,437 @@
+"""The fault table of docs/verification.md: each fault in a real bundle, and the check that refuses it.
+
+Every sum in `bundle.json` is made anew, so that no digest hides a fault.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bundle_folders
+import flatbuffers
+import networks
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+from safetensors.numpy import load, save
+
+from pocketbert import cli
+from pocketbert.errors import UserError
+from pocketbert.model import Model
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_export import bundle as layout
+from pocketbert_export import runtimes
+from pocketbert_export.bundle import Bundle
+from pocketbert_export.exporter import default_examples, export_bundle
+from pocketbert_export.verify import Verification, verify_bundle
+
+DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
+Inject = Callable[[Path], object]
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs files here: a process for each would take most of the time."""
+
+    def run(runtime: str, model: Path, batches: runtimes.Batches) -> runtimes.RuntimeAnswers:
+        interpreter = Interpreter(model_path=str(model), num_threads=1)
+        answers: runtimes.Answers = {}
+        for signature, inputs in batches.items():
+            runner = interpreter.get_signature_runner(signature)
+            try:
+                rows = [
+                    runner(**{name: array[row : row + 1] for name, array in inputs.items()})
+                    for row in range(len(inputs["input_mask"]))
+                ]
+            except RuntimeError as error:
+                raise runtimes.RuntimeRefused(str(error)) from error
+            answers[signature] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        return runtimes.RuntimeAnswers("here", answers)
+
+    monkeypatch.setattr("pocketbert_export.verify.run_on", run)
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Iterator[dict[tuple[bytes, bool], WordPieceTokenizer]]:
+    """One for each vocabulary and flag: tracing one takes a second."""
+    made: dict[tuple[bytes, bool], WordPieceTokenizer] = {}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
+            path = bundle.directory / layout.VOCAB_FILE
+            lowercase = bundle_folders.description_of(bundle.directory)["tokenizer"]["lowercase"]
+            return made.setdefault((path.read_bytes(), lowercase), WordPieceTokenizer(path, lowercase=lowercase))
+
+        patch.setattr(Bundle, "tokenizer", tokenizer)
+        yield made
+
+
+@pytest.fixture
+def copy(small_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_bundle, tmp_path / "copy"))
+
+
+def described(**changes: Any) -> Inject:
+    """Members of `bundle.json` that have another value."""
+    return lambda folder: bundle_folders.describe_again(folder, **changes)
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Inject:
+    """A change inside `bundle.json`, which is written as it then is."""
+
+    def inject(folder: Path) -> None:
+        description = bundle_folders.description_of(folder)
+        change(description)
+        (folder / layout.BUNDLE_FILE).write_text(bundle_folders.json.dumps(description), encoding="utf-8")
+
+    return inject
+
+
+def golden(change: Callable[[dict[str, Any]], object]) -> Inject:
+    """A change of the first golden example."""
+    return edited(lambda description: change(description["goldens"][0]))
+
+
+def answers(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Inject:
+    return lambda folder: bundle_folders.change_answers(folder, {ending: change})
+
+
+def tensors(change: Callable[[dict[str, np.ndarray]], object]) -> Inject:
+    """A change of the list of golden answers."""
+
+    def inject(folder: Path) -> None:
+        path = folder / bundle_folders.GOLDENS
+        stored = load(path.read_bytes())
+        change(stored)
+        path.write_bytes(save(stored))
+        bundle_folders.describe_again(folder)
+
+    return inject
+
+
+def vocabulary(change: Callable[[list[str]], list[str]], **tokenizer: Any) -> Inject:
+    """Other lines in vocab.txt, and other members of `tokenizer`."""
+
+    def inject(folder: Path) -> None:
+        path = folder / layout.VOCAB_FILE
+        path.write_text("\n".join(change(path.read_text(encoding="utf-8").split("\n")[:-1])) + "\n", encoding="utf-8")
+        said = bundle_folders.description_of(folder)["tokenizer"]
+        bundle_folders.describe_again(folder, tokenizer={**said, **tokenizer})
+
+    return inject
+
+
+def labels(described: tuple[str, ...], written: tuple[str, ...]) -> Inject:
+    """Other labels in `bundle.json` and in labels.txt."""
+
+    def inject(folder: Path) -> None:
+        (folder / layout.LABELS_FILE).write_text("".join(f"{label}\n" for label in written), encoding="utf-8")
+        task = bundle_folders.description_of(folder)["task"]
+        bundle_folders.describe_again(folder, task={**task, "labels": list(described)})
+
+    return inject
+
+
+def shuffled(pieces: list[str]) -> list[str]:
+    return [*pieces[:5], *np.random.default_rng(2).permutation(pieces[5:])]
+
+
+def graph(change: Callable[[schema.ModelT], object]) -> Inject:
+    """A change of the .tflite file."""
+
+    def inject(folder: Path) -> None:
+        path = folder / layout.MODEL_FILE
+        model = schema.ModelT.InitFromPackedBuf(path.read_bytes(), 0)
+        change(model)
+        builder = flatbuffers.Builder(0)
+        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+        path.write_bytes(bytes(builder.Output()))
+        bundle_folders.describe_again(folder)
+
+    return inject
+
+
+def constants(model: schema.ModelT, shape: list[int], *types: int) -> Iterator[schema.BufferT]:
+    """The constants of a shape and one of some types, each once."""
+    found = {
+        tensor.buffer
+        for each in model.subgraphs
+        for tensor in each.tensors
+        if model.buffers[tensor.buffer].data is not None and [*map(int, tensor.shape)] == shape and tensor.type in types
+    }
+    assert found
+    return (model.buffers[index] for index in sorted(found))
+
+
+def floats(shape: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Inject:
+    """Other numbers in the float32 constants of a shape."""
+
+    def apply(model: schema.ModelT) -> None:
+        for buffer in constants(model, shape, schema.TensorType.FLOAT32):
+            values = np.asarray(buffer.data, np.uint8).view(np.float32).reshape(shape)
+            buffer.data = np.ascontiguousarray(change(values), np.float32).reshape(-1).view(np.uint8)
+
+    return graph(apply)
+
+
+def equal_type_rows(model: schema.ModelT) -> None:
+    for buffer in constants(model, [2, HIDDEN], schema.TensorType.FLOAT32, schema.TensorType.INT8):
+        rows = np.array(buffer.data, np.uint8).reshape(2, -1)
+        rows[1] = rows[0]
+        buffer.data = rows.reshape(-1)
+
+
+def mask_of(value: float) -> Inject:
+    """The mask's constant, which stands alone among the scalars."""
+
+    def apply(model: schema.ModelT) -> None:
+        for buffer in model.buffers:
+            if buffer.data is not None and len(buffer.data) == 4:
+                number = np.asarray(buffer.data, np.uint8).view(np.float32)
+                if abs(number[0]) == 60_000:
+                    buffer.data = (np.sign(number) * np.float32(value)).view(np.uint8)
+                    return
+        raise AssertionError("no mask constant")
+
+    return graph(apply)
+
+
+def open_batch(model: schema.ModelT) -> None:
+    for each in model.subgraphs:
+        for index in each.inputs:
+            tensor = each.tensors[index]
+            tensor.shapeSignature = np.array([-1, *tensor.shape[1:]], np.int32)
+
+
+def renamed(kind: str, old: bytes, new: bytes) -> Inject:
+    def apply(model: schema.ModelT) -> None:
+        for signature in model.signatureDefs:
+            for entry in getattr(signature, kind):
+                entry.name = new if entry.name == old else entry.name
+
+    return graph(apply)
+
+
+def without_a_signature(model: schema.ModelT) -> None:
+    model.signatureDefs = model.signatureDefs[:1]
+
+
+def cut(folder: Path) -> None:
+    path = folder / layout.MODEL_FILE
+    path.write_bytes(path.read_bytes()[:900])
+    bundle_folders.describe_again(folder)
+
+
+def outside(name: str) -> Inject:
+    def change(description: dict[str, Any]) -> None:
+        description["files"][name] = description["files"][layout.VOCAB_FILE]
+
+    return edited(change)
+
+
+HIDDEN = networks.bert_config().hidden_size
+VOCAB_SIZE = networks.bert_config().vocab_size
+MOODS, REVERSED = networks.SENTIMENT.labels, networks.SENTIMENT.labels[::-1]
+
+# What a bundle is refused for before anything runs, by every command: fault → (injection, part of the message).
+REFUSED: dict[str, tuple[Inject, str]] = {
+    "a file that changed after the export": (
+        lambda folder: (folder / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes()[:-2] + b"x\n"),
+        "vocab.txt must have the sha256",
+    ),
+    "a file outside the folder": (outside("../vocab.txt"), "'../vocab.txt' does not match"),
+    "a file with an absolute path": (outside("/etc/hostname"), "'/etc/hostname' does not match"),
+    "a member that nobody knows": (edited(lambda all_: all_.update(colour="red")), "'colour' was unexpected"),
+    "an earlier schema": (described(schema_version=1), "schema_version 2; received 1"),
+    "an unknown recipe": (described(recipe="int3"), "the recipe must be one of float32, .* received 'int3'"),
+    "a golden without a mask": (golden(lambda one: one["inputs"].pop("input_mask")), "'input_mask' is a required"),
+    "a golden of another length": (golden(lambda one: one.update(length=8)), "length must be one of 7, 19; it is 8"),
+    "a golden with words as ids": (
+        golden(lambda one: one["inputs"].update(input_word_ids=[["the", "film"]])),
+        "'the' is not of type 'integer'",
+    ),
+    "a golden with ids outside the vocabulary": (
+        golden(lambda one: one["inputs"].update(input_word_ids=[[VOCAB_SIZE] * 7])),
+        f"ids must be below {VOCAB_SIZE}",
+    ),
+    "a golden answer that is no number": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
+    "a golden without an answer": (tensors(lambda all_: all_.pop("0/outputs/logits")), "it is missing"),
+    "an answer without a golden": (tensors(lambda all_: all_.update({"9/outputs/x": np.ones(1)})), "must hold no"),
+    "ten vocabulary lines too many": (
+        vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)]),
+        f"vocab.txt must have {VOCAB_SIZE} lines",
+    ),
+    "four labels for three logits": (labels((*MOODS, "more"), (*MOODS, "more")), "each of the 4 labels must have a"),
+    "labels swapped in labels.txt alone": (labels(MOODS, REVERSED), "labels.txt must hold the labels"),
+    "labels swapped in bundle.json alone": (labels(REVERSED, MOODS), "labels.txt must hold the labels"),
+}
+
+# What the gate finds: fault → (injection, the check that fails, whether it takes the float model).
+FOUND: dict[str, tuple[Inject, str, bool]] = {
+    "a shuffled vocabulary": (vocabulary(shuffled), "tokenizer", False),
+    "a flipped lowercase flag": (vocabulary(lambda pieces: pieces, lowercase=False), "tokenizer", False),
+    "ten vocabulary lines too many, and a vocab_size to match": (
+        vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)], vocab_size=VOCAB_SIZE + 10),
+        "vocabulary",
+        False,
+    ),
+    "labels swapped everywhere": (labels(REVERSED, REVERSED), "task", True),
+    "float golden answers of the wrong sign": (
+        answers("/outputs/logits", np.negative),
+        "goldens: largest difference",
+        False,
+    ),
+    "own golden answers of the wrong sign": (
+        answers("/exported_outputs/logits", np.negative),
+        "goldens: own answers",
+        False,
+    ),
+    "a mask constant of -1e9": (mask_of(1e9), "constants", False),
+    "an open batch dimension": (graph(open_batch), "shapes", False),
+    "an input with another name": (renamed("inputs", b"input_mask", b"mask"), "signatures", False),
+    "a length without its signature": (graph(without_a_signature), "signatures", False),
+    "an output with another name": (renamed("outputs", b"logits", b"scores"), "outputs", False),
+    "weights that are not numbers": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "alive", False),
+    "one weight matrix changed": (
+        floats([HIDDEN, HIDDEN], lambda matrix: matrix + 0.3),
+        "goldens: largest difference",
+        False,
+    ),
+    "segment ids that are ignored": (graph(equal_type_rows), "segments", True),
+    "segment ids that are ignored, without the model": (
+        graph(equal_type_rows),
+        "goldens: largest difference",
+        False,
+    ),
+    "one class's bias changed": (
+        floats([3], lambda bias: bias + np.array([0.0, 3.0, 0.0])),
+        "logits: largest difference",
+        True,
+    ),
+}
+
+
+def failed(verification: Verification) -> set[str]:
+    return {check.name for check in verification.failures}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_bundle_that_contradicts_itself_does_not_open(fault: str, copy: Path) -> None:
+    inject, message = REFUSED[fault]
+    inject(copy)
+    with pytest.raises(UserError, match=message) as raised:
+        Bundle.open(copy)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_the_gate_names_the_fault(fault: str, copy: Path, small_model: Model, tokenizers: object) -> None:
+    inject, check, needs_model = FOUND[fault]
+    inject(copy)
+    examples = default_examples(small_model.task) if needs_model else None
+    verification = verify_bundle(copy, reference=small_model if needs_model else None, examples=examples)
+    assert check in failed(verification)
+
+
+def test_segments_are_probed_where_int8_and_single_texts_hide_them(
+    small_directory: Path, small_model: Model, tokenizers: object, tmp_path: Path
+) -> None:
+    # Equal rows move no logit by more than int8's bounds allow.
+    made = export_bundle(small_directory, "dynamic_wi8", (7, 19), tmp_path / "int8")
+    examples = default_examples(small_model.task)
+    assert verify_bundle(made.directory, reference=small_model, examples=examples).passed
+    graph(equal_type_rows)(made.directory)
+    found = verify_bundle(made.directory, reference=small_model, examples=examples)
+    (segments,) = [check for check in found.checks if check.name == "segments"]
+    assert segments.measured == 1.0 and "0 times as far" in segments.reason
+
+
+def test_a_constant_does_not_hide_a_head_that_ignores_the_text(
+    copy: Path, small_model: Model, tokenizers: object
+) -> None:
+    weights = small_model.weights_by_path()
+    kernel, bias = (weights[f"heads.classification.output.{name}"] for name in ("kernel", "bias"))
+    kept = bias.numpy()
+    # Both answer 100 more: the bundle nothing else, the model as before.
+    floats([3], lambda values: values + 100)(copy)
+    floats([*map(int, kernel.shape[::-1])], lambda values: values * 0)(copy)
+    answers("logits", lambda logits: logits + 100)(copy)
+    try:
+        bias.assign(kept + 100)
+        found = verify_bundle(copy, reference=small_model, examples=default_examples(small_model.task))
+    finally:
+        bias.assign(kept)
+    assert {"varies", "goldens: largest difference", "logits: largest difference"} <= failed(found)
+
+
+def test_a_file_cut_short_is_one_line_whoever_opens_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut(copy)
+    for command in (["verify", str(copy)], ["predict", f"--model={copy}", f"--input={copy / 'labels.txt'}"]):
+        assert cli.main(command) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.strip().count("\n")) == ("", 0)
+        assert "model.tflite must" in printed.err and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("form", ["bundle", "directory"])
+def test_predict_prints_no_nan(
+    form: str, copy: Path, small_model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy
+    if form == "bundle":
+        floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan)(copy)
+    else:
+        folder = tmp_path / "directory"
+        small_model.save_pretrained(folder)
+        weights = load((folder / "model.safetensors").read_bytes())
+        (name,) = [name for name in weights if name.endswith("word_embeddings.weight")]
+        weights[name] = weights[name] * np.nan
+        (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
+    assert cli.main(["predict", f"--model={folder}", f"--input={copy / 'labels.txt'}"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and re.search("must be finite", printed.err)
+    assert printed.err.strip().count("\n") == 0
+
+
+def test_no_file_from_outside_reaches_a_phone(copy: Path) -> None:
+    from pocketbert_bench.device import bundle_files
+
+    assert layout.GOLDENS_FILE in bundle_files(copy)
+    outside("../../secret")(copy)
+    with pytest.raises(UserError, match="'../../secret' does not match"):
+        bundle_files(copy)
+
+
+@pytest.mark.parametrize("kind", ["/outputs/logits", "/exported_outputs/logits"])
+def test_bench_reads_both_answers(kind: str, copy: Path, tokenizers: object) -> None:
+    from pocketbert_bench.configurations import from_bundle
+
+    assert all(each.problem is None for each in from_bundle(copy, None, [1]))
+    answers(kind, np.negative)(copy)
+    assert all("of the file's answers from the float" in str(each.problem) for each in from_bundle(copy, None, [1]))
+
+
+def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None:
+    config = networks.bert_config(max_positions=384, num_layers=1)
+    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+    networks.network(config, (), tokenizer).save_pretrained(tmp_path / "model")
+    made = export_bundle(tmp_path / "model", "float32", (128, 384), tmp_path / "bundle")
+    assert (made.directory / layout.BUNDLE_FILE).stat().st_size < 100_000
+    shapes = {golden.outputs["sequence_output"].shape for golden in made.goldens}
+    assert shapes == {(1, 128, HIDDEN), (1, 384, HIDDEN)}
+
+
+def test_the_table_in_the_documentation_is_complete() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \d+ \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    assert len(listed) >= 30
+    documented = {name.strip(): check.strip(" `") for name, check in listed}
+    for fault, (_, check, _) in FOUND.items():
+        assert documented[fault] == check.partition(":")[0]
+    for fault in REFUSED:
+        assert documented[fault] == "opening"
