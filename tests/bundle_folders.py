@@ -20,7 +20,7 @@ def describe(folder: Path, description: dict[str, Any]) -> Path:
     description["files"] = {
         path.name: {"sha256": sha256(path), "size_bytes": path.stat().st_size}
         for path in sorted(folder.iterdir())
-        if path.name != "bundle.json"
+        if path.name != "bundle.json" and not path.name.startswith(".")
     }
     (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
     return folder
