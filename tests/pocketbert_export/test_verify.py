@@ -268,7 +268,7 @@ def test_the_command_prints_and_ends_with_0(
 ) -> None:
     directory, bundle = exported
     table = tmp_path / "dev.jsonl"
-    table.write_text('{"text": "a dull film", "label": "bad"}\n{"text": "the cat", "label": "good"}\n', encoding="utf-8")
+    table.write_text('{"text": "a dull film", "label": "bad"}\n{"text": "a cat", "label": "good"}\n', encoding="utf-8")
     assert cli.main(["verify", str(bundle)]) == 0
     assert json.loads(capsys.readouterr().out)["examples"]["source"] == "the bundle's golden examples"
     assert cli.main(["verify", str(bundle), f"--model={directory}", f"--file={table}"]) == 0
