@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import bundle_folders
+import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert_export.bundle import Bundle
+from pocketbert_export.goldens import tokenization_problems
 
 pytestmark = pytest.mark.java
 
@@ -169,6 +172,13 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in FAULTS}
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_python_refuses_it(faulty: dict[str, Path], name: str) -> None:
+    with pytest.raises(UserError):
+        bundle = Bundle.open(faulty[name])
+        raise_if_any(tokenization_problems(bundle.goldens, bundle.tokenizer()), name)
+
+
 def test_java_refuses_all_of_them(faulty: dict[str, Path]) -> None:
     for names in (list(FAULTS)[:15], list(FAULTS)[15:]):
         command = ["java", "-Xmx256m", "-jar", str(JAR), *(str(faulty[name]) for name in names)]
@@ -177,6 +187,86 @@ def test_java_refuses_all_of_them(faulty: dict[str, Path]) -> None:
         for name in names:
             start = done.stderr.index(f"{faulty[name]}")
             assert FAULTS[name][1] in done.stderr[start : start + 300], name
+
+
+def graph(change: Callable[[Any], None]) -> Change:
+    """Changes the model's FlatBuffer."""
+
+    def apply(folder: Path) -> None:
+        from tensorflow.lite.tools import flatbuffer_utils
+
+        path = folder / "model.tflite"
+        model = flatbuffer_utils.convert_bytearray_to_object(bytearray(path.read_bytes()))
+        change(model)
+        path.write_bytes(bytes(flatbuffer_utils.convert_object_to_bytearray(model)))
+        bundle_folders.describe_again(folder)
+
+    return apply
+
+
+def open_batch(model: Any) -> None:
+    for each in model.subgraphs:
+        for index in each.inputs:
+            tensor = each.tensors[index]
+            tensor.shapeSignature = np.array([-1, *tensor.shape[1:]], np.int32)
+
+
+def renamed(kind: str, old: bytes, new: bytes) -> Change:
+    def change(model: Any) -> None:
+        for signature in model.signatureDefs:
+            for entry in getattr(signature, kind):
+                entry.name = new if entry.name == old else entry.name
+
+    return graph(change)
+
+
+def without_length_17(model: Any) -> None:
+    model.signatureDefs = [each for each in model.signatureDefs if each.signatureKey != b"length_17"]
+
+
+def more_pieces(folder: Path) -> None:
+    vocabulary(lambda pieces: [*pieces, *(f"x{i}" for i in range(10))])(folder)
+    described(lambda it: it["tokenizer"].update(vocab_size=107))(folder)
+
+
+def cut_model(folder: Path) -> None:
+    written("model.tflite", (folder / "model.tflite").read_bytes()[:900])(folder)
+
+
+# What shows when the file runs: what is done → words of the sentence that stands where the time would.
+FAULTS_OF_THE_MODEL: dict[str, tuple[Change, str]] = {
+    "an_open_batch": (graph(open_batch), "must have a fixed shape; dimension 0 is open"),
+    "an_input_of_another_name": (renamed("inputs", b"input_mask", b"mask"), "the inputs must be"),
+    "an_output_of_another_name": (renamed("outputs", b"logits", b"scores"), "the outputs must be [logits]"),
+    "a_length_without_signature": (graph(without_length_17), "the model must have the signature length_"),
+    "pieces_that_the_model_lacks": (more_pieces, "cannot run the network"),
+    "a_model_cut_short": (cut_model, "the file is no TFLite model"),
+    "own_answers_of_the_wrong_sign": (
+        answers(lambda it: it.update({name: -it[name] for name in it if "/exported_" in name})),
+        "its recorded answers are not the float model's",
+    ),
+    "float_answers_of_the_wrong_sign": (
+        answers(lambda it: it.update({name: -it[name] for name in it if "/outputs" in name})),
+        "its recorded answers are not the float model's",
+    ),
+    "both_of_the_wrong_sign": (
+        answers(lambda it: it.update({name: -it[name] for name in it})),
+        "it does not answer as it did when it was exported",
+    ),
+}
+
+
+def test_java_times_no_faulty_model(tmp_path: Path) -> None:
+    for name, (change, _) in FAULTS_OF_THE_MODEL.items():
+        change(Path(shutil.copytree(BUNDLE, tmp_path / name)))
+    folders = [str(tmp_path / name) for name in FAULTS_OF_THE_MODEL]
+    command = ["java", "-jar", str(JAR), "--lengths=17", *folders]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    said = dict(line.split(" at 17 tokens, 1 thread: ") for line in done.stdout.splitlines())
+    assert set(said) == set(FAULTS_OF_THE_MODEL)
+    for name, (_, words) in FAULTS_OF_THE_MODEL.items():
+        assert said[name].startswith("failed: ") and words in said[name], (name, said[name])
 
 
 def test_both_take_the_bundle_as_it_was(tmp_path: Path) -> None:

@@ -272,6 +272,20 @@ public final class Bundle {
     return description.taskKind;
   }
 
+  /** The vocabulary's last piece as a text of one token: a model whose table of words is shorter cannot answer it. */
+  public Map<String, int[]> lastPiece(int length) {
+    int[] ids = new int[length];
+    Arrays.fill(ids, tokenizer.padId());
+    ids[0] = (int) description.vocabSize - 1;
+    int[] mask = new int[length];
+    mask[0] = 1;
+    Map<String, int[]> inputs = new LinkedHashMap<>();
+    inputs.put(WORD_IDS, ids);
+    inputs.put(MASK, mask);
+    inputs.put(TYPE_IDS, new int[length]);
+    return inputs;
+  }
+
   /** All golden examples, at their own lengths. */
   public List<Golden> goldens() {
     return Collections.unmodifiableList(goldens);

@@ -63,7 +63,10 @@ public class BenchmarkTest {
 
     @Override
     public Map<String, float[]> run(Map<String, int[]> inputs) {
-      assertArrayEquals(new int[] {2, 5, 3, 1, 1, 1, 1}, inputs.get("input_word_ids"));
+      // After the first call and the golden check comes the vocabulary's last piece.
+      int[] ids = calls == 2 ? new int[] {6, 1, 1, 1, 1, 1, 1} : new int[] {2, 5, 3, 1, 1, 1, 1};
+      assertArrayEquals(ids, inputs.get("input_word_ids"));
+      assertArrayEquals(new int[] {1, calls == 2 ? 0 : 1}, Arrays.copyOf(inputs.get("input_mask"), 2));
       if (failure != null) {
         throw failure;
       }
@@ -136,8 +139,8 @@ public class BenchmarkTest {
     }
     assertEquals(30_000.0, ((Map<?, ?>) result.get("summary")).get("median_us"));
     assertEquals(19, ((Map<?, ?>) result.get("delegate")).get("delegated_ops"));
-    // First call, golden check, warm-up, records: nothing else runs, nothing is left out.
-    assertEquals(1 + 1 + 35 + 67, platform.calls);
+    // First call, golden check, last piece, warm-up, records: nothing else runs, nothing is left out.
+    assertEquals(1 + 1 + 1 + 35 + 67, platform.calls);
   }
 
   @Test
@@ -178,8 +181,8 @@ public class BenchmarkTest {
     FakePlatform cooling = new FakePlatform() {
       @Override
       long latencyUs(int call) {
-        // Each batch of 5 is a tenth faster than the one before, down to 10 ms; calls 1 and 2 came before them.
-        return (long) Math.max(10_000, 40_000 * Math.pow(0.9, (call - 3) / 5));
+        // Each batch of 5 is a tenth faster than the one before, down to 10 ms; calls 1 to 3 came before them.
+        return (long) Math.max(10_000, 40_000 * Math.pow(0.9, (call - 4) / 5));
       }
     };
     // Batch 14 takes 0.9^13·40 = 10.17 ms a call; batch 15 is at 10 ms, the first less than 5 % below the one before.
@@ -187,7 +190,7 @@ public class BenchmarkTest {
     FakePlatform restless = new FakePlatform() {
       @Override
       long latencyUs(int call) {
-        return (call - 3) / 5 % 2 == 0 ? 100_000 : 200_000;
+        return (call - 4) / 5 % 2 == 0 ? 100_000 : 200_000;
       }
     };
     // Never steady: 0.5, 1.5, 2, 3, … seconds; the fourteenth batch passes 10.

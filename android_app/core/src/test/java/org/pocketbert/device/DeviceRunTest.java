@@ -133,8 +133,8 @@ public class DeviceRunTest {
         new FakeDevice() {
           @Override
           void before(int call) {
-            // First call, golden check, 35 to warm up, 67 recorded.
-            thermalStatus = call == 1 + 1 + 35 + 67 ? 1 : 0;
+            // First call, golden check, last piece, 35 to warm up, 67 recorded.
+            thermalStatus = call == 1 + 1 + 1 + 35 + 67 ? 1 : 0;
           }
         },
         "thermal status became light");
