@@ -281,7 +281,12 @@ def test_bad_input(
     assert message.format(**names) in capsys.readouterr().err
 
 
-def test_predict_reads_no_plain_lines_as_questions(made: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_reads_no_plain_lines_as_questions(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.csv").write_text("question,context\nwho,she\n")
+    assert cli.main(["predict", f"--model={made['bundle']}", f"--input={tmp_path / 'x.csv'}"]) == 2
+    assert "reads .json or .jsonl files, or lines of JSON; received" in capsys.readouterr().err
     given = [f"--model={made['bundle']}", f"--input={made['questions']}", "--format=lines"]
     assert cli.main(["predict", *given]) == 2
     assert "reads JSON objects; received --format=lines" in capsys.readouterr().err

@@ -183,6 +183,11 @@ def _answer_questions(
 
     if flag_values.format == "lines":
         raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
+    path = flag_values.input
+    if path and Path(path).suffix.lower() in TABLES:
+        raise UserError(
+            f"a model that answers questions reads .json or .jsonl files, or lines of JSON; received {path}"
+        )
     given = [name for name in (*_TABLE_FLAGS, "top-k") if flag_values[name].present]
     raise_if_any([f"--{name} is for texts; received it for questions; leave it out" for name in given], "predict")
     if form == "csv" and flag_values["n-best"].value:

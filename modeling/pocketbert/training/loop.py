@@ -255,8 +255,9 @@ class _Run:
         load_weights(self.model, self.folder / MODEL_FOLDER)
         assert self.main_metric is not None
         scores = self.evaluator.scores(self.main_metric, position.best_metrics)
-        for line in (f"best, after step {position.best_step}: {scores.sentence}", *scores.warnings):
-            say(line)
+        say(f"best, after step {position.best_step}: {scores.sentence}")
+        for warning in scores.warnings:
+            say(f"warning: {warning}")
         write_text(self.folder / REPORT_FILE, page({"model": scores}, len(self.dev), self.dev.source))
         return {
             "main_metric": self.main_metric,

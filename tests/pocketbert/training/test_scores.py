@@ -10,6 +10,7 @@ import tiny_questions
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
+from pocketbert.commands import run_flags
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
 from pocketbert.tasks.metrics import class_results, compute
@@ -115,6 +116,24 @@ def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> No
     expected = f1_score([labels[each] for each in truth], [labels[each] for each in said], pos_label=positive)
     assert (found.positive_label, found.metrics["f1"]) == (positive, pytest.approx(expected))
     assert f"for {positive!r}" in found.sentence
+
+
+def test_table_of_several_seeds_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    spread = {"mean": 0.75, "standard_deviation": 0.05}
+    baseline = {"answer": "always 'middle'", "metrics": {"accuracy": 0.625}}
+    runs = [
+        {"seed": seed, "metrics": {"accuracy": value}, "baseline": baseline} for seed, value in ((3, 0.7), (5, 0.8))
+    ]
+    run_flags._print_table({"metrics": {"accuracy": spread}, "runs": runs})
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["3", "0.7000"],
+        ["5", "0.8000"],
+        ["baseline", "0.6250"],
+        ["mean", "0.7500"],
+        ["±", "sample"],
+    ]
+    assert lines[3].endswith("always 'middle'")
 
 
 def test_f1_of_either_class() -> None:
