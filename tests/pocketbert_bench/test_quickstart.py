@@ -14,6 +14,7 @@ from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.outputs import held_directory
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
@@ -169,7 +170,8 @@ def test_a_negative_result_is_one_line_and_1(
 
 def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
     tiny_path.mkdir()
-    (tiny_path / "quickstart.json").write_text('{"quick": false, "seed": 3}')
+    with held_directory(tiny_path, "quickstart"):
+        (tiny_path / "quickstart.json").write_text('{"quick": false, "seed": 3}')
     with pytest.raises(UserError, match="holds a run with .*'seed': 3.*choose another --output"):
         module.quickstart(tiny_path, quick=True)
 
