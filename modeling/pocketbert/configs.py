@@ -6,10 +6,11 @@ Nothing here imports TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pocketbert.errors import UserError, raise_if_any
 
@@ -179,6 +180,12 @@ class EncoderConfig:
             attention + 2 * self.num_feed_forwards * self.block_size * self.intermediate_size
         )
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
+        """The configuration that `dataclasses.asdict` made the values of."""
+        bottleneck = values["bottleneck"]
+        return cls(**{**values, "bottleneck": BottleneckConfig(**bottleneck) if bottleneck else None})
+
     def replace(self, **changes: object) -> EncoderConfig:
         """A copy with some fields changed, checked again."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -190,7 +197,7 @@ class TaskConfig:
 
     Attributes:
       kind: the head's form.
-      name: the task's name, for example `sst2`; empty if it has none.
+      name: the task's name, for example `sst2`; empty if it has none. Several heads of one kind need one each.
       labels: the texts of the classes, or of multi_label's labels, in the order of the logits; empty for other kinds. A
         list becomes a tuple. Each is one line, and no two differ in case or white space alone.
       dropout: rate in front of the head, in training.
@@ -226,6 +233,24 @@ class TaskConfig:
         if self.null_threshold is not None and self.kind != "span":
             problems.append(f"only spans have a null_threshold; received {self.null_threshold} with kind={self.kind!r}")
         raise_if_any(problems, "TaskConfig")
+
+
+def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
+    """What a model calls its heads: by their kind, or, where several are of one kind, by their tasks' names.
+
+    Args:
+      tasks: the heads on one encoder.
+    Raises:
+      UserError: two heads would have one name, or a head that needs a name has none.
+    """
+    kinds = [task.kind for task in tasks]
+    names = tuple(task.kind if kinds.count(task.kind) == 1 else task.name for task in tasks)
+    if len(set(names)) != len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):
+        raise UserError(
+            "tasks of one kind need names that differ, of letters, digits, '-' and '_', for example "
+            f"TaskConfig(kind='classification', name='sst2', ...); received {', '.join(map(repr, names))}"
+        )
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)

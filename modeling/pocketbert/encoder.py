@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,6 +14,7 @@ from pocketbert.configs import EncoderConfig, GraphForm
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
+from pocketbert.layers.checks import require
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.linear import Linear
 from pocketbert.layers.paths import initialize_weights
@@ -24,12 +27,13 @@ INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
     """BERT, RoBERTa, IB-BERT or MobileBERT, as the configuration says.
 
     Shapes: B batch, S length, H hidden_size, N heads, A all heads' width.
-    Inputs are int32 [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token) and
-    `input_type_ids`; the last two may be left out, which means no padding and one segment.
+    Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and
+    float masks are cast) and `input_type_ids`. You may leave out the last two: no padding, and one segment.
 
     Args:
       config: the architecture.
@@ -40,7 +44,7 @@ class Encoder(tf_keras.Model):
     def __init__(self, config: EncoderConfig, graph: GraphForm = GraphForm(), seed: int = 0) -> None:  # noqa: B008
         super().__init__()
         self.config = config
-        self._padding_bias = graph.padding_bias
+        self._graph, self._seed = graph, seed
         self.embeddings = Embeddings(config)
         self.layers_ = [
             Block(
@@ -86,8 +90,30 @@ class Encoder(tf_keras.Model):
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
         return self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
 
+    def get_config(self) -> dict[str, Any]:
+        """Keras' hook: the arguments of a new instance as JSON values."""
+        return {
+            "config": dataclasses.asdict(self.config),
+            "graph": dataclasses.asdict(self._graph),
+            "seed": self._seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Encoder:
+        """Keras' hook: a new instance, from what `get_config` gave."""
+        return cls(EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"]), config["seed"])
+
+    def _check_length(self, ids: tf.Tensor) -> list[tf.Operation]:
+        longest = self.config.max_positions
+        rule = f"inputs must have at most {longest} tokens (max_positions), so truncate them"
+        if ids.shape[1] is None:
+            return require(tf.shape(ids)[1] <= longest, rule, tf.shape(ids)[1])
+        if ids.shape[1] > longest:
+            raise UserError(f"{rule}; received {ids.shape[1]}")
+        return []
+
     def _mask_bias(self, inputs: Inputs, dtype: tf.DType) -> tf.Tensor:
-        return mask_bias(inputs["input_mask"], dtype, self._padding_bias)
+        return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
         """The encoder's outputs from the last feature map [B, S, H]."""
@@ -114,11 +140,12 @@ class Encoder(tf_keras.Model):
           products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`,
           `keys`, `values` [B, S, A], heads concatenated.
         Raises:
-          UserError: an unknown name or a layer that the encoder does not have.
+          UserError: an unknown name, a layer that the encoder does not have, or inputs that are too long.
         """
         wanted = resolve_request(request, self.config.num_layers)
         inputs = complete_inputs(inputs)
-        x = self.embeddings(inputs, training=training)
+        with tf.control_dependencies(self._check_length(inputs["input_word_ids"])):
+            x = self.embeddings(inputs, training=training)
         bias = self._mask_bias(inputs, x.dtype)
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, wanted.highest + 1):
@@ -172,11 +199,41 @@ def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest
 
 
 def complete_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Fills in a mask of ones and segments of zeros where the caller gave none."""
+    """Gives all inputs as int32 [B, S]: a mask of ones and segments of zeros where there are none.
+
+    Args:
+      inputs: by name; arrays or tensors. A mask may be bool or float, of 0 and 1. Other entries stay as they are.
+    Raises:
+      UserError: no mapping, no `input_word_ids`, ids that are no integers, or a float mask of other values.
+    """
+    if not isinstance(inputs, Mapping):
+        raise UserError(
+            f"inputs must be a mapping with input_word_ids; received {type(inputs).__name__}; of a data set of "
+            "(inputs, labels), pass the inputs alone"
+        )
     if "input_word_ids" not in inputs:
         raise UserError(f"inputs need input_word_ids; received {sorted(inputs)}")
-    complete = dict(inputs)
-    ids = complete["input_word_ids"]
-    complete.setdefault("input_mask", tf.ones_like(ids))
-    complete.setdefault("input_type_ids", tf.zeros_like(ids))
+    ids = _integers("input_word_ids", inputs["input_word_ids"])
+    complete = dict(inputs) | {"input_word_ids": ids}
+    complete["input_mask"] = _mask(inputs["input_mask"]) if "input_mask" in inputs else tf.ones_like(ids)
+    types = inputs.get("input_type_ids")
+    complete["input_type_ids"] = tf.zeros_like(ids) if types is None else _integers("input_type_ids", types)
     return complete
+
+
+def _integers(name: str, value: tf.Tensor) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_integer:
+        raise UserError(f"{name} must be integers; received {value.dtype.name}")
+    return tf.cast(value, tf.int32)
+
+
+def _mask(value: tf.Tensor) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_floating:
+        return tf.cast(value, tf.int32)
+    # Some libraries call a mask what is added to the attention logits: 0 and -10000.
+    odd = tf.boolean_mask(value, (value != 0) & (value != 1))
+    rule = "a float input_mask must hold 1 for tokens and 0 for padding"
+    with tf.control_dependencies(require(tf.size(odd) == 0, rule, tf.reduce_min(odd))):
+        return tf.cast(value, tf.int32)

@@ -14,6 +14,10 @@ class UserError(ValueError):
     the middle.
     """
 
+    # Keras and AutoGraph would make a page of the message.
+    _keras_call_info_injected = True
+    ag_pass_through = True
+
     def __init__(self, message: str) -> None:
         if len(message) > _MOST_CHARACTERS:
             message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"

@@ -89,15 +89,16 @@ class ActivationWatch:
 
     Args:
       model: any model; it computes in its own number format, without dropout.
-      batches: inputs, int32 [B, S] by name; other entries are not read. At least one.
+      batches: inputs, integers [B, S] by name, or (inputs, labels); other entries are not read. At least one.
 
     Raises:
       ValueError: there are no batches.
     """
 
     def __init__(self, model: Model, batches: Iterable[Mapping[str, Any]]) -> None:
+        inputs = (batch[0] if isinstance(batch, tuple) else batch for batch in batches)
         self._batches = [
-            {name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch} for batch in batches
+            {name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch} for batch in inputs
         ]
         if not self._batches:
             raise ValueError("activation maxima need at least one batch; received none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -12,15 +13,17 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, TokenizerConfig
+from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, TokenizerConfig, head_names
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.layers.checks import user_errors
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import initialize_weights, weights_by_path
 from pocketbert.presets import preset
 from pocketbert.tasks.classification import ClassificationHead
 from pocketbert.tasks.masked_lm import MaskedLMHead, NextSentenceHead
 from pocketbert.tasks.multi_label import MultiLabelHead
+from pocketbert.tasks.outputs import labelled_outputs, output_names
 from pocketbert.tasks.regression import RegressionHead
 from pocketbert.tasks.span import SpanHead
 
@@ -38,6 +41,7 @@ _HEADS: dict[str, Any] = {
 _NEED_POOLED_OUTPUT = ("next_sentence",)
 
 
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Model(tf_keras.Model):
     """An encoder with the heads of its tasks.
 
@@ -46,13 +50,21 @@ class Model(tf_keras.Model):
     `prediction_logits` [B, S, V] for masked words ([B, P, V] with an input `masked_lm_positions` [B, P]),
     `seq_relationship_logits` [B, 2] for next sentence; all float32.
 
+    `heads` has the heads by kind (`classification`); several heads of one kind go by their tasks' names. An output
+    that several heads give has the head's name in front: `classification_logits` and `regression_logits`, or
+    `sst2_logits` and `cola_logits`.
+
     It trains with Keras' own `compile` and `fit`, on dict outputs or, with one head, plain labels: [B], for spans
     the answers' first and last tokens [B, 2]. Without a `loss`, `compile` takes the tasks' own, of a head with
-    several outputs their mean.
+    several outputs their mean. A batch may have labels for some of the outputs only. Each loss that Keras reports is
+    the mean over its own labels, whatever the batch size.
+
+    Keras' `save` and `load_model` take `.keras` files, which have no tokenizer; `save_pretrained` keeps it. A deep copy
+    shares the tokenizer; a clone (`clone_model`) has none.
 
     Args:
       config: the encoder's architecture.
-      tasks: at most one of a kind; empty for a bare encoder.
+      tasks: empty for a bare encoder; several of one kind need different names.
       tokenizer: what turns text into the inputs; saved with the model.
       graph: how the encoder's graph is laid out; only export changes it.
       seed: of fresh weights and of dropout.
@@ -69,12 +81,12 @@ class Model(tf_keras.Model):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_tasks(config, tasks)
+        names = _check_tasks(config, tasks)
         self.config = config
         self.tasks = tuple(tasks)
         self.tokenizer = tokenizer
         self.encoder = Encoder(config, graph, seed)
-        self.heads = {task.kind: _HEADS[task.kind](config, task) for task in tasks}
+        self.heads = {name: _HEADS[task.kind](config, task) for name, task in zip(names, tasks, strict=True)}
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
         self.reset_dropout(seed)
@@ -132,10 +144,23 @@ class Model(tf_keras.Model):
         if optimizer is not None and hasattr(optimizer, "bind"):
             optimizer.bind(self.named_variables())
         if not arguments[1:] and options.get("loss") is None and self.heads:
-            losses = [head.losses_by_output() for head in self.heads.values()]
-            options["loss"] = {name: loss for of_head in losses for name, loss in of_head.items()}
-            options.setdefault("loss_weights", {name: 1 / len(of_head) for of_head in losses for name in of_head})
+            names = output_names(self.heads)
+            losses = {head: layer.losses_by_output() for head, layer in self.heads.items()}
+            options["loss"] = {names[head][own]: loss for head in losses for own, loss in losses[head].items()}
+            weights = {name: 1 / len(losses[head]) for head in losses for name in names[head].values()}
+            options.setdefault("loss_weights", weights)
+        self._loss_weights = arguments[3] if len(arguments) > 3 else options.get("loss_weights")
         super().compile(*arguments, **options)
+
+    def fit(self, *arguments: Any, **options: Any) -> tf_keras.callbacks.History:
+        """Keras' `fit`; bad labels and masks raise a `UserError`."""
+        with user_errors():
+            return super().fit(*arguments, **options)
+
+    def evaluate(self, *arguments: Any, **options: Any) -> Any:
+        """Keras' `evaluate`; bad labels and masks raise a `UserError`."""
+        with user_errors():
+            return super().evaluate(*arguments, **options)
 
     def compute_loss(
         self,
@@ -144,25 +169,39 @@ class Model(tf_keras.Model):
         y_pred: Any = None,
         sample_weight: Any = None,
     ) -> tf.Tensor:
-        """Keras' hook: lets a model with one head take plain labels, and a head leave out what is padding."""
-        learned = y_pred
-        for head in self.heads.values():
-            if isinstance(head, SpanHead):
-                outputs = {name: y_pred[name] for name in head.losses_by_output()}
-                learned = {**learned, **head.learned(outputs, complete_inputs(x))}
-        return super().compute_loss(
-            x, self._labels_by_output(y, y_pred), learned, self._weights_by_output(sample_weight, y_pred)
+        """Keras' hook: takes plain labels with one head, and lets a head leave out what does not count."""
+        if y is None or not self.heads:
+            return super().compute_loss(x, y, y_pred, sample_weight)
+        # One by one: Keras weighs the reported means of all outputs by the number of the first one's labels.
+        labelled = labelled_outputs(self.heads, x, y, y_pred, sample_weight)
+        return tf.add_n(
+            [
+                super(Model, self).compute_loss(x, {name: labels}, {**y_pred, name: outputs}, {name: weights})
+                for name, (outputs, labels, weights) in labelled.items()
+            ]
         )
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
-        """Keras' hook: lets a model with one head take plain labels."""
-        return super().compute_metrics(
-            x, self._labels_by_output(y, y_pred), y_pred, self._weights_by_output(sample_weight, y_pred)
-        )
+        """Keras' hook: the metrics are of what the losses are of."""
+        if y is None or not self.heads:
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+        labelled = labelled_outputs(self.heads, x, y, y_pred, sample_weight)
+        outputs, labels, weights = ({name: each[part] for name, each in labelled.items()} for part in range(3))
+        return super().compute_metrics(x, labels, {**y_pred, **outputs}, weights)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Keras' hook: the loss is the sum of the outputs' mean losses."""
+        results = super().get_metrics_result()
+        weights = self._loss_weights
+        names = [name for of_head in output_names(self.heads).values() for name in of_head.values()]
+        means = {name: results[f"{name}_loss"] for name in names if f"{name}_loss" in results}
+        if means and (weights is None or isinstance(weights, Mapping)):
+            results["loss"] = tf.add_n([mean * (weights or {}).get(name, 1.0) for name, mean in means.items()])
+        return results
 
     def weights_by_path(self) -> dict[str, tf.Variable]:
         """Every weight by its attribute path, for example `encoder.layers.0.attention.query.kernel`."""
-        parts = {"encoder": self.encoder, **{f"heads.{kind}": head for kind, head in self.heads.items()}}
+        parts = {"encoder": self.encoder, **{f"heads.{name}": head for name, head in self.heads.items()}}
         return {
             f"{prefix}.{path}": variable
             for prefix, part in parts.items()
@@ -173,6 +212,44 @@ class Model(tf_keras.Model):
         """Every weight by its name in the model directory: the key for checkpoints, filters and multipliers."""
         specs = tensor_specs(self.config, self.tasks)
         return {specs[path].name: variable for path, variable in self.weights_by_path().items()}
+
+    def get_config(self) -> dict[str, Any]:
+        """Keras' hook: the arguments of a new instance but the tokenizer, as JSON values."""
+        tasks = [dataclasses.asdict(task) | {"labels": list(task.labels)} for task in self.tasks]
+        return {**self.encoder.get_config(), "tasks": tasks}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Model:
+        """Keras' hook: a model with the weights of `build` and without a tokenizer, from what `get_config` gave."""
+        encoder, graph = EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"])
+        tasks = [TaskConfig(**{**task, "labels": tuple(task["labels"])}) for task in config["tasks"]]
+        return _called_once(cls(encoder, tasks, graph=graph, seed=config["seed"]))
+
+    def build_from_config(self, config: Any) -> None:
+        """Keras' hook: does nothing, since `from_config` makes the weights."""
+
+    def compile_from_config(self, config: Mapping[str, Any]) -> None:
+        """Keras' hook: compiles as the saved model was."""
+        self.compile(**tf_keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def save(self, filepath: str | os.PathLike[str], *arguments: Any, **options: Any) -> None:
+        """Keras' `save`, for `.keras` files.
+
+        Raises:
+          UserError: another format.
+        """
+        if Path(filepath).suffix != ".keras" or options.get("save_format", "keras") != "keras":
+            raise UserError(
+                f"Keras saves this model as .keras files; received {filepath}; use save_pretrained for a model "
+                "directory, or tf.saved_model.save for a SavedModel"
+            )
+        super().save(filepath, *arguments, **options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        copied = super().__deepcopy__(memo)
+        copied.tokenizer = self.tokenizer
+        return copied
 
     def dropout_generators(self) -> list[tf.random.Generator]:
         """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
@@ -203,22 +280,6 @@ class Model(tf_keras.Model):
             overwrite=overwrite,
         )
 
-    def _labels_by_output(self, labels: Any, predictions: Any) -> Any:
-        if labels is None or isinstance(labels, Mapping) or not isinstance(predictions, Mapping):
-            return labels
-        if list(self.heads) == ["span"]:
-            return self.heads["span"].labels_by_output(labels)
-        if len(predictions) != 1:
-            raise UserError(f"labels must be a dict by output name; this model gives {', '.join(predictions)}")
-        return {next(iter(predictions)): labels}
-
-    def _weights_by_output(self, weights: Any, predictions: Any) -> Any:
-        if weights is None or isinstance(weights, Mapping) or not isinstance(predictions, Mapping):
-            return weights
-        if len(self.heads) != 1:
-            raise UserError(f"weights must be a dict by output name; this model gives {', '.join(predictions)}")
-        return dict.fromkeys(predictions, weights)
-
     def _head_outputs(
         self, encoded: dict[str, tf.Tensor], inputs: Inputs, training: bool | None
     ) -> dict[str, tf.Tensor]:
@@ -226,8 +287,9 @@ class Model(tf_keras.Model):
         if "masked_lm_positions" in inputs:
             readable["masked_lm_positions"] = inputs["masked_lm_positions"]
         outputs: dict[str, tf.Tensor] = {}
-        for head in self.heads.values():
-            outputs.update(head.outputs(readable, training))
+        names = output_names(self.heads)
+        for head, layer in self.heads.items():
+            outputs.update({names[head][own]: each for own, each in layer.outputs(readable, training).items()})
         return outputs
 
 
@@ -292,11 +354,8 @@ def _all_layers(name: str, num_layers: int) -> tuple[int, ...]:
     return tuple(range(0 if name == "hidden_states" else 1, num_layers + 1))
 
 
-def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
-    problems = []
-    kinds = [task.kind for task in tasks]
-    if len(set(kinds)) != len(kinds):
-        problems.append(f"at most one task of a kind; received {', '.join(kinds)}")
-    if config.pooler == "none":
-        problems += [f"{kind} needs a pooler; received pooler='none'" for kind in kinds if kind in _NEED_POOLED_OUTPUT]
-    raise_if_any(problems, "tasks")
+def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
+    """The heads' names."""
+    needing = [task.kind for task in tasks if task.kind in _NEED_POOLED_OUTPUT and config.pooler == "none"]
+    raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
+    return head_names(tasks)

@@ -247,7 +247,7 @@ def _compiled(distiller: Any, batches: tf.data.Dataset) -> Any:
     """The run's step, traced for any width; batches of the same names share it."""
     import tensorflow as tf
 
-    return tf.function(lambda data: distiller.train_step(data)["loss"], input_signature=[batches.element_spec])
+    return tf.function(lambda data: distiller.update(data)["loss"], input_signature=[batches.element_spec])
 
 
 def _stepper(step: Any, batches: tf.data.Dataset) -> Step:

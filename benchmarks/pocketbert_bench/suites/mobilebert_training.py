@@ -128,7 +128,7 @@ def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Ca
     student = build(setting.config(setting.STUDENT, shape), seed=0)
     distiller = Distiller(student, method, stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, total_steps=10_000))
-    return lambda batch: distiller.train_step(batch)["loss"]
+    return lambda batch: distiller.update(batch)["loss"]
 
 
 def _rates(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:

@@ -110,6 +110,8 @@ def read_config(
 
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json that `read_config` turns into exactly `config` and `tasks`."""
+    if len({task.kind for task in tasks}) < len(tasks):
+        return own_config(config, tasks)
     content = _transformers_config(config, tasks)
     names = {spec.name for spec in tensor_specs(config, tasks).values()}
     try:

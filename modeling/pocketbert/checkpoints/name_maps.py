@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind
+from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, head_names
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,17 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
       config: the encoder.
       tasks: the heads on it.
     Returns:
-      A dictionary in the order of the forward pass. Weights that are tied have one entry.
+      A dictionary in the order of the forward pass. Weights that are tied have one entry. Several heads of one kind,
+      which transformers has no class for, have `heads.NAME.` in front of the names.
     """
     kinds = {task.kind for task in tasks}
     specs = dict(_encoder(config, kinds))
-    for task in tasks:
-        specs.update(_HEADS[task.kind](config, task, kinds))
+    for task, head in zip(tasks, head_names(tasks), strict=True):
+        for path, spec in _HEADS[task.kind](config, task, kinds):
+            if head != task.kind:
+                path = path.replace(f"heads.{task.kind}.", f"heads.{head}.")
+                spec = dataclasses.replace(spec, name=f"heads.{head}.{spec.name}")
+            specs[path] = spec
     if config.model_type == "distilbert":
         return {path: dataclasses.replace(spec, name=_distilbert_name(spec.name)) for path, spec in specs.items()}
     return specs

@@ -10,6 +10,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.distillation import means
 from pocketbert.distillation.method import LABEL_TERMS, Adapters, Batch, FeatureRequest, Features, Method, Stage
+from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import weights_by_path
@@ -39,11 +40,14 @@ class Student(Teacher, Protocol):
 
 
 class Distiller(tf_keras.Model):
-    """Trains a student in one stage of a method, with Keras' own `compile(optimizer=…)` and `fit(dataset)`.
+    """Trains a student in one stage of a method, with Keras' own `compile(optimizer=…)`, `fit` and `evaluate`.
 
-    An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`); or,
-    where the teacher's targets are stored, `(batch, targets)` as `FeatureStore.dataset` gives them. A step gives
-    `{"loss": …, **terms}`, float32 scalars of that step, the terms unweighted.
+    An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`);
+    `(inputs, labels)`, the labels plain or by name; or, where the teacher's targets are stored, `(batch, targets)` as
+    `FeatureStore.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, each the mean over
+    the epoch's examples; `update` gives those of one step.
+
+    A weight learns if both the stage and Keras' `trainable` let it; as Keras has it, compile after you change that.
 
     The teacher is no part of this model: it runs without dropout, gets no gradient and is not saved. The optimizer is
     best made by `make_optimizer`, which takes the stage's rates and multipliers.
@@ -69,6 +73,7 @@ class Distiller(tf_keras.Model):
         self.student = student
         self.adapters = dict(adapters or {})
         self._method, self._stage = method, stage
+        self._means = [tf_keras.metrics.Mean(name) for name in self.loss_names]
         # A step's losses are summed over the replicas already; Keras would do it again.
         self.distribute_reduction_method = "first"
         # In a function, since Keras makes a part of this model of every model that is an attribute.
@@ -79,8 +84,13 @@ class Distiller(tf_keras.Model):
         return {**self.student.named_variables(), **adapter_variables(self.adapters)}
 
     def trained_variables(self) -> dict[str, tf.Variable]:
-        """Those of `named_variables` that the stage lets learn."""
-        return {name: variable for name, variable in self.named_variables().items() if self._stage.trainable(name)}
+        """Those of `named_variables` that learn."""
+        learning = {id(variable) for variable in self.trainable_variables}
+        return {
+            name: variable
+            for name, variable in self.named_variables().items()
+            if id(variable) in learning and self._stage.trainable(name)
+        }
 
     def dropout_generators(self) -> list[tf.random.Generator]:
         """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
@@ -101,8 +111,19 @@ class Distiller(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """One update: see the class."""
-        batch, targets = data if isinstance(data, tuple) else (data, None)
+        """Keras' hook: one update; gives the means over the epoch so far."""
+        return self._mean(data, self.update(data))
+
+    @tf.autograph.experimental.do_not_convert
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Keras' hook: the losses without dropout; gives the means over the epoch so far."""
+        losses = _sum_over_replicas(self.losses(*_batch_and_targets(data), training=False))
+        return self._mean(data, dict(zip(self.loss_names, tf.unstack(losses), strict=True)))
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, data: Any) -> dict[str, tf.Tensor]:
+        """One update; gives its `loss` and the unweighted terms, float32 scalars."""
+        batch, targets = _batch_and_targets(data)
         variables = list(self.trained_variables().values())
         if self._stage.micro_batches == 1:
             losses, gradients = self._losses_and_gradients(batch, targets, variables)
@@ -130,6 +151,7 @@ class Distiller(tf_keras.Model):
           UserError: the stage reads labels, and there are none.
         """
         stage = self._stage
+        batch = complete_inputs(batch)
         inputs = {name: value for name, value in batch.items() if name not in LABEL_TERMS.values()}
         missing = [name for name in stage.label_names if name not in batch]
         if missing:
@@ -151,6 +173,16 @@ class Distiller(tf_keras.Model):
             )
         total = tf.add_n([weight * terms[name] for name, weight in stage.weights.items()])
         return tf.stack([total, *(terms[name] for name in stage.weights)])
+
+    def get_config(self) -> dict[str, Any]:
+        """Raises a `UserError`: teacher and method are no part of a saved model."""
+        raise UserError("a Distiller cannot be saved or copied; save its student with student.save_pretrained(path)")
+
+    def _mean(self, data: Any, losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        rows = tf.shape(_batch_and_targets(data)[0]["input_word_ids"])[0]
+        for mean in self._means:
+            mean.update_state(losses[mean.name], sample_weight=rows)
+        return {mean.name: mean.result() for mean in self._means}
 
     def _live_targets(self, inputs: Batch) -> Targets:
         if not self._stage.teacher_features:
@@ -212,6 +244,22 @@ class Distiller(tf_keras.Model):
             parallel_iterations=1,
         )
         return losses, [None if skip else total for skip, total in zip(unused, sums, strict=True)]
+
+
+def _batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
+    """A data set's element as a batch with its labels, and the stored targets or None."""
+    batch, *others = data if isinstance(data, tuple) else (data,)
+    if not isinstance(batch, Mapping) or len(others) > 1:
+        raise UserError(
+            "a Distiller takes mappings with input_word_ids, (inputs, labels) or (batch, targets); received "
+            f"{'a tuple of ' + str(1 + len(others)) if others else type(batch).__name__}"
+        )
+    second = others[0] if others else None
+    if second is None:
+        return batch, None
+    if isinstance(second, Mapping) and not set(second) <= set(LABEL_TERMS.values()):
+        return batch, second
+    return {**batch, **(second if isinstance(second, Mapping) else {"labels": second})}, None
 
 
 def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from pocketbert.distillation.means import masked_mean
-from pocketbert.tasks.masked_lm import IGNORED_LABEL
+from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.span import SPAN_OUTPUTS, without_padding
 
 
@@ -53,7 +53,7 @@ def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Cross-entropy of masked words (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805).
 
     Args:
-      labels: int32 [B, P], the words' ids; -1 does not count.
+      labels: int32 [B, P], the words' ids; negative labels do not count.
       logits: [B, P, V].
 
     Returns:
@@ -64,7 +64,7 @@ def masked_lm_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     labels = tf.reshape(labels, [-1])
     logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
-    return masked_mean(losses, tf.not_equal(labels, IGNORED_LABEL))
+    return masked_mean(losses, is_labelled(labels))
 
 
 def next_sentence_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -23,7 +23,7 @@ from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_l
 from pocketbert.distillation.means import masked_mean
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
-from pocketbert.tasks.masked_lm import IGNORED_LABEL
+from pocketbert.tasks.masked_lm import is_labelled
 
 # Of the authors' parameter-free normalization (TF1's contrib.layers); Keras' 1e-3 would change small features.
 _NORM_EPSILON = 1e-12
@@ -292,7 +292,7 @@ def pretraining_distillation(
     teacher, student = _alike(
         teacher_mlm_logits, student_mlm_logits, "masked-word logits", "give both models one vocabulary"
     )
-    distilled = soft_cross_entropy(teacher, student, mask=tf.not_equal(mlm_labels, IGNORED_LABEL))
+    distilled = soft_cross_entropy(teacher, student, mask=is_labelled(mlm_labels))
     masked_words = masked_lm_loss(mlm_labels, student)
     return alpha * masked_words + (1 - alpha) * distilled + next_sentence_loss(nsp_labels, nsp_logits)
 

@@ -121,7 +121,7 @@ class StageRun:
             yield self._step(batch)
 
     def learning_rate(self) -> float:
-        """The next step's, without multipliers."""
+        """The last step's, without multipliers."""
         # A mirrored variable is no number by itself.
         return float(tf.convert_to_tensor(self._distiller.optimizer.learning_rate))
 
@@ -143,7 +143,7 @@ class StageRun:
         return digest_kept(self._kept)
 
     def _losses_of_step(self, batch: Any) -> tf.Tensor:
-        return tf.stack(list(self._distiller.train_step(batch).values()))
+        return tf.stack(list(self._distiller.update(batch).values()))
 
     def _goes_on(self, position: Position) -> bool:
         return self._stage.optimizer_state == "carry" and (position.stage > 0 or position.step > 0)

@@ -10,6 +10,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.linear import Linear
+from pocketbert.tasks.losses import CrossEntropy
 
 
 class SentenceHead(tf_keras.layers.Layer):
@@ -60,4 +61,4 @@ class ClassificationHead(SentenceHead):
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against class indices [B], in nats."""
-        return {"logits": tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+        return {"logits": CrossEntropy()}

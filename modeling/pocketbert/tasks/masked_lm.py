@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,9 +11,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.linear import Linear, activate
 from pocketbert.layers.norm import LayerNorm
-
-# Marks a masked position that a batch is filled up with.
-IGNORED_LABEL = -1
+from pocketbert.tasks.losses import CrossEntropy, Labelled
 
 
 class MaskedLMHead(tf_keras.layers.Layer):
@@ -61,9 +60,25 @@ class MaskedLMHead(tf_keras.layers.Layer):
         """`prediction_logits`, float32 [B, S, V] or [B, P, V]."""
         return {"prediction_logits": self(encoded, training=training)}
 
+    def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
+        """What loss and metrics are taken of: the positions with a label, as a list of them.
+
+        Keras counts a batch by its rows; with a row for each masked word, `evaluate` gives the mean over the words
+        whatever the batch size. Keras takes the mean of the replicas' means; the gradient is made that of the mean
+        over all their words.
+        """
+        ((name, (logits, labels, weights)),) = labelled.items()
+        counted = is_labelled(labels)
+        if weights is not None:
+            # A weight is an example's or a position's.
+            weights = tf.reshape(weights, [tf.shape(labels)[0], -1])
+            weights = tf.boolean_mask(tf.broadcast_to(weights, tf.shape(labels)), counted)
+        logits = _with_gradient_times(_share_of_replicas(counted), tf.boolean_mask(logits, counted))
+        return {name: Labelled(logits, tf.boolean_mask(labels, counted), weights)}
+
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """Cross-entropy against word ids [B, S] or [B, P], in nats a word; `IGNORED_LABEL` does not count."""
-        return {"prediction_logits": MaskedCrossEntropy()}
+        """Cross-entropy against word ids [B, S] or [B, P], in nats a word; negative labels do not count."""
+        return {"prediction_logits": CrossEntropy("token ids")}
 
 
 class NextSentenceHead(tf_keras.layers.Layer):
@@ -88,17 +103,27 @@ class NextSentenceHead(tf_keras.layers.Layer):
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against 0 or 1, in nats."""
-        return {"seq_relationship_logits": tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+        return {"seq_relationship_logits": CrossEntropy()}
 
 
-class MaskedCrossEntropy(tf_keras.losses.Loss):
-    """Mean cross-entropy over the positions whose label is not `IGNORED_LABEL`."""
+def is_labelled(labels: tf.Tensor) -> tf.Tensor:
+    """Which positions have a masked word: bool, of the labels' shape.
 
-    def __init__(self) -> None:
-        super().__init__(reduction=tf_keras.losses.Reduction.SUM)
+    A negative label marks one that has none: -1, as `data` writes it, or the -100 of transformers.
+    """
+    return labels >= 0
 
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Scalar: the mean in nats; 0 for a batch without labels."""
-        counted = tf.cast(tf.not_equal(y_true, IGNORED_LABEL), tf.float32)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(y_true, 0), y_pred)
-        return tf.math.divide_no_nan(tf.reduce_sum(losses * counted), tf.reduce_sum(counted))
+
+def _share_of_replicas(counted: tf.Tensor) -> tf.Tensor:
+    """How many labels this replica has in relation to the mean of all replicas."""
+    count = tf.reduce_sum(tf.cast(counted, tf.float32))
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return tf.constant(1.0)
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
+    return tf.math.divide_no_nan(count * context.num_replicas_in_sync, total)
+
+
+@tf.custom_gradient
+def _with_gradient_times(factor: tf.Tensor, x: tf.Tensor) -> Any:
+    return tf.identity(x), lambda upstream: (None, upstream * tf.cast(factor, upstream.dtype))

@@ -31,6 +31,7 @@ class RegressionHead(SentenceHead):
         return {"logits": MeanSquaredError()}
 
 
+@tf_keras.utils.register_keras_serializable(package="pocketbert")
 class MeanSquaredError(tf_keras.losses.Loss):
     """Mean over examples; Keras' own takes the mean over the last axis, which here is the batch."""
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.linear import Linear
+from pocketbert.tasks.losses import CrossEntropy, Labelled
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite: a difference of two stays a number.
@@ -39,16 +40,17 @@ class SpanHead(tf_keras.layers.Layer):
         """The answers' first and last tokens, int [B, 2], as the labels of the two outputs."""
         return {name: positions[:, column] for column, name in enumerate(SPAN_OUTPUTS)}
 
-    def learned(self, outputs: Mapping[str, tf.Tensor], inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """What the loss is taken of: the outputs without those of padding, so that its length changes nothing.
+    def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
+        """What loss and metrics are taken of: the logits without those of padding, so that its length changes nothing.
 
         A departure from BERT's run_squad.py, whose inputs all have the same length and whose loss counts padding in.
         """
-        return without_padding(outputs, inputs["input_mask"])
+        logits = without_padding({name: each.outputs for name, each in labelled.items()}, inputs["input_mask"])
+        return {name: each._replace(outputs=logits[name]) for name, each in labelled.items()}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against token positions [B], in nats."""
-        return {name: tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in SPAN_OUTPUTS}
+        return {name: CrossEntropy("token positions") for name in SPAN_OUTPUTS}
 
 
 def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:

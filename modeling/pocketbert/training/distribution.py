@@ -97,12 +97,18 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     """
     if strategy == "mirrored":
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        return Distribution(tf.distribute.MirroredStrategy([device.name for device in devices]))
+        return Distribution(_mirrored(tuple(device.name for device in devices)))
     if strategy == "multi-worker":
         return _multi_worker()
     if strategy == "tpu":
         return _tpu(tpu)
     return Distribution(tf.distribute.get_strategy())
+
+
+# A second strategy would number its collective operations as the first does, and TensorFlow takes them for the same.
+@functools.cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+    return tf.distribute.MirroredStrategy(list(devices))
 
 
 # A process can join a cluster once.

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.training.gradients import dense_and_clipped
 
 # Biases and norms, in the model directory's names (…LayerNorm.weight) and in ours (…attention.norm.gamma).
@@ -175,7 +175,10 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of a new instance, without names (`bind` again)."""
         if self.multiplier is not None:
-            raise ValueError("an optimizer with a multiplier has no configuration to save; received a function")
+            raise UserError(
+                "an optimizer with a multiplier has no configuration to save; received a function; save the model with "
+                "save_pretrained"
+            )
         return {
             "name": self.name,
             "learning_rate": self._serialize_hyperparameter(self._learning_rate),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from pocketbert.model import Model
-from pocketbert.tasks.masked_lm import IGNORED_LABEL
+from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.training.evaluation import check_finite
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class PretrainingEvaluator:
         words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]
         return tf.stack(
             [
-                *_sums(words, outputs["prediction_logits"], tf.not_equal(words, IGNORED_LABEL)),
+                *_sums(words, outputs["prediction_logits"], is_labelled(words)),
                 *_sums(sentences, outputs["seq_relationship_logits"], tf.ones_like(sentences, tf.bool)),
             ]
         )

@@ -69,7 +69,7 @@ class Stretch(Protocol):
         """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
 
     def learning_rate(self) -> float:
-        """The next step's."""
+        """The last step's."""
 
     def evaluate(self, step: int) -> dict[str, float] | None:
         """Metrics of the weights as they are after `step` steps; None if there is nothing to evaluate."""

@@ -87,6 +87,8 @@ def test_a_run_leaves_the_student_its_curves_and_its_result(finished: Path, task
     ]  # fmt: skip
     assert set(lines[0]) == {"step", "split", "stage", "loss", "hidden", "learning_rate"}
     assert set(lines[2]) == {"step", "split", "stage", "loss", "labels", "learning_rate"}
+    # Of the last step: 6 steps into 8 with a warm-up of 2, then of the last.
+    assert [lines[index]["learning_rate"] for index in (2, 4)] == pytest.approx([3e-3 * 3 / 6, 3e-3 * 1 / 6])
     assert lines[0]["loss"] == pytest.approx(2.0 * lines[0]["hidden"], rel=1e-6)
     assert lines[1]["hidden"] < 0.9 * lines[0]["hidden"]
     best = max((line for line in lines if line["split"] == "dev"), key=lambda line: line["accuracy"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,59 @@ def test_fit_learns_from_a_live_teacher_and_leaves_it_alone(teacher: pb.Model) -
     assert not {id(v) for v in distiller.variables} & {id(v) for v in teacher.variables}
 
 
+def batches_of(*sizes: int) -> tf.data.Dataset:
+    return tf.data.Dataset.from_generator(
+        lambda: [batch(rows, seed=rows) for rows in sizes], output_signature=SIGNATURE
+    )
+
+
+def test_fit_and_evaluate_report_the_mean_over_examples(teacher: pb.Model) -> None:
+    distiller = make(both_terms(), teacher)
+    distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
+    each = [distiller.losses(batch(rows, seed=rows)) for rows in (8, 7, 2)]
+    expected = np.average(each, axis=0, weights=(8, 7, 2))
+    found = distiller.fit(batches_of(8, 7, 2), epochs=2, verbose=0).history
+    for epoch in range(2):
+        np.testing.assert_allclose([found[name][epoch] for name in ("loss", "hidden", "labels")], expected, rtol=1e-5)
+    np.testing.assert_allclose(distiller.evaluate(batches_of(8, 7, 2), verbose=0), expected, rtol=1e-5)
+
+
+def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -> None:
+    distiller = make(both_terms(), teacher)
+    distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
+    data = batch()
+    inputs = {name: value for name, value in data.items() if name != "labels"}
+    inputs["input_mask"] = tf.cast(inputs["input_mask"], tf.bool)
+    expected = distiller.losses(data).numpy()
+    for element in (
+        (inputs, data["labels"]),
+        (inputs, {"labels": data["labels"]}),
+        {**inputs, "labels": data["labels"]},
+    ):
+        found = distiller.fit(tf.data.Dataset.from_tensors(element), verbose=0).history
+        np.testing.assert_allclose([found[name][0] for name in distiller.loss_names], expected, rtol=1e-5)
+    weighted = (inputs, data["labels"], tf.ones([3]))
+    with pytest.raises(UserError, match="^a Distiller takes mappings with input_word_ids, .*; received a tuple of 3$"):
+        distiller.fit(tf.data.Dataset.from_tensors(weighted), verbose=0)
+
+
+def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
+    distiller = make(both_terms(), teacher)
+    distiller.student.encoder.embeddings.trainable = False
+    distiller.adapters["widening"].trainable = False
+    distiller.compile(optimizer=make_optimizer(both_terms(), 20))
+    before = values(distiller)
+    distiller.fit(batches_of(3), verbose=0)
+    unmoved = {name for name, value in values(distiller).items() if np.array_equal(value, before[name])}
+    assert unmoved == {name for name in before if "embeddings" in name or name.startswith("adapters")}
+
+
+def test_a_distiller_is_not_saved(teacher: pb.Model, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^a Distiller cannot be saved or copied; save its student with student.save_p"):
+        make(both_terms(), teacher).save(tmp_path / "distiller.keras")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_terms_are_what_the_features_give(teacher: pb.Model) -> None:
     distiller, data = make(both_terms(), teacher), batch()
     inputs = {name: value for name, value in data.items() if name != "labels"}
@@ -131,7 +185,7 @@ def test_micro_batches_change_nothing(teacher: pb.Model) -> None:
         distiller = make(both_terms(micro_batches=micro_batches, batch_size=8), teacher)
         # Without clipping and moments, so that the change of a weight is its gradients'.
         distiller.compile(optimizer=tf_keras.optimizers.SGD(0.05))
-        step = tf.function(distiller.train_step, input_signature=[SIGNATURE])
+        step = tf.function(distiller.update, input_signature=[SIGNATURE])
         losses = [[float(value) for value in step(each).values()] for each in batches]
         found.append((losses, values(distiller)))
     (losses, weights), (other_losses, others) = found
@@ -146,10 +200,13 @@ def test_a_weight_that_no_loss_reaches_does_not_decay_in_micro_batches(teacher: 
     stage = toy_method.hidden_stage(SETTING, micro_batches=2)
     distiller = make(stage, teacher)
     before = values(distiller)
-    distiller.train_step(batch(4))
+    distiller.update(batch(4))
     after = values(distiller)
-    unmoved = [name for name in after if np.array_equal(before[name], after[name])]
-    assert unmoved and all(name.startswith(("classifier", "bert.pooler")) for name in unmoved)
+    unmoved = {name for name in after if np.array_equal(before[name], after[name])}
+    # The kernels would decay; biases do not.
+    assert unmoved == {
+        f"{layer}.{part}" for layer in ("classifier", "bert.pooler.dense") for part in ("weight", "bias")
+    }
 
 
 def test_only_trainable_weights_move_and_a_multiplier_acts_by_name_and_stage_step(teacher: pb.Model) -> None:
@@ -162,7 +219,7 @@ def test_only_trainable_weights_move_and_a_multiplier_acts_by_name_and_stage_ste
     distiller.optimizer.iterations.assign(5)
     snapshots = [values(distiller)]
     for _ in range(2):
-        distiller.train_step(batch())
+        distiller.update(batch())
         snapshots.append(values(distiller))
     moved = [
         {name for name in after if not np.array_equal(before[name], after[name])}
@@ -194,11 +251,11 @@ def test_stored_targets_take_the_teachers_place(teacher: pb.Model) -> None:
     inputs = {name: value for name, value in data.items() if name != "labels"}
     targets = METHOD.targets(stage, teacher.features(inputs, stage.teacher_features), data)
     live, stored = make(stage, teacher), make(stage, None)
-    live.train_step(data)
-    stored.train_step((data, targets))
+    live.update(data)
+    stored.update((data, targets))
     assert all(np.array_equal(value, values(stored)[name]) for name, value in values(live).items())
     with pytest.raises(ValueError, match="stage hidden reads hidden_states of the teacher; received neither"):
-        stored.train_step(data)
+        stored.update(data)
 
 
 def test_the_students_dropout_is_the_stages_choice(teacher: pb.Model) -> None:
@@ -211,7 +268,7 @@ def test_the_students_dropout_is_the_stages_choice(teacher: pb.Model) -> None:
 def test_bfloat16_computes_in_it_and_keeps_weights_and_losses_in_float32() -> None:
     with precision_policy("bfloat16"):
         distiller = make(both_terms(), pb.build(TEACHER, tasks=(TASK,), seed=12))
-        losses = [distiller.train_step(batch()) for _ in range(2)]
+        losses = [distiller.update(batch()) for _ in range(2)]
     assert all(value.dtype == tf.float32 and np.isfinite(value) for each in losses for value in each.values())
     assert all(variable.dtype == tf.float32 for variable in distiller.named_variables().values())
     exact = make(both_terms(), pb.build(TEACHER, tasks=(TASK,), seed=12)).losses(batch())
@@ -222,7 +279,7 @@ def test_bfloat16_computes_in_it_and_keeps_weights_and_losses_in_float32() -> No
 
 def test_batches_of_all_widths_share_one_trace(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
-    step = tf.function(distiller.train_step, input_signature=[SIGNATURE])
+    step = tf.function(distiller.update, input_signature=[SIGNATURE])
     for rows, length in ((3, 7), (5, 8), (2, 16)):
         step(batch(rows, length))
     assert step.experimental_get_tracing_count() == 1
@@ -231,7 +288,7 @@ def test_batches_of_all_widths_share_one_trace(teacher: pb.Model) -> None:
 def test_a_loss_without_one_of_its_terms_is_refused(teacher: pb.Model) -> None:
     distiller = make(both_terms(weights={"hidden": 1.0, "attention": 1.0}), teacher)
     with pytest.raises(ValueError, match="toy, stage hidden: the loss must give the terms hidden, attention; received"):
-        distiller.train_step(batch())
+        distiller.update(batch())
 
 
 def test_tiny_batches_are_awkward() -> None:

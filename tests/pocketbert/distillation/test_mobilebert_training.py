@@ -149,7 +149,7 @@ def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
         (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
         distiller = Distiller(student, METHOD, stage, teacher=teacher)
         distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
-        losses = distiller.train_step(tiny_mobilebert.batch())
+        losses = distiller.update(tiny_mobilebert.batch())
         moments = {n: v.numpy() for n, v in distiller.optimizer.named_state().items() if n.startswith("m/")}
         found.append(({name: float(value) for name, value in losses.items()}, moments))
     (losses, moments), (summed, summed_moments) = found
@@ -182,7 +182,7 @@ def train(teacher: Model, student: Model, stage: Stage, steps: int = 2) -> None:
     batch = tiny_mobilebert.batch()
     # Without a graph: for a few steps it is not worth tracing.
     for _ in range(steps):
-        distiller.train_step(batch)
+        distiller.update(batch)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_padding_means_nothing_to_a_student_that_has_learned_words(teacher: Mode
     ids = batch["input_word_ids"].numpy()
     ids[1, 2] = STUDENT.pad_token_id
     for _ in range(2):
-        distiller.train_step({**batch, "input_word_ids": tf.constant(ids)})
+        distiller.update({**batch, "input_word_ids": tf.constant(ids)})
     assert not table[STUDENT.pad_token_id].numpy().any()
     assert np.abs(table.numpy() - before).max() > 1e-2
     # The first row's 7 tokens fill one batch and not the other.

@@ -234,12 +234,60 @@ for batch, row in zip(batches, plan, strict=True):
 """
 
 
-def test_replicas_share_a_step_and_draw_for_themselves() -> None:
+# Keras' own loop on one device and on two, whose halves have 9 and 3 masked words.
+KERAS = """
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+import tiny
+import pocketbert as pb
+from pocketbert._keras import tf_keras
+from pocketbert.training.distribution import open_distribution
+
+config = tiny.BERT.replace(num_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
+tasks = [pb.TaskConfig(kind="masked_lm"), pb.TaskConfig(kind="next_sentence")]
+batch = {name: np.tile(value, [4 // 3 + 1, 1])[:4] for name, value in tiny.batch(config).items()}
+words = np.random.default_rng(0).integers(1, 97, [4, 7])
+for row, count in enumerate((6, 3, 1, 2)):
+    words[row, count:] = -100
+labels = {"prediction_logits": words, "seq_relationship_logits": np.array([0, 1, 1, 0])}
+found = []
+for strategy in ("one", "mirrored", "mirrored"):
+    distribution = open_distribution(strategy)
+    with distribution.scope():
+        model = pb.build(config, tasks, seed=3)
+        model.compile(tf_keras.optimizers.SGD(0.5))
+    # The second time, a mirrored strategy in a process that has one.
+    history = model.fit(batch, labels, batch_size=4, epochs=2, shuffle=False, verbose=0).history
+    found.append((history, {name: value.numpy() for name, value in model.named_variables().items()}))
+assert distribution.replicas == 2
+start = {name: value.numpy() for name, value in pb.build(config, tasks, seed=3).named_variables().items()}
+for history, weights in found[1:]:
+    for name, values in found[0][0].items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-5, err_msg=name)
+    for name, value in found[0][1].items():
+        # The gradients are summed in another order.
+        atol = 1e-5 * max(np.abs(value - start[name]).max(), 1.0)
+        np.testing.assert_allclose(weights[name], value, rtol=0, atol=atol, err_msg=name)
+"""
+
+
+def run_on_two_devices(program: str) -> None:
     # The tests have a folder called `pocketbert` too, which an installed package does not come before by itself.
     folders = [str(tiny_pretraining.TESTS), str(tiny_pretraining.TESTS.parent / "modeling")]
-    program = f"import sys; sys.path[:0] = {folders!r}\n" + REPLICAS
+    program = f"import sys; sys.path[:0] = {folders!r}\n" + program
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr[-3000:]
+
+
+def test_keras_fit_on_two_replicas_is_that_on_one_and_opens_twice() -> None:
+    run_on_two_devices(KERAS)
+
+
+def test_replicas_share_a_step_and_draw_for_themselves() -> None:
+    run_on_two_devices(REPLICAS)
 
 
 def test_one_device_takes_whole_rows_from_anywhere_in_the_plan() -> None:
