@@ -458,3 +458,15 @@ def test_many_damaged_files_are_refused_in_one_line(
     name: str, made: Callable[[str, Path], Path], tmp_path: Path
 ) -> None:
     _check(name, made(name, tmp_path), SLOW_FAULTS)
+
+
+def test_records_of_another_format_are_refused(made: Callable[[str, Path], Path], tmp_path: Path) -> None:
+    from pocketbert.data.pretraining import PretrainingData
+
+    folder = made("pretraining-data", tmp_path)
+    shard = next(folder.glob("*.tfrecord"))
+    shard.write_bytes(b"\xff" * shard.stat().st_size)
+    _sign_pretraining(folder)
+    data = PretrainingData.open(folder)
+    with pytest.raises(UserError, match="the records must be examples; received something else; copy the folder again"):
+        data.dataset(data.plan(batch_size=2, seed=0, epoch=0), seed=0, epoch=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,7 @@ class PretrainingData:
             decode = masked_decoder(self.max_length, options.masking)
         else:
             decode = plain_decoder(self.max_length, self.pad_token_id)
+        self._check_records(decode)
         masking = masking or MaskingOptions.of_length(self.max_length)
         vocabulary = MaskingVocabulary.of(StoredVocabulary(**vars(self.manifest.tokenizer), vocab_path=self.vocab_path))
 
@@ -159,6 +160,21 @@ class PretrainingData:
             return inputs
 
         return index_rows(plan, start).map(batch, num_parallel_calls=2, deterministic=True).prefetch(4)
+
+    def _check_records(self, decode: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> None:
+        """Decodes each shard's first record: a foreign file may have sums of its own that are right."""
+        import tensorflow as tf
+
+        examples = self._firsts[:-1][np.diff(self._firsts) > 0]
+        try:
+            decoded = decode(tf.constant(self.records(examples).tolist()))
+            lengths = decoded["input_mask"].numpy().sum(axis=1)
+            largest = int(decoded["input_word_ids"].numpy().max())
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
+            # TensorFlow quotes a record that is no text.
+            raise UserError(f"{self.folder}: the records must be examples; received something else; {REMEDY}") from None
+        if not np.array_equal(lengths, self.lengths[examples]) or largest >= self.manifest.tokenizer.vocab_size:
+            raise UserError(f"{self.folder}: the records must fit their sizes and the vocabulary; {REMEDY}")
 
     def records(self, examples: np.ndarray) -> np.ndarray:
         """The serialized examples of these numbers, `[B]` bytes objects."""
