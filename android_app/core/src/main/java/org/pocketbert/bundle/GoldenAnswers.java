@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -13,6 +14,8 @@ final class GoldenAnswers {
   private final Description description;
   private final Map<String, Safetensors.Tensor> tensors;
   private final List<String> problems;
+  // Of the first answer of each output; what counts tokens is 0.
+  private final Map<String, int[]> shapes = new HashMap<>();
 
   private GoldenAnswers(Description description, Map<String, Safetensors.Tensor> tensors, List<String> problems) {
     this.description = description;
@@ -58,6 +61,8 @@ final class GoldenAnswers {
         problems.add(where + " must be there; it is missing");
       } else if (!hasShape(tensor, output, length)) {
         problems.add(where + " must have " + expected(output, length) + "; it has " + Arrays.toString(tensor.shape));
+      } else if (!isAsTheOthers(tensor, output)) {
+        problems.add(where + " must have the shape of the others; it has " + Arrays.toString(tensor.shape));
       } else if (!isFinite(tensor.values)) {
         problems.add(where + " must hold finite numbers");
       } else {
@@ -76,6 +81,15 @@ final class GoldenAnswers {
       return shape.length == 2 && shape[1] == description.labels.size();
     }
     return !Bundle.TOKEN_OUTPUTS.contains(output) || shape.length > 1 && shape[1] == length;
+  }
+
+  private boolean isAsTheOthers(Safetensors.Tensor tensor, String output) {
+    int[] shape = tensor.shape.clone();
+    if (Bundle.TOKEN_OUTPUTS.contains(output)) {
+      shape[1] = 0;
+    }
+    int[] first = shapes.putIfAbsent(output, shape);
+    return first == null || Arrays.equals(first, shape);
   }
 
   private String expected(String output, int length) {

@@ -165,6 +165,23 @@ public class BundleTest {
   }
 
   @Test
+  public void answersOfDifferentShapesAreRefused() throws IOException {
+    for (int[] shape : new int[][] {{1, 4}, {1, 4, 1}, {1, 4, 3}}) {
+      BundleFolder folder = folder();
+      folder.answers.clear();
+      int count = Arrays.stream(shape).reduce(1, (x, y) -> x * y);
+      folder.answers.put("0/outputs/sequence_output", new BundleFolder.Answer(new int[] {1, 4, 2}, new float[8]));
+      folder.answers.put("0/exported_outputs/sequence_output", new BundleFolder.Answer(shape, new float[count]));
+      folder.description.put("task", null);
+      folder.part("files").remove("labels.txt");
+      folder.description.put(
+          "outputs", Arrays.asList(BundleFolder.object("name", "sequence_output", "dtype", "float32")));
+      folder.write();
+      assertRefused(folder.path, "0/exported_outputs/sequence_output must have the shape of the others");
+    }
+  }
+
+  @Test
   public void answersOfABareEncoderMayBeLarge() throws IOException {
     // 2 texts of 128 and 384 tokens, of 4,096 numbers each, twice: 32 MiB, which JSON was refused with.
     BundleFolder folder = folder();
