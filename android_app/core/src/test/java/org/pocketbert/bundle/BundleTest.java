@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import org.junit.Rule;
 import org.junit.Test;
 import org.junit.rules.TemporaryFolder;
@@ -335,6 +336,29 @@ public class BundleTest {
     folder.description.put("recipe", "dynamic_wi2");
     folder.write();
     assertRefused(folder.path, "$.recipe must be one of float32, float16, dynamic_wi8; received 'dynamic_wi2'");
+  }
+
+  @Test
+  public void whateverIsChangedInTheDescriptionItIsReadOrRefused() throws IOException {
+    BundleFolder folder = folder();
+    Path file = folder.path.resolve("bundle.json");
+    byte[] content = Files.readAllBytes(file);
+    Random random = new Random(7);
+    int refused = 0;
+    for (int i = 0; i < 500; i++) {
+      byte[] changed = content.clone();
+      int place = random.nextInt(changed.length);
+      byte[] bytes = "{}[]\",:-019eE.\\u\0 \n\u00ff".getBytes(StandardCharsets.UTF_8);
+      changed[place] = bytes[random.nextInt(bytes.length)];
+      Files.write(file, i % 5 == 0 ? Arrays.copyOf(changed, place) : changed);
+      try {
+        Bundle.open(folder.path);
+      } catch (UserError error) {
+        assertFalse(error.getMessage().contains("\n"));
+        refused++;
+      }
+    }
+    assertTrue(String.valueOf(refused), refused > 350);
   }
 
   @Test
