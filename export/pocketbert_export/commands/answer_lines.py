@@ -50,13 +50,16 @@ def form_of(flag_values: flags.FlagValues) -> str:
 
 
 @contextlib.contextmanager
-def opened(output: str | None, form: str, columns: Sequence[str]) -> Iterator[Callable[[Answers], None]]:
+def opened(
+    output: str | None, form: str, columns: Sequence[str], *, overwrite: bool = False
+) -> Iterator[Callable[[Answers], None]]:
     """Yields what writes a chunk of answers.
 
     Args:
       output: a file, which takes its name when the block ends without error, or None for standard output.
       form: `jsonl` or `csv`.
       columns: of CSV, the members of an answer that come first, whether or not it has them.
+      overwrite: replace a file that is there.
     """
     from pocketbert.files import new_file
 
@@ -66,7 +69,7 @@ def opened(output: str | None, form: str, columns: Sequence[str]) -> Iterator[Ca
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         yield _writer(sys.stdout, form, columns)
         return
-    with new_file(output) as binary:
+    with new_file(output, overwrite=overwrite) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
         yield _writer(stream, form, columns)
         # Its own closing would close the file before it is on disk.

@@ -93,7 +93,7 @@ def run(flag_values: flags.FlagValues) -> None:
             answered = _answer_texts(
                 predictor, rows, 1 if stream.isatty() else LINES_A_CHUNK, flag_values["top-k"].value
             )
-        with answer_lines.opened(flag_values.output, form, columns) as write:
+        with answer_lines.opened(flag_values.output, form, columns, overwrite=flag_values.overwrite) as write:
             for answers in answered:
                 write(answers)
 
