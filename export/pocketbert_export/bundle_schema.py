@@ -12,6 +12,8 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _FLAG = {"type": "boolean"}
+# An int32.
+_ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 # No path leaves the folder. The last part refuses a line break at the end, which Python's `$` allows.
 _FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
 _MOST_FILES = 16
@@ -82,9 +84,9 @@ SCHEMA: dict[str, Any] = {
                 pair={"type": ["string", "null"]},
                 length=_COUNT,
                 inputs=_object(
-                    input_word_ids=_row({"type": "integer", "minimum": 0}),
+                    input_word_ids=_row(_ID),
                     input_mask=_row({"type": "integer", "enum": [0, 1]}),
-                    input_type_ids=_row({"type": "integer", "minimum": 0}),
+                    input_type_ids=_row(_ID),
                 ),
             )
         ),
