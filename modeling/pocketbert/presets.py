@@ -147,6 +147,11 @@ PRESETS: dict[str, Preset] = {
         source="RoBERTa (Liu et al. 2019), base",
         parameters=124_645_632,
     ),
+    "distilbert_base_uncased": Preset(
+        config=_bert(768, 6, 12, 3072).replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
+        source="DistilBERT (Sanh et al. 2019), base",
+        parameters=66_362_880,
+    ),
     "ib_bert_large": Preset(
         config=_ib_bert(512, 1024, 4),
         source="MobileBERT (Sun et al. 2020), table 1, the teacher; table 2 (f)",

@@ -138,15 +138,22 @@ def _encoder_config(
     tensor_names: Collection[str],
     problems: list[str],
 ) -> EncoderConfig | None:
+    key = {name: name for name in ("hidden_act", "hidden_size", "intra_bottleneck_size", "num_attention_heads")}
+    if family == "distilbert":
+        key |= {ours: theirs for theirs, ours in RENAMED.items()}
     if "hidden_act" in values and values["hidden_act"] not in ACTIVATIONS:
-        problems.append(f"hidden_act must be one of {', '.join(ACTIVATIONS)}; received {values['hidden_act']!r}")
+        problems.append(
+            f"{key['hidden_act']} must be one of {', '.join(ACTIVATIONS)}; received {values['hidden_act']!r}"
+        )
     norm = values.get("normalization_type", "layer_norm")
     if norm not in ("layer_norm", "no_norm"):
         problems.append(f"normalization_type must be layer_norm or no_norm; received {norm!r}")
     width_key = "intra_bottleneck_size" if family == "mobilebert" else "hidden_size"
     width, heads = values.get(width_key, 0), values.get("num_attention_heads", 1)
     if heads < 1 or width % heads:
-        problems.append(f"{width_key} must be a multiple of num_attention_heads; received {width} and {heads}")
+        problems.append(
+            f"{key[width_key]} must be a multiple of {key['num_attention_heads']}; received {width} and {heads}"
+        )
     bottleneck, projection = None, "none"
     if family == "mobilebert":
         projection = "word"

@@ -1,9 +1,10 @@
 """Turns a foreign checkpoint into a model directory, or a model directory into Model Garden's form.
 
---from hf reads a folder of transformers' (config.json, model.safetensors), or, with the optional package
-huggingface_hub, the name of a model on the hub; --from tf1 a checkpoint of google-research's BERT or MobileBERT with
-its bert_config.json; --from model-garden a folder with the parameters of tf-models-official's EncoderConfig and a
-checkpoint of that encoder. --to model-garden goes the other way. Nothing is written if anything does not fit.
+--from hf reads a folder of transformers' (config.json; model.safetensors or tf_model.h5; vocab.txt or tokenizer.json),
+or, with the optional package huggingface_hub, the name of a model on the hub; --from tf1 a checkpoint of
+google-research's BERT or MobileBERT with its bert_config.json; --from model-garden a folder with the parameters of
+tf-models-official's EncoderConfig and a checkpoint of that encoder. --to model-garden goes the other way. Nothing is
+written if anything does not fit.
 
 Example:
   pocketbert convert --from tf1 --input uncased_L-12_H-768_A-12 --output models/bert_base
@@ -128,14 +129,17 @@ def _summary(values: dict[str, Any], model: Any, tokenizer: TokenizerConfig | No
 
 
 def _has_no_capitals(vocab_path: Path) -> bool:
-    pieces = vocab_path.read_text(encoding="utf-8").splitlines()
-    return not any(re.search("[A-Z]", piece) for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
+    from pocketbert.tokenizers.vocabulary import read_pieces
+
+    return not any(re.search("[A-Z]", piece) for piece in read_pieces(vocab_path) if not re.fullmatch(r"\[.*\]", piece))
 
 
 def _local_folder(name: str) -> Path:
     """The folder called `name`, or what the hub has by that name."""
     if Path(name).exists() or not _HUB_NAME.fullmatch(name):
         return Path(name)
+    from pocketbert.checkpoints.stored_tensors import KERAS_NAME
+
     try:
         import huggingface_hub
     except ImportError:
@@ -144,7 +148,10 @@ def _local_folder(name: str) -> Path:
             "huggingface_hub (pip install 'pocketbert[hub]')"
         ) from None
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+        if any(folder.glob("*.safetensors")):
+            return folder
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*_HUB_FILES, KERAS_NAME]))
     except Exception as error:  # Their client raises errors of several HTTP libraries.
         reason = " ".join(str(error).split())[:200]
         raise UserError(

@@ -101,7 +101,10 @@ def _mismatches(data: PretrainingData, learning: Sequence[Stage], setting: Setti
             f"with pocketbert pretrain-data --max-length={longest}, or raise the stages' length"
         )
     if setting.student.type_vocab_size < 2:
-        problems.append("pairs of texts need 2 segments; the student has 1; raise its type_vocab_size")
+        problems.append(
+            f"pairs of texts need 2 segments; the student has {setting.student.type_vocab_size}; raise its "
+            "type_vocab_size"
+        )
     from pocketbert.tokenizers.vocabulary import read_vocabulary
 
     ours = Vocabulary(path=data.vocab_path, config=TokenizerConfig(lowercase=data.lowercase))

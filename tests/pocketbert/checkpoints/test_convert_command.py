@@ -130,6 +130,17 @@ def test_hub_names(reference, tmp_path, capsys, monkeypatch):
     assert "*.safetensors" in asked["allow_patterns"] and not any("bin" in item for item in asked["allow_patterns"])
     assert json.loads(out)["tasks"] == ["masked_lm", "next_sentence"]
 
+    def without_safetensors(name, allow_patterns):
+        folder = tmp_path / "hub"
+        folder.mkdir(exist_ok=True)
+        if "tf_model.h5" in allow_patterns:
+            (folder / "tf_model.h5").write_bytes(b"damaged")
+        return str(folder)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=without_safetensors))
+    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
+    assert code == 2 and "tf_model.h5 must be a whole HDF5 file" in err
+
     def offline(name, allow_patterns):
         raise ConnectionError("no route\nto the hub")
 

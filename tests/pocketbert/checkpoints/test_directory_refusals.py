@@ -7,7 +7,16 @@ import h5py
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tiny_models import SENTIMENT, edit_config, edit_tensors, random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
+from tiny_models import (
+    SENTIMENT,
+    edit_config,
+    edit_tensors,
+    random_tensors,
+    tiny_bert,
+    tiny_distilbert,
+    tiny_mobilebert,
+    tiny_roberta,
+)
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.huggingface import read_config, write_config
@@ -293,3 +302,26 @@ def test_mutated_directories_load_or_are_refused(written):
             except UserError as error:
                 assert "\n" not in str(error), str(error)
         (written / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_layers": 100_000}, "num_layers must be at most 1024; received 100000"),
+        ({"dim": 21}, "dim must be a multiple of n_heads; received 21 and 4"),
+        ({"dim": "20"}, "dim must be of type int; received '20'"),
+        ({"hidden_size": 20}, "key 'hidden_size' is unknown"),
+        ({"tie_weights_": False}, "tie_weights_ must be True; received False"),
+        ({"activation": "swish"}, "activation must be one of gelu"),
+        ({"architectures": ["DistilBertForTokenClassification"]}, "received 'DistilBertForTokenClassification'"),
+        ({"architectures": ["DistilBertForNextSentencePrediction"]}, "architectures must be of DistilBertModel"),
+    ],
+)
+def test_distilbert_configurations_that_are_refused(tmp_path, changes, message):
+    config = tiny_distilbert()
+    write_directory(tmp_path / "model", config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), None, None)
+    edit_config(tmp_path / "model", sinusoidal_pos_embds=True)
+    assert read_directory(tmp_path / "model").config == config
+    edit_config(tmp_path / "model", **changes)
+    with pytest.raises(UserError, match=message):
+        read_directory(tmp_path / "model")

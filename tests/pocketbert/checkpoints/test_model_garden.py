@@ -253,8 +253,16 @@ def test_damaged_folders(tmp_path):
         item.rename(tmp_path / item.name)
     with pytest.raises(UserError, match="must be a checkpoint of this encoder"):
         read_model_garden(tmp_path)
-    # Parameters that name fewer layers than the checkpoint holds must not cut the network short.
     params = (tmp_path / "other/params.yaml").read_text()
+    for old, new in (("num_blocks: 2", "num_blocks: 100000"), ("hidden_size: 20", "hidden_size: 1000000000")):
+        assert old in params
+        (tmp_path / "params.yaml").write_text(params.replace(old, new, 1))
+        with pytest.raises(UserError, match=f"received {new.replace(': ', '=')}, where no dimension is larger than"):
+            read_model_garden(tmp_path)
+    (tmp_path / "params.yaml").write_text("[" * 5_000)
+    with pytest.raises(UserError, match="must be YAML or JSON"):
+        read_model_garden(tmp_path)
+    # Parameters that name fewer layers than the checkpoint holds must not cut the network short.
     (tmp_path / "params.yaml").write_text(params.replace("num_blocks: 2", "num_blocks: 1"))
     with pytest.raises(UserError, match="must hold what the parameters describe, 47 variables .*; received 87"):
         read_model_garden(tmp_path)

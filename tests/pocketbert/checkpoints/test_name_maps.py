@@ -11,6 +11,7 @@ from pocketbert.presets import PRESETS
 PUBLISHED = {
     "bert_base_uncased": 109_482_240,
     "roberta_base": 124_645_632,
+    "distilbert_base_uncased": 66_362_880,
     "ib_bert_large": 294_467_840,
     "mobilebert": 24_581_888,
     "mobilebert_paper": 25_359_104,

@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from tiny_models import SENTIMENT, random_tensors, tiny_bert
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.tokenizer_files import read_tokenizer
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.model import load
@@ -161,6 +163,29 @@ def test_damaged_tokenizer_json_is_one_line(directory):
         with pytest.raises(UserError) as error:
             read_directory(directory)
         assert "\n" not in str(error.value)
+
+
+def test_mutated_tokenizer_json_loads_or_is_refused(directory):
+    theirs(directory).save_pretrained(directory)
+    (directory / "vocab.txt").unlink()
+    whole = (directory / "tokenizer.json").read_bytes()
+    generator = np.random.default_rng(7)
+    for _ in range(200):
+        content = bytearray(whole)
+        for _ in range(generator.integers(1, 4)):
+            place = int(generator.integers(len(content)))
+            content[place : place + int(generator.integers(0, 3))] = generator.bytes(int(generator.integers(0, 3)))
+        (directory / "tokenizer.json").write_bytes(bytes(content))
+        problems: list[str] = []
+        read_tokenizer(directory / "tokenizer.json", problems)
+        assert all("\n" not in problem for problem in problems)
+
+
+def test_other_options_are_refused_where_only_lowercase_is_recorded():
+    TokenizerConfig(lowercase=False).require_default("a store", "distil live")
+    for options in ({"strip_accents": False}, {"tokenize_chinese_chars": False}):
+        with pytest.raises(UserError, match="a store needs a tokenizer with strip_accents=True .*; distil live"):
+            TokenizerConfig(**options).require_default("a store", "distil live")
 
 
 def test_options_follow_lowercase_where_nothing_is_said():
