@@ -227,7 +227,7 @@ def test_several_seeds_give_mean_and_spread_of_both(
     monkeypatch.setattr(comparison, "distill_prepared", pretended)
     run = dataclasses.replace(RUN, evaluation_steps=3, patience=2)
     # What a kill left of the summary of an attempt before.
-    (tmp_path / ".result.json.x1y2").write_text("{")
+    (tmp_path / ".result.json.partial").write_text("{")
     answer = distill_and_compare((3, 4), tmp_path, run, learning_rate=0.25, overwrite=True, **arguments)
     assert [(name, overwrite) for name, _, overwrite in made] == [
         ("seed-3", True), ("seed-3/fine_tuned", True), ("seed-4", True), ("seed-4/fine_tuned", True)
