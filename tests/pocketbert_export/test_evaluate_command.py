@@ -41,6 +41,17 @@ def test_a_table(form: str, paths: dict[str, Path], capsys: pytest.CaptureFixtur
     assert result["seconds"] >= 0
 
 
+def test_skipped_rows_are_in_the_result(
+    paths: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "dirty.csv"
+    table.write_text("text;label\na film;good\n;bad\nb;good;c\n", "utf-8")
+    own = [f"--file={table}", "--separator=;", "--skip-bad-rows"]
+    assert cli.main(["evaluate", f"--model={paths['directory']}", *own]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["examples"], result["skipped_rows"]) == (1, 2)
+
+
 def write_sst2(folder: Path, labels: list[int]) -> Path:
     (folder / "SST-2").mkdir()
     rows = [f"{text}\t{label}" for text, label in zip(TEXTS, labels, strict=True)]

@@ -93,7 +93,8 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
     names, main = task_metrics(named(task, flag_values.task)) if of_task else default_metrics(task)
     scores = score_texts(predictor, examples, names, main, flag_values.task)
     say(scores.sentence)
-    return {**scores.to_json(), "examples": len(examples), "source": examples.source}
+    skipped = {"skipped_rows": examples.skipped_rows} if flag_values["skip-bad-rows"].value else {}
+    return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
 
 
 def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
@@ -148,6 +149,7 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
             for warning in found.pop("warnings")
         ],
         "examples": sum(part["examples"] for part in parts.values()),
+        "skipped_rows": sum(questions.skipped_rows for questions in files.values()),
         "source": flag_values.data or flag_values.file,
         "null_threshold": predictor.task.null_threshold,
     }
