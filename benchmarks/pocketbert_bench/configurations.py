@@ -136,21 +136,18 @@ def _check_goldens(bundle: Any) -> None:
 
     The calls' answers are held against the file's own; so these have to be the float model's, too.
     """
-    from pocketbert_export import checks
+    from pocketbert_export import checks, comparisons
     from pocketbert_export.goldens import tokenization_problems
 
     problems = tokenization_problems(bundle.goldens, bundle.tokenizer())
     kind = bundle.task.kind if bundle.task else None
-    for index, golden in enumerate(bundle.goldens):
-        mask = golden.inputs["input_mask"]
-        outputs, own = (checks.real_values(each, mask) for each in (golden.outputs, golden.exported_outputs))
-        differences = checks.check_difference(outputs, own, checks.BOUNDS[bundle.recipe], f"goldens[{index}]", kind)
-        problems += [
-            f"{check.name} of the file's answers from the float model's must be at most {check.bound}; "
-            f"it is {check.measured}"
-            for check in differences
-            if not check.passed
-        ]
+    both = comparisons.golden_answers(bundle)
+    problems += [
+        f"the {check.name} of the file's answers from the float model's must be at most {check.bound}; "
+        f"it is {check.measured}"
+        for check in checks.check_difference(*both, checks.BOUNDS[bundle.recipe], "goldens", kind)
+        if not check.passed
+    ]
     raise_if_any(problems, f"bundle {bundle.directory}")
 
 

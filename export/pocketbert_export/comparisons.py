@@ -62,18 +62,22 @@ def reference_outputs(model: Model, probes: Probes) -> Mapping[str, Outputs]:
     return found
 
 
+def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The golden answers of the float model and of the file, one example after the other, without padding."""
+    masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
+    kinds = ([golden.outputs for golden in bundle.goldens], [golden.exported_outputs for golden in bundle.goldens])
+    float_answers, own_answers = (
+        checks.join([checks.real_values(outputs, mask) for outputs, mask in zip(kind, masks, strict=True)])
+        for kind in kinds
+    )
+    return float_answers, own_answers
+
+
 def judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds: Bounds) -> list[Check]:
     """What needs no float model beside the golden examples."""
     kind = bundle.task.kind if bundle.task else None
     goldens = _answers(probes, "goldens", answers)
-    masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
-    float_answers, own_answers = (
-        checks.join([checks.real_values(output, mask) for output, mask in zip(outputs, masks, strict=True)])
-        for outputs in (
-            [golden.outputs for golden in bundle.goldens],
-            [golden.exported_outputs for golden in bundle.goldens],
-        )
-    )
+    float_answers, own_answers = golden_answers(bundle)
     same_texts = {
         length: checks.real_values(output, mask)
         for length, output, mask in zip(

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert_export.checks import TOKEN_OUTPUTS
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -86,13 +87,8 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
     for index, entry in enumerate(listed):
         problems += (f"goldens[{index}]: {problem}" for problem in _entry_problems(entry, description))
     answers = _read_answers(path, len(listed), [output["name"] for output in description["outputs"]], problems)
-    labels = description["task"]["labels"] if description["task"] else []
-    if labels:
-        wrong = {array.shape for found in answers.values() for array in found.values()} - {(1, len(labels))}
-        problems += (
-            f"each of the {len(labels)} labels must have a logit; the golden answers have shape {list(shape)}"
-            for shape in sorted(wrong)
-        )
+    if len(problems) == before:
+        problems += _shape_problems(answers, listed, description)
     if len(problems) > before:
         return []
     return [
@@ -164,6 +160,34 @@ def _read_answers(
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         problems.append(f"{path.name} must be a whole safetensors file; received a damaged one ({error})")
     return answers
+
+
+def _shape_problems(
+    answers: Mapping[tuple[int, str], Mapping[str, np.ndarray]],
+    listed: Sequence[Mapping[str, Any]],
+    description: Mapping[str, Any],
+) -> list[str]:
+    """Answers of one output that differ in shape, but for the number of tokens, or lack a logit for a label."""
+    shapes: dict[str, set[tuple[int | str, ...]]] = {}
+    for (index, _), found in answers.items():
+        for name, array in found.items():
+            shape: list[int | str] = [*array.shape]
+            if name in TOKEN_OUTPUTS and shape[1:2] == [listed[index]["length"]]:
+                shape[1] = "length"
+            shapes.setdefault(name, set()).add(tuple(shape))
+    problems = [
+        f"all golden answers of {name} must have one shape; they have {', '.join(map(str, sorted(found, key=str)))}"
+        for name, found in shapes.items()
+        if len(found) > 1
+    ]
+    labels = description["task"]["labels"] if description["task"] else []
+    problems += [
+        f"each of the {len(labels)} labels must have a logit; the golden answers have shape {list(shape)}"
+        for found in shapes.values()
+        for shape in sorted(found, key=str)
+        if labels and shape != (1, len(labels))
+    ]
+    return problems
 
 
 def _answer_problems(where: str, array: np.ndarray) -> list[str]:

@@ -245,6 +245,8 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: GivenExampl
             problems.append(f"{texts.source} become other ids than with the model's tokenizer")
         if read_vocabulary(bundle.directory / VOCAB_FILE) != read_vocabulary(theirs.vocab_path):
             problems.append(f"{VOCAB_FILE} is not the model's")
+        if ours.config != theirs.config:
+            problems.append(f"the tokenizer has {ours.config}; the model's has {theirs.config}")
     sound = "the golden texts become the golden ids"
     reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, and real texts the model's")
     return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)

@@ -57,18 +57,19 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def tokenizers() -> Iterator[dict[tuple[bytes, bool], WordPieceTokenizer]]:
-    """One for each vocabulary and flag: tracing one takes a second."""
-    made: dict[tuple[bytes, bool], WordPieceTokenizer] = {}
+def tokenizers() -> Iterator[None]:
+    """One for each vocabulary and its flags: tracing one takes a second."""
+    made: dict[object, WordPieceTokenizer] = {}
     with pytest.MonkeyPatch.context() as patch:
 
         def tokenizer(bundle: Bundle) -> WordPieceTokenizer:
             path = bundle.directory / layout.VOCAB_FILE
-            lowercase = bundle_folders.description_of(bundle.directory)["tokenizer"]["lowercase"]
-            return made.setdefault((path.read_bytes(), lowercase), WordPieceTokenizer(path, lowercase=lowercase))
+            key = path.read_bytes(), *bundle_folders.description_of(bundle.directory)["tokenizer"].values()
+            return made.setdefault(key, own(bundle))
 
+        own = Bundle.tokenizer
         patch.setattr(Bundle, "tokenizer", tokenizer)
-        yield made
+        yield
 
 
 @pytest.fixture
@@ -262,6 +263,10 @@ REFUSED: dict[str, tuple[Inject, str]] = {
     "a golden answer that is no number": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
     "a golden without an answer": (tensors(lambda all_: all_.pop("0/outputs/logits")), "it is missing"),
     "an answer without a golden": (tensors(lambda all_: all_.update({"9/outputs/x": np.ones(1)})), "must hold no"),
+    "a golden answer of another shape": (
+        answers("1/outputs/logits", lambda array: array[:, :2]),
+        "must have one shape",
+    ),
     "ten vocabulary lines too many": (
         vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)]),
         f"vocab.txt must have {VOCAB_SIZE} lines",
@@ -274,7 +279,18 @@ REFUSED: dict[str, tuple[Inject, str]] = {
 # What the gate finds: fault → (injection, the check that fails, whether it takes the float model).
 FOUND: dict[str, tuple[Inject, str, bool]] = {
     "a shuffled vocabulary": (vocabulary(shuffled), "tokenizer", False),
-    "a flipped lowercase flag": (vocabulary(lambda pieces: pieces, lowercase=False), "tokenizer", False),
+    "a flipped lowercase flag": (
+        vocabulary(lambda pieces: pieces, lowercase=False, strip_accents=False),
+        "tokenizer",
+        False,
+    ),
+    "a flipped flag for accents": (vocabulary(lambda pieces: pieces, strip_accents=False), "tokenizer", False),
+    "a flipped flag for Chinese characters": (
+        vocabulary(lambda pieces: pieces, tokenize_chinese_chars=False),
+        "tokenizer",
+        False,
+    ),
+    "a golden text of other ids": (golden(lambda one: one.update(text=one["text"] + " film")), "tokenizer", False),
     "ten vocabulary lines too many, and a vocab_size to match": (
         vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)], vocab_size=VOCAB_SIZE + 10),
         "vocabulary",
