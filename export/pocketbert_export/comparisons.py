@@ -89,7 +89,8 @@ def judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds
         *checks.check_difference(float_answers, goldens, bounds, "goldens", kind),
         checks.check_own_answers(own_answers, goldens, bounds, kind),
         checks.check_padding(_answers(probes, "padding", answers), _answers(probes, "noise", answers)),
-        checks.check_lengths(same_texts, bounds, kind),
+        # Of a few short texts, scores and tokens differ too little to be a scale.
+        checks.check_lengths(same_texts, bounds, kind if kind == "classification" else None),
     ]
 
 
@@ -112,7 +113,6 @@ def compare(
     made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, kind)))
     if "segments" in expected:
         with_segments = _answers(probes, "segments", answers)
-        made += checks.check_difference(expected["segments"], with_segments, bounds, "segments", kind)
         moves = _change(expected["segments"], expected["no segments"])
         moved = _change(with_segments, _answers(probes, "no segments", answers))
         scales = checks.centred(expected["segments"], kind)

@@ -255,11 +255,11 @@ def test_real_values_leave_out_padding() -> None:
 
 
 def test_a_score_that_never_varies_fails_however_large_its_mean() -> None:
-    scores = np.array([3.0, 3.1, 2.9, 3.05, 2.95], np.float32)
+    scores = np.array([3.5, 2.5, 3.4, 2.6, 3.0], np.float32)
     constant = np.full_like(scores, 3.0)
     found = checks.check_difference({"logits": scores}, {"logits": constant}, BOUNDS["dynamic_wi8"], kind="regression")
     assert [check.passed for check in found] == [False, False]
-    # As it is, it lies within 2.5 %.
+    # As it is, it lies within 13.4 %.
     assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, BOUNDS["dynamic_wi8"]))
 
 
