@@ -78,7 +78,9 @@ def inputs_of(config: EncoderConfig, rows: int = 3, length: int = 13) -> dict[st
     return {
         "input_word_ids": (generator.integers(5, config.vocab_size, [rows, length]) * mask).astype(np.int32),
         "input_mask": mask,
-        "input_type_ids": (generator.integers(0, config.type_vocab_size, [rows, length]) * mask).astype(np.int32),
+        "input_type_ids": (generator.integers(0, max(config.type_vocab_size, 1), [rows, length]) * mask).astype(
+            np.int32
+        ),
     }
 
 

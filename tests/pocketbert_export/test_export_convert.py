@@ -94,6 +94,15 @@ def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
         assert found.signatures[f"length_{length}"].outputs["logits"].shape == (1, 3)
 
 
+def test_distilbert_has_no_segments_and_gives_the_models_answers() -> None:
+    config = networks.bert_config(model_type="distilbert", type_vocab_size=0, pooler="none")
+    model = networks.network(config)
+    content = to_tflite(lower(model, Lowerings()), (13,), get_recipe("float32"))
+    inputs = networks.inputs_of(model.config, length=13)
+    received = answers(content, inputs)
+    assert networks.relative(model(inputs)["logits"].numpy(), received["logits"]) < TOLERANCE
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
