@@ -17,6 +17,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, load
 from pocketbert.progress import bar
+from pocketbert.tasks.outputs import output_names
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
 from pocketbert_export.placement import Inputs, place
 from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, check_finite, model_span_predictor
@@ -94,13 +95,15 @@ class ModelPredictor(Predictor):
         longest = model.config.max_positions
         super().__init__(task, model.tokenizer, [*range(BUCKET_MULTIPLE, longest, BUCKET_MULTIPLE), longest])
         spec = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
-        self._call = tf.function(lambda inputs: model(inputs, training=False), input_signature=[spec])
+        # The first task's, which goes by the head's name where several heads give logits.
+        output = next(iter(output_names(model.heads).values()))["logits"]
+        self._call = tf.function(lambda inputs: model(inputs, training=False)[output], input_signature=[spec])
 
     def _answer(self, inputs: Inputs, length: int) -> np.ndarray:
         parts = []
         for first in range(0, len(inputs["input_mask"]), ROWS_A_CALL):
             rows = {name: tf.constant(array[first : first + ROWS_A_CALL]) for name, array in inputs.items()}
-            parts.append(self._call(rows)["logits"].numpy())
+            parts.append(self._call(rows).numpy())
         return np.concatenate(parts)
 
 

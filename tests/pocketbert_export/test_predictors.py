@@ -35,6 +35,15 @@ def one_by_one(model: Model, max_length: int, pairs: list[str] | None = None) ->
     return np.stack(rows)
 
 
+def test_first_of_several_heads_answers(small_model: Model) -> None:
+    task = small_model.task
+    assert task is not None
+    model = Model(small_model.config, [task, TaskConfig(kind="regression")], small_model.tokenizer, seed=4)
+    answered = ModelPredictor(model).logits(TEXTS[:1])
+    expected = model(dict(model.tokenizer(TEXTS[:1])), training=False)[f"{task.kind}_logits"]
+    np.testing.assert_allclose(answered, expected, rtol=0, atol=1e-5)
+
+
 def test_model_directory(small_model: Model, small_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Chunks and calls smaller than the texts' number: every boundary is crossed.
     monkeypatch.setattr(predictors, "TEXTS_A_CHUNK", 4)
