@@ -15,7 +15,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.outputs import held_directory
 from pocketbert.progress import say
-from pocketbert.tasks.metrics import compute, predictions_of
+from pocketbert.tasks.metrics import predictions_of
+from pocketbert.training.scores import constant_baseline, score_answers
 from pocketbert_bench import accuracy, host, peers, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
@@ -97,7 +98,8 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
         role: _logits(output / "logits" / f"{role}.json", {"model": model, **bundles[role]}, dev)
         for role, model in models.items()
     }
-    accuracies = _accuracies(dev, logits, bundles)
+    accuracies, baseline = _accuracies(dev, logits, bundles), _baseline(dev)
+    say(f"  {baseline}")
 
     step("time the bundles beside the plain converter's export of the teacher")
     measured_path = output / "results.json"
@@ -118,11 +120,11 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
         },
         pair=pair,
         title="PocketBERT quickstart",
-        summary=_summary(len(train), len(dev), quick),
+        summary=f"{_summary(len(train), len(dev), quick)} {baseline}",
         overwrite=True,
     )
     say(f"done in {time.monotonic() - started:.0f} s")
-    return f"{report.table(measured, pair)}\n\nreport: {page}"
+    return f"{report.table(measured, pair)}\n{baseline}\n\nreport: {page}"
 
 
 class _Steps:
@@ -184,8 +186,11 @@ def _accuracies(
     found = []
     for role, variants in logits.items():
         for label, values in variants.items():
-            value = compute((METRIC,), dev.labels, predictions_of(TASK, values))[METRIC]
+            scores = score_answers(TASK, (METRIC,), METRIC, dev.labels, predictions_of(TASK, values))
+            value = scores.metrics[METRIC]
             say(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
+            for warning in scores.warnings:
+                say(f"  warning: {role}, {label}: {warning}")
             bundle = bundles[role].get(label)
             found.append(
                 accuracy.record(
@@ -201,6 +206,13 @@ def _accuracies(
                 )
             )
     return found
+
+
+def _baseline(dev: Examples) -> str:
+    """What one constant answer scores, in a sentence."""
+    assert dev.labels is not None
+    found = constant_baseline(TASK, (METRIC,), dev.labels)
+    return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
 
 
 def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, quick: bool) -> ResultFile:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import say
-from pocketbert.tasks import metrics
+from pocketbert.training.scores import Scores, score_answers
 from pocketbert_export.glue_models import GlueModel, check_models
 
 # Task → split → metric → value, as parts of one.
@@ -57,7 +57,8 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
       data: the GLUE folder.
 
     Returns:
-      What `summarize` does, and `metrics` (task → split → metric → value), `models` and `seconds`.
+      What `summarize` does, and `metrics` (task → split → metric → value), `models` and `seconds`; `baseline`, the same
+      of constant answers, with the `answers` (task → split → answer); and `warnings`, of which task and split.
 
     Raises:
       UserError: models or files that cannot be read.
@@ -69,20 +70,39 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
     }
     check_models(models)
     start = time.perf_counter()
-    measured: dict[str, dict[str, dict[str, float]]] = {}
+    scores: dict[str, dict[str, Scores]] = {}
     for task, splits in sets.items():
         model = GlueModel(task, models[task])
-        measured[task] = {}
+        scores[task] = {}
         for split, examples in splits.items():
             assert examples.labels is not None
             say(f"{task}: {len(examples)} examples of {examples.source}")
-            measured[task][split] = metrics.compute(GLUE[task].metrics, examples.labels, model.predictions(examples))
+            glue, predictions = GLUE[task], model.predictions(examples)
+            scores[task][split] = score_answers(glue.task, glue.metrics, glue.main_metric, examples.labels, predictions)
+    baselines = _each(scores, lambda found: found.baseline)
     return {
-        **summarize(measured),
-        "metrics": measured,
+        **_summarized(_each(scores, lambda found: found.metrics)),
+        "baseline": {
+            **_summarized(_each(baselines, lambda found: found["metrics"])),
+            "answers": _each(baselines, lambda found: found["answer"]),
+        },
+        "warnings": [
+            f"{task}, {split}: {warning}"
+            for task, splits in scores.items()
+            for split, found in splits.items()
+            for warning in found.warnings
+        ],
         "models": dict(models),
         "seconds": round(time.perf_counter() - start, 3),
     }
+
+
+def _each(by_task: Mapping[str, Mapping[str, Any]], part: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+    return {task: {split: part(found) for split, found in splits.items()} for task, splits in by_task.items()}
+
+
+def _summarized(measured: Measured) -> dict[str, Any]:
+    return {**summarize(measured), "metrics": measured}
 
 
 def summarize(measured: Measured) -> dict[str, Any]:
@@ -114,14 +134,14 @@ def summarize(measured: Measured) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> list[str]:
-    """Two lines in hundredths, as the papers print them: titles and values."""
-    named = dict(summary["columns"]) | {
-        "average (papers)": summary["papers_average"],
-        "average (GLUE)": summary["glue_average"],
-    }
-    cells = {title: "-" if value is None else f"{100 * value:.1f}" for title, value in named.items()}
-    widths = [max(len(title), len(cell)) for title, cell in cells.items()]
+    """Lines in hundredths, as the papers print them: titles, the models' values and the baseline's."""
+    titles = [*summary["columns"], "average (papers)", "average (GLUE)"]
+    rows = [["", *titles]]
+    for name, found in (("model", summary), ("baseline", summary["baseline"])):
+        values = [*found["columns"].values(), found["papers_average"], found["glue_average"]]
+        rows.append([name, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [
-        "  ".join(f"{text:>{width}}" for text, width in zip(row, widths, strict=True))
-        for row in (cells.keys(), cells.values())
+        "  ".join([f"{name:<{first}}", *(f"{text:>{width}}" for text, width in zip(row, widths, strict=True))])
+        for name, *row in rows
     ]

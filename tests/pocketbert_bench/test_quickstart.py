@@ -108,7 +108,7 @@ def test_goes_on_where_it_was_and_shows_everything(
     content = page.read_text()
     assert page.name == "report.html" and "<svg" in content
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", content), "the page stands alone"
-    assert content.count("12 of 12 passed") == 4 and "Teacher and student</h2>" in content
+    assert len(re.findall(r"\b(\d+) of \1 passed", content)) == 4 and "Teacher and student</h2>" in content
 
     measured = results.read(tiny_path / "results.json")
     ours = {(each.model, each.label) for each in measured.measurements if not each.peer}
@@ -119,6 +119,11 @@ def test_goes_on_where_it_was_and_shows_everything(
     assert len(scores) == 6
 
     assert dev.labels is not None
+    share = np.bincount(dev.labels).max() / DEV
+    baseline = f"has {100 * share:.2f} % accuracy"
+    assert baseline in text and baseline in content
+    warned = sum(value <= share for value in scores.values())
+    assert progress.count("does not beat the baseline") == warned
     for role, variants in logits.items():
         answers = np.array(variants["dynamic_wi8"]).argmax(axis=1)
         assert scores[role, "dynamic_wi8"] == pytest.approx((answers == dev.labels).mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import networks
@@ -173,8 +174,27 @@ def test_scores_of_both_mnli_sets(
     assert scores["metrics"] == {"mnli": {"dev_matched": {"accuracy": 6 / 8}, "dev_mismatched": {"accuracy": 4 / 5}}}
     assert scores["papers_average"] is None and scores["glue_average"] is None
     assert scores["models"] == {"mnli": str(paths["mnli"])}
-    titles, values = (line.split() for line in printed.err.splitlines()[-2:])
-    assert titles[:2] == ["MNLI-m", "MNLI-mm"] and values == ["75.0", "80.0", "-", "-"]
+    titles, values, constant = (line.split() for line in printed.err.splitlines()[-3:])
+    assert titles[:2] == ["MNLI-m", "MNLI-mm"] and values == ["model", "75.0", "80.0", "-", "-"]
+    expected = {}
+    for title, split in (("MNLI-m", "dev_matched"), ("MNLI-mm", "dev_mismatched")):
+        rows = (tmp_path / "MNLI" / f"{split}.tsv").read_text("utf-8").splitlines()[1:]
+        expected[title] = max(Counter(row.split("\t")[-1] for row in rows).values()) / len(rows)
+    assert scores["baseline"]["columns"] == pytest.approx(expected)
+    assert constant == ["baseline", *(f"{100 * value:.1f}" for value in expected.values()), "-", "-"]
+    assert scores["warnings"] == []
+
+    # Every answer wrong: no constant answer is as bad.
+    for name in ("dev_matched", "dev_mismatched"):
+        rows = [row | {"gold_label": following[label]} for row, label in zip(rows_of(8), labels, strict=True)]
+        write(tmp_path / "MNLI" / f"{name}.tsv", columns, rows)
+    assert cli.main(["glue-scores", f"--model=mnli={paths['mnli']}", f"--data={tmp_path}"]) == 0
+    printed = capsys.readouterr()
+    first, second = json.loads(printed.out)["warnings"]
+    assert first.startswith(
+        "mnli, dev_matched: the model does not beat the baseline: accuracy 0.0000; the baseline, al"
+    )
+    assert second.startswith("mnli, dev_mismatched: ") and f"warning: {first}" in printed.err
 
 
 # The metric that the papers' columns show (TinyBERT, appendix; BERT, table 1).
@@ -257,8 +277,9 @@ def test_an_average_needs_all_its_tasks() -> None:
     assert summarize({task: complete[task] for task in complete if task != "wnli"})["glue_average"] == 0.5
     part = summarize({task: complete[task] for task in complete if task != "rte"})
     assert part["papers_average"] is None and part["glue_average"] is None
-    titles, values = table(part)
-    assert "RTE" not in titles and values.split() == ["50.0"] * 9 + ["-", "-"] and len(titles) == len(values)
+    titles, values, baseline = table({**part, "baseline": part})
+    assert "RTE" not in titles and values.split() == ["model"] + ["50.0"] * 9 + ["-", "-"]
+    assert len(titles) == len(values) == len(baseline)
 
 
 def test_models_are_named_by_task() -> None:

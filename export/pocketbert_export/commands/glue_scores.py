@@ -2,10 +2,11 @@ r"""Score models of GLUE tasks on the development sets, in the papers' columns.
 
 Each task's model, a model directory or a bundle, is scored with GLUE's metrics, MNLI's on the matched and the
 mismatched set. On stderr comes the line of the papers' tables, in hundredths: accuracy, F1 for QQP and MRPC, Matthews
-correlation for CoLA, Spearman's for STS-B. On stdout comes one JSON object with all metrics, as parts of 1, and both
-averages that are published, without WNLI: papers_average is the mean of the nine columns (BERT, TinyBERT,
-EfficientBERT), glue_average the leaderboard's, the mean over tasks of the mean of each task's metrics. They are null
-unless all eight tasks have a model.
+correlation for CoLA, Spearman's for STS-B. Below it is the line of a baseline: always the most frequent label, or the
+mean score. You get a warning for each model that does not beat it. On stdout comes one JSON object with all metrics, as
+parts of 1, and both averages that are published, without WNLI: papers_average is the mean of the nine columns (BERT,
+TinyBERT, EfficientBERT), glue_average the leaderboard's, the mean over tasks of the mean of each task's metrics. They
+are null unless all eight tasks have a model.
 
 Example:
   pocketbert glue-scores --data=glue --model=mnli=runs/mnli/model --model=sst2=bundles/sst2 > scores.json
@@ -41,4 +42,6 @@ def run(flag_values: flags.FlagValues) -> None:
     scores = measure(parse_models(flag_values.model), flag_values.data)
     for line in table(scores):
         say(line)
+    for warning in scores["warnings"]:
+        say(f"warning: {warning}")
     print(json.dumps(scores, indent=2))

@@ -114,6 +114,8 @@ def answer(command: str, make: Callable[[], dict[str, Any]]) -> int | None:
         summary = make()
         for line in [*table(summary), sentence(summary)]:
             say(line)
+        for warning in summary["warnings"]:
+            say(f"warning: {warning}")
         return summary
 
     return run_flags.print_result(command, searched)

@@ -191,7 +191,8 @@ def compared(pairs: Sequence[tuple[DistillResult, DistillResult]], dev_examples:
     Returns:
       `main_metric`, `seeds`, `dev_examples`; `rows`, of `teacher`, `distilled` and `fine_tuned` the `name`, `metrics`
       (each one's `spread` over the seeds; None for a teacher that was not scored), and the mean `steps` and `seconds`
-      (None of the teacher); and `difference`, each metric's `spread` of distilled less fine-tuned, seed by seed.
+      (None of the teacher); `difference`, each metric's `spread` of distilled less fine-tuned, seed by seed;
+      `baseline`, as the results have it; and `warnings`, of which student and seed.
     """
     distilled, fine_tuned = ([pair[side] for pair in pairs] for side in (0, 1))
     teacher = distilled[0].teacher_metrics
@@ -213,6 +214,13 @@ def compared(pairs: Sequence[tuple[DistillResult, DistillResult]], dev_examples:
             name: spread([one.metrics[name] - other.metrics[name] for one, other in pairs])
             for name in distilled[0].metrics
         },
+        "baseline": distilled[0].baseline,
+        "warnings": [
+            f"{name}, seed {result.seed}: {warning}"
+            for pair in pairs
+            for name, result in zip(("distilled", "fine-tuned alone"), pair, strict=True)
+            for warning in result.warnings
+        ],
     }
 
 

@@ -31,6 +31,8 @@ _PAGE = """<!doctype html>
 <body>
 <h1>Distilled, and fine-tuned alone</h1>
 <p>{{ sentence }}</p>
+{% for warning in warnings %}<p class="failed">{{ warning }}</p>
+{% endfor %}
 <p>Both students start from the same weights and take as many steps; the best of equally many evaluations is kept, and
 chosen on the examples that it is scored on.</p>
 <div class="scroll"><table>
@@ -68,7 +70,7 @@ before; losses of different stages, and of the two students, are of different ki
 
 
 def table(comparison: Comparison) -> list[str]:
-    """The lines of a table of teacher, distilled and fine-tuned student, and the difference of the latter two.
+    """The lines of a table of teacher, both students, the baseline, and the difference of the students.
 
     Args:
       comparison: as `pocketbert.distillation.comparison.compared` gives it.
@@ -94,6 +96,8 @@ def sentence(comparison: Comparison) -> str:
         f"{_number(distilled['metrics'][main])} distilled, {_number(fine_tuned['metrics'][main])} fine-tuned alone; "
         f"the difference is {_number(difference, '+')}"
     )
+    if baseline := comparison["baseline"]:
+        found += f"; the baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}"
     if len(seeds) == 1:
         return f"{found}, of one seed: several --seeds say how much of it is chance."
     return f"{found}, over {len(seeds)} seeds (means, ± a sample's standard deviation)."
@@ -114,6 +118,7 @@ def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
     return template.render(
         style=STYLE,
         sentence=sentence(comparison),
+        warnings=comparison["warnings"],
         rows=_rows(comparison),
         charts=list(_charts(comparison, logs)),
         colours=_COLOURS,
@@ -136,6 +141,8 @@ def _rows(comparison: Comparison) -> list[list[str]]:
         numbers = [_number(found[name]) if found and name in found else "not scored" for name in metrics]
         spent = ["", ""] if row["steps"] is None else [str(row["steps"]), f"{row['seconds']:.1f}"]
         rows.append([_LABELS[row["name"]], *numbers, *spent])
+    if baseline := comparison["baseline"]:
+        rows.append(["baseline", *(f"{baseline['metrics'][name]:.4f}" for name in metrics), "", ""])
     rows.append(["difference", *(_number(comparison["difference"][name], "+") for name in metrics), "", ""])
     return rows
 

@@ -50,6 +50,7 @@ from pocketbert.training.checkpointing import (
 )
 from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
+from pocketbert.training.task_examples import beside_baseline
 
 
 def distill(
@@ -237,7 +238,7 @@ class _Run:
             load_kept(self.folder, self.student, self.adapters)
         return {
             "main_metric": preparation.main_metric,
-            "metrics": position.best_metrics,
+            **self._scored(position),
             "teacher_metrics": teacher_metrics,
             "seed": preparation.run.seed,
             "best_step": position.best_step,
@@ -246,6 +247,17 @@ class _Run:
             "stages": [{"name": name, **summary} for name, summary in zip(names, summaries, strict=True)],
             "activation_maxima": activations.report(self._activation_watch),
         }
+
+    def _scored(self, position: Position) -> dict[str, Any]:
+        """The student's metrics for the result, beside the baseline's where it learned a task; says them."""
+        data, metrics = self.preparation.task_data, position.best_metrics
+        if data is None or not metrics:
+            return {"metrics": metrics}
+        scores = beside_baseline(data.task, data.dev, data.metrics, data.main_metric, metrics)
+        say(f"student, after step {position.best_step}: {scores.sentence}")
+        for warning in scores.warnings:
+            say(f"warning: {warning}")
+        return scores.to_json()
 
     def _run_stage(self, position: Position, log: MetricsLog, clock: Clock) -> Position:
         preparation, index = self.preparation, position.stage

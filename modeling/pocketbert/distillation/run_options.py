@@ -69,6 +69,10 @@ class DistillResult:
       stages: of each stage its name, `steps`, `metrics` and `best_step`.
       activation_maxima: the largest activations in each layer of a student with NoNorm, on a few training examples, and
         what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
+      baseline: a constant answer and its metrics on the development examples, as `pocketbert.training.scores.Scores`
+        has it; None without a task, or where no constant answer is right.
+      positive_label: the class that F1 is about, or None.
+      warnings: what makes the metrics worthless.
     """
 
     model: str
@@ -81,3 +85,6 @@ class DistillResult:
     seconds: float
     stages: list[dict[str, Any]]
     activation_maxima: dict[str, Any] | None = None
+    baseline: dict[str, Any] | None = None
+    positive_label: str | None = None
+    warnings: list[str] = dataclasses.field(default_factory=list)

@@ -39,6 +39,8 @@ _PAGE = """<!doctype html>
 <body>
 <h1>{{ main }} over a grid</h1>
 <p>{{ sentence }}{% if fixed %} The same for all: {{ fixed }}.{% endif %}</p>
+{% for warning in warnings %}<p class="failed">{{ warning }}</p>
+{% endfor %}
 <div class="charts">
 {% for chart in charts %}
 <figure><figcaption>{{ chart.option }}</figcaption>
@@ -72,7 +74,7 @@ _PAGE = """<!doctype html>
 
 
 def table(summary: Summary) -> list[str]:
-    """The lines of a table with a row a point, in the grid's order; the best has a star.
+    """The lines of a table with a row a point, in the grid's order; the best has a star. The last is the baseline.
 
     Args:
       summary: as `pocketbert.training.grid_run.summarize` gives it.
@@ -104,6 +106,7 @@ def page(summary: Summary) -> str:
         style=STYLE,
         main=summary["main_metric"],
         sentence=sentence(summary),
+        warnings=summary["warnings"],
         fixed=", ".join(f"{name}={_text(values[0])}" for name, values in summary["grid"].items() if len(values) == 1),
         head=_head(summary),
         rows=list(_rows(summary)),
@@ -112,14 +115,15 @@ def page(summary: Summary) -> str:
 
 
 def sentence(summary: Summary) -> str:
-    """What was chosen, how, and from how much."""
+    """What was chosen, how, and from how much, and what the baseline has."""
     best, seeds, main = summary["best"], len(summary["seeds"]), summary["main_metric"]
+    baseline = summary["baseline"]
     options = ", ".join(f"{name}={_text(value)}" for name, value in best["options"].items())
     over = f", the {summary['choose']} of {seeds} seeds," if seeds > 1 else ""
     return (
         f"Best of {len(summary['points'])} points: {options}, with {main} {best['value']:.4f}{over}"
         f" on the development examples. Its best run is {best['run']}."
-    )
+    ) + (f" The baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}." if baseline else "")
 
 
 def _varied(summary: Summary) -> list[str]:
@@ -152,6 +156,14 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
             "options": [_text(point["options"][name]) for name in _varied(summary)],
             "numbers": [f"{number:.4f}" for number in numbers],
             "failed": "; ".join(f"seed {seed} failed: {why}" for seed, why in point["failures"].items()),
+        }
+    if summary["baseline"] and (varied := _varied(summary)):
+        first, *rest = (f"{summary['baseline']['metrics'][name]:.4f}" for name in (main, *others))
+        yield {
+            "best": False,
+            "options": ["baseline", *[""] * (len(varied) - 1)],
+            "numbers": [first, *([""] * 3 if several else []), *rest],
+            "failed": "",
         }
 
 

@@ -26,6 +26,7 @@ from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grid_report import page
 from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers
 from pocketbert.training.run import spread
+from pocketbert.training.scores import Scores
 
 
 def run_grid(
@@ -144,6 +145,9 @@ def summarize(
     # `max` gives the first of equals.
     best = max(chosen, key=lambda point: point["value"])
     run = max(best["runs"], key=lambda run: run["metrics"][main])
+    # The same for all, since all are scored on the same examples.
+    baseline = next(iter(results.values())).get("baseline")
+    chosen_scores = Scores(main_metric=main, metrics={main: best["value"]}, baseline=baseline)
     return {
         "choose": choose,
         "main_metric": main,
@@ -151,6 +155,8 @@ def summarize(
         "seeds": list(seeds),
         "best": {key: best[key] for key in ("options", "value")} | {"seed": run["seed"], "run": run["run"]},
         "points": points,
+        "baseline": baseline,
+        "warnings": chosen_scores.warnings if baseline else [],
     }
 
 

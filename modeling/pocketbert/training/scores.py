@@ -71,9 +71,6 @@ def score_answers(
 ) -> Scores:
     """The scores of answers to texts.
 
-    The baseline gives every text the most frequent label or, of scores, their mean, which correlates with nothing. In
-    a multi-label task it gives every text as many of the most frequent labels as have the highest micro-F1.
-
     Args:
       task: classification, multi_label or regression, under the data's name.
       names: the metrics, of `pocketbert.tasks.metrics`.
@@ -83,6 +80,34 @@ def score_answers(
       groups: the group of each example, or None.
     """
     positive = positive_class(task)
+    by_class = task.kind == "classification"
+    return Scores(
+        main_metric=main_metric,
+        metrics=compute(names, labels, predictions, groups, positive=positive),
+        baseline=constant_baseline(task, names, labels, groups),
+        positive_label=task.labels[positive] if "f1" in names and by_class else None,
+        classes=class_results(task.labels, labels, predictions)
+        if by_class
+        else label_results(task.labels, labels, predictions)
+        if task.kind == "multi_label"
+        else None,
+    )
+
+
+def constant_baseline(
+    task: TaskConfig, names: Sequence[str], labels: np.ndarray, groups: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """What one constant answer scores, for `Scores`.
+
+    It is the most frequent label or, of scores, their mean, which correlates with nothing. In a multi-label task every
+    text gets as many of the most frequent labels as have the highest micro-F1.
+
+    Args:
+      task: as for `score_answers`, and so the others.
+      names: the metrics.
+      labels: what is right.
+      groups: the group of each example, or None.
+    """
     constant: Any
     if task.kind == "multi_label":
         constant = _best_constant_labels(labels)
@@ -93,21 +118,8 @@ def score_answers(
         constant, answer = float(most_frequent), f"always {task.labels[most_frequent]!r}"
     else:
         constant, answer = float(np.mean(labels, dtype=np.float64)), "always the mean"
-    by_class = task.kind == "classification"
-    return Scores(
-        main_metric=main_metric,
-        metrics=compute(names, labels, predictions, groups, positive=positive),
-        baseline={
-            "answer": answer,
-            "metrics": compute(names, labels, np.full(labels.shape, constant), groups, positive=positive),
-        },
-        positive_label=task.labels[positive] if "f1" in names and by_class else None,
-        classes=class_results(task.labels, labels, predictions)
-        if by_class
-        else label_results(task.labels, labels, predictions)
-        if task.kind == "multi_label"
-        else None,
-    )
+    answers = np.full(labels.shape, constant)
+    return {"answer": answer, "metrics": compute(names, labels, answers, groups, positive=positive_class(task))}
 
 
 def _best_constant_labels(labels: np.ndarray) -> np.ndarray:

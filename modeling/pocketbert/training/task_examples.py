@@ -14,8 +14,8 @@ from pocketbert.data.windows import WindowOptions
 from pocketbert.model import Model
 from pocketbert.tasks.metrics import default_metrics
 from pocketbert.training.evaluation import Evaluator
-from pocketbert.training.question_answering import QuestionEvaluator, encode_questions
-from pocketbert.training.scores import Scores
+from pocketbert.training.question_answering import QuestionEvaluator, encode_questions, unanswered_baseline
+from pocketbert.training.scores import Scores, constant_baseline, positive_class
 
 TaskExamples: TypeAlias = Examples | QuestionFile
 
@@ -77,6 +77,30 @@ def make_evaluator(
         return QuestionEvaluator(model, examples, WindowOptions(max_length=max_length, **windows), batch_size)
     assert model.tokenizer is not None
     return Evaluator(model, encode(examples, model.tokenizer, max_length), metrics, batch_size)
+
+
+def beside_baseline(
+    task: TaskConfig, examples: TaskExamples, names: Sequence[str], main_metric: str, metrics: Mapping[str, float]
+) -> Scores:
+    """Metrics that a model has already been given, beside the baseline's; without the results of each class.
+
+    Args:
+      task: the examples'.
+      examples: labelled ones.
+      names: the metrics, as for `make_evaluator`.
+      main_metric: the one of them that counts most.
+      metrics: the model's on these examples.
+    """
+    if isinstance(examples, QuestionFile):
+        return Scores(main_metric=main_metric, metrics=metrics, baseline=unanswered_baseline(examples))
+    assert examples.labels is not None
+    with_f1 = "f1" in names and task.kind == "classification"
+    return Scores(
+        main_metric=main_metric,
+        metrics=metrics,
+        baseline=constant_baseline(task, names, examples.labels, examples.groups),
+        positive_label=task.labels[positive_class(task)] if with_f1 else None,
+    )
 
 
 def task_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:

@@ -145,7 +145,10 @@ def test_the_page_needs_nothing_else_and_has_every_curve(compared_run: tuple[Pat
     ]
     assert [[round(x) for x, _ in line] for line in places] == [[202, 348], [56, 348]]
     rows = comparison_report.table(answer["comparison"])
-    assert [row.split("  ")[0] for row in rows[1:]] == ["teacher", "distilled", "fine-tuned alone", "difference"]
+    assert [row.split("  ")[0] for row in rows[1:]] == [
+        "teacher", "distilled", "fine-tuned alone", "baseline", "difference"
+    ]  # fmt: skip
+    assert "<td>baseline</td>" in html
 
 
 def test_both_start_from_the_same_weights(
@@ -271,6 +274,18 @@ def test_one_seed_says_that_it_is_one() -> None:
         "accuracy on 40 development examples, after 20 steps each: 0.8000 distilled, 0.9000 fine-tuned alone; the "
         "difference is -0.1000, of one seed: several --seeds say how much of it is chance."
     )
+
+
+def test_students_that_do_not_beat_the_baseline_are_named() -> None:
+    baseline = {"answer": "always 'low'", "metrics": {"accuracy": 0.6, "f1": 0.0}}
+    poor = dataclasses.replace(result_of(3, 0.6, Path("run"), None), baseline=baseline, warnings=["it <is> poor"])
+    good = dataclasses.replace(result_of(3, 0.7, Path("run"), None), baseline=baseline)
+    found = compared([(poor, good)], 40)
+    assert found["warnings"] == ["distilled, seed 3: it <is> poor"]
+    assert "the difference is -0.1000; the baseline, always 'low', has 0.6000, of" in comparison_report.sentence(found)
+    log = [{"step": 7, "split": "dev", "stage": "labels", "accuracy": 0.5, "f1": 0.4}]
+    html = comparison_report.page(found, [{"distilled": log, "fine_tuned": log}])
+    assert "distilled, seed 3: it &lt;is&gt; poor" in html
 
 
 def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import dataclasses
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +55,10 @@ def command_line(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 @pytest.fixture(scope="module")
 def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    assert cli.main([*command_line, f"--output={folder}"]) == 0
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert cli.main([*command_line, f"--output={folder}"]) == 0
+    (folder.parent / "stderr.txt").write_text(said.getvalue(), encoding="utf-8")
     return folder
 
 
@@ -61,6 +68,20 @@ def test_a_persons_own_files_give_a_student(finished: Path) -> None:
     assert result["teacher_metrics"]["accuracy"] == 1.0 and set(result["metrics"]) == {"accuracy", "f1"}
     model = pb.load(finished / "model")
     assert model.task is not None and model.task.labels == ("low", "high")
+
+
+def test_result_and_last_line_have_the_baseline(finished: Path, command_line: list[str]) -> None:
+    dev = next(flag.partition("=")[2] for flag in command_line if flag.startswith("--dev-file="))
+    with open(dev, encoding="utf-8", newline="") as stream:
+        ((label, count),) = Counter(row["label"] for row in csv.DictReader(stream)).most_common(1)
+    result = json.loads((finished / "result.json").read_text("utf-8"))
+    assert result["baseline"]["answer"] == f"always '{label}'"
+    assert result["baseline"]["metrics"]["accuracy"] == pytest.approx(count / 19)
+    accuracy = result["metrics"]["accuracy"]
+    assert bool(result["warnings"]) == (accuracy <= count / 19)
+    said = (finished.parent / "stderr.txt").read_text("utf-8")
+    line = f"accuracy {accuracy:.4f}; the baseline, always '{label}', has {count / 19:.4f}"
+    assert f"student, after step {result['best_step']}: {line}" in said
 
 
 # Renames of an attempt from the start: 1 run.json, 2 the teacher's metrics, 3 to 7 a checkpoint a step; after step 6
@@ -251,6 +272,11 @@ def test_the_student_is_compared_with_itself_fine_tuned_alone(
     assert (run["option_batch_size"], run["option_max_length"], run["seed"]) == (16, 23, 5)
     said = re.sub(" +", " ", output.err)
     assert "fine-tuned alone" in said and "of one seed: several --seeds" in said
+    baseline = result["baseline"]
+    assert found["baseline"] == baseline
+    shown = [f"{baseline['metrics'][name]:.4f}" for name in ("accuracy", "f1")]
+    assert f"baseline {' '.join(shown)}\n" in said
+    assert f"the baseline, {baseline['answer']}, has {shown[0]}" in said
 
 
 def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_finetuning
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -66,7 +67,7 @@ def test_malformed_weights_are_refused(text: str) -> None:
 
 def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     """One step over all examples; its loss."""
-    config = tiny_finetuning.CONFIG.replace(hidden_dropout=0.0, attention_dropout=0.0)
+    config = tiny_finetuning.CONFIG.replace(num_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
     model = folder / "model"
     if not model.exists():
         tiny_finetuning.write_model(model, config)
@@ -84,7 +85,12 @@ def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
 
 
 def test_loss_is_the_weighted_cross_entropy(tmp_path: Path) -> None:
-    loss, directory, task, train = run(tmp_path, "high=4,low=0.5")
+    # Tracing would take longer than the one step.
+    tf.config.run_functions_eagerly(True)
+    try:
+        loss, directory, task, train = run(tmp_path, "high=4,low=0.5")
+    finally:
+        tf.config.run_functions_eagerly(False)
     model = pb.load(directory, task=task, seed=0)
     logits = model(model.tokenizer(train.texts, max_length=23))["logits"].numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

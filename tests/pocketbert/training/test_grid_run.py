@@ -203,6 +203,28 @@ def test_the_table_and_the_page_show_every_point(tmp_path: Path) -> None:
     assert html.count('<tr class="best">') == 1
 
 
+@pytest.mark.parametrize(("seeds", "row"), [(SEEDS, ["0.6600", "0.2000"]), ((7,), ["0.6700", "0.2000"])])
+def test_the_table_and_the_page_have_the_baseline(tmp_path: Path, seeds: tuple[int, ...], row: list[str]) -> None:
+    metrics = {"accuracy": float(row[0]), "f1": float(row[1])}
+
+    def make(point: Any, seed: int, folder: Path) -> None:
+        scored(point, seed, folder)
+        path = folder / "result.json"
+        found = json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps(found | {"baseline": {"answer": "always 'low'", "metrics": metrics}}), "utf-8")
+
+    summary = search(tmp_path / "grid", make, grid=SCORED, seeds=seeds)
+    assert table(summary)[-1].split() == ["baseline", *row]
+    widths = {len(line) for line in table(summary)}
+    assert len(widths) == 1
+    assert sentence(summary).endswith(f"The baseline, always 'low', has {row[0]}.")
+    # The best point has as much, and no more.
+    (warning,) = summary["warnings"]
+    assert warning.startswith("the model does not beat the baseline: accuracy 0.6")
+    html = (tmp_path / "grid" / "report.html").read_text("utf-8")
+    assert "<td>baseline</td>" in html and "does not beat the baseline" in html
+
+
 def test_one_seed_has_no_spread_and_the_page_escapes_what_it_is_told(tmp_path: Path) -> None:
     def make(point: Any, seed: int, folder: Path) -> None:
         if point["kind"] == "<b>":
