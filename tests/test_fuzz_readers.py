@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import shutil
 import signal
 import sys
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import damage
 import numpy as np
 import pytest
 
@@ -34,13 +34,6 @@ sys.path += [str(TESTS / "pocketbert" / "data"), str(TESTS / "pocketbert_export"
 FAULTS, SLOW_FAULTS = 200, 2000
 # A busy machine is slow: this is what a hang or a blow-up exceeds.
 MOST_SECONDS, HANG_SECONDS = 2.0, 20
-FOREIGN: list[Any] = [
-    None, True, -1, 0, 1.5, 10**30, "", "x", "\0", "../x", "\u2028", [], {}, [[]], {"": None}, "9" * 5000, ["a"] * 50,
-]  # fmt: skip
-INSERTED = [
-    b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"'", b"\t", b"\n", b"\r", b",", b"\\", b"\\ud800", b"NaN",
-    b"1e999999999", b"-", b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"\xc2\x85", b"</doc>", b"<doc>", b"\x1f\x8b",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +271,7 @@ def _position(path: Path) -> object:
 
 
 def _record(path: Path) -> object:
-    from pocketbert.training.checkpointing import read_record
+    from pocketbert.training.run_folder import read_record
 
     return read_record(path)
 
@@ -319,66 +312,6 @@ READERS: dict[str, Reader] = {
     "run-record": Reader(make=_file("run.json", '{"seed": 1, "options": {"epochs": 3}}'), read=_record),
     "result": Reader(make=_make_result, read=_result),
 }
-
-
-def _damaged(content: bytes, random: np.random.Generator) -> bytes:
-    """One of many faults, in a place drawn at random."""
-    place = int(random.integers(len(content) + 1))
-    other = int(random.integers(len(content) + 1))
-    first, last = sorted((place, other))
-    numbers = list(re.finditer(rb"-?[0-9]+(\.[0-9]+)?", content[:4000]))
-    match int(random.integers(8)):
-        case 0:
-            changed = bytearray(content)
-            for flipped in random.integers(max(len(content), 1), size=int(random.integers(1, 9))):
-                changed[flipped : flipped + 1] = bytes([int(random.integers(256))])
-            return bytes(changed)
-        case 1:
-            return content[:place]
-        case 2:
-            return content[:first] + content[last:]
-        case 3:
-            return content[:last] + content[first:last] * int(random.integers(1, 4)) + content[last:]
-        case 4 | 5:
-            return content[:place] + INSERTED[random.integers(len(INSERTED))] + content[place:]
-        case 6 if numbers:
-            number = numbers[random.integers(len(numbers))]
-            new = [b"-1", b"9" * 5000, b"1e999999999", b"NaN", b"0.5", b"4398046511104", b"null", b'"1"', b"true"]
-            return content[: number.start()] + new[random.integers(len(new))] + content[number.end() :]
-        case _:
-            lines = content.split(b"\n")
-            random.shuffle(lines)
-            return b"\n".join(lines)
-
-
-def _swapped(content: bytes, random: np.random.Generator) -> bytes | None:
-    """JSON with one value replaced, removed or added; None where it is no JSON."""
-    lines = [content] if content[:1] in b"[{" and b"}\n{" not in content else content.split(b"\n")
-    line = int(random.integers(len(lines)))
-    try:
-        value = json.loads(lines[line])
-    except ValueError:
-        return None
-    places = list(_places(value)) if isinstance(value, dict | list) else []
-    if not places:
-        return None
-    inside, key = places[random.integers(len(places))]
-    match int(random.integers(4)):
-        case 0:
-            del inside[key]
-        case 1 if isinstance(inside, dict):
-            inside[f"{key}x"] = inside[key]
-        case _:
-            inside[key] = FOREIGN[random.integers(len(FOREIGN))]
-    lines[line] = json.dumps(value).encode()
-    return b"\n".join(lines)
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
-        yield value, key
-        if isinstance(each, dict | list):
-            yield from _places(each)
 
 
 @contextlib.contextmanager
@@ -425,8 +358,8 @@ def _check(name: str, target: Path, faults: int) -> None:
     for fault in range(faults):
         random = np.random.default_rng([zlib.crc32(name.encode()), fault])
         path = files[random.choice(len(files), p=weights / weights.sum())]
-        damaged = _swapped(contents[path], random) if random.random() < 0.5 else None
-        path.write_bytes(_damaged(contents[path], random) if damaged is None else damaged)
+        damaged = damage.swapped(contents[path], random) if random.random() < 0.5 else None
+        path.write_bytes(damage.damaged(contents[path], random) if damaged is None else damaged)
         if reader.sign is not None:
             # A file that nobody could sign stays as it is.
             with contextlib.suppress(Exception):

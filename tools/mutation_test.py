@@ -40,7 +40,7 @@ TESTS = {
     "modeling/pocketbert/tasks/outputs.py": ["pocketbert/test_keras.py"],
     "export/pocketbert_export/checks.py": ["pocketbert_export/test_checks.py"],
     "export/pocketbert_export/lowering.py": ["pocketbert_export/test_lowering.py"],
-    "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py"],
+    "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py", "pocketbert_export/test_faults.py"],
     "export/pocketbert_export/verify.py": ["pocketbert_export/test_verify.py"],
 }
 COMPARISONS = {

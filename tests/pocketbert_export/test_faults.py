@@ -7,17 +7,34 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import bundle_folders
-import flatbuffers
 import networks
 import numpy as np
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
+from faults import (
+    Inject,
+    answers,
+    cut,
+    described,
+    edited,
+    equal_type_rows,
+    floats,
+    golden,
+    graph,
+    labels,
+    mask_of,
+    open_batch,
+    outside,
+    renamed,
+    shuffled,
+    tensors,
+    vocabulary,
+    without_a_signature,
+)
 from safetensors.numpy import load, save
 
 from pocketbert import cli
@@ -31,7 +48,6 @@ from pocketbert_export.exporter import default_examples, export_bundle
 from pocketbert_export.verify import Verification, verify_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
-Inject = Callable[[Path], object]
 
 
 @pytest.fixture(autouse=True)
@@ -75,164 +91,6 @@ def tokenizers() -> Iterator[None]:
 @pytest.fixture
 def copy(small_bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small_bundle, tmp_path / "copy"))
-
-
-def described(**changes: Any) -> Inject:
-    """Members of `bundle.json` that have another value."""
-    return lambda folder: bundle_folders.describe_again(folder, **changes)
-
-
-def edited(change: Callable[[dict[str, Any]], object]) -> Inject:
-    """A change inside `bundle.json`, which is written as it then is."""
-
-    def inject(folder: Path) -> None:
-        description = bundle_folders.description_of(folder)
-        change(description)
-        (folder / layout.BUNDLE_FILE).write_text(bundle_folders.json.dumps(description), encoding="utf-8")
-
-    return inject
-
-
-def golden(change: Callable[[dict[str, Any]], object]) -> Inject:
-    """A change of the first golden example."""
-    return edited(lambda description: change(description["goldens"][0]))
-
-
-def answers(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Inject:
-    return lambda folder: bundle_folders.change_answers(folder, {ending: change})
-
-
-def tensors(change: Callable[[dict[str, np.ndarray]], object]) -> Inject:
-    """A change of the list of golden answers."""
-
-    def inject(folder: Path) -> None:
-        path = folder / bundle_folders.GOLDENS
-        stored = load(path.read_bytes())
-        change(stored)
-        path.write_bytes(save(stored))
-        bundle_folders.describe_again(folder)
-
-    return inject
-
-
-def vocabulary(change: Callable[[list[str]], list[str]], **tokenizer: Any) -> Inject:
-    """Other lines in vocab.txt, and other members of `tokenizer`."""
-
-    def inject(folder: Path) -> None:
-        path = folder / layout.VOCAB_FILE
-        path.write_text("\n".join(change(path.read_text(encoding="utf-8").split("\n")[:-1])) + "\n", encoding="utf-8")
-        said = bundle_folders.description_of(folder)["tokenizer"]
-        bundle_folders.describe_again(folder, tokenizer={**said, **tokenizer})
-
-    return inject
-
-
-def labels(described: tuple[str, ...], written: tuple[str, ...]) -> Inject:
-    """Other labels in `bundle.json` and in labels.txt."""
-
-    def inject(folder: Path) -> None:
-        (folder / layout.LABELS_FILE).write_text("".join(f"{label}\n" for label in written), encoding="utf-8")
-        task = bundle_folders.description_of(folder)["task"]
-        bundle_folders.describe_again(folder, task={**task, "labels": list(described)})
-
-    return inject
-
-
-def shuffled(pieces: list[str]) -> list[str]:
-    return [*pieces[:5], *np.random.default_rng(2).permutation(pieces[5:])]
-
-
-def graph(change: Callable[[schema.ModelT], object]) -> Inject:
-    """A change of the .tflite file."""
-
-    def inject(folder: Path) -> None:
-        path = folder / layout.MODEL_FILE
-        model = schema.ModelT.InitFromPackedBuf(path.read_bytes(), 0)
-        change(model)
-        builder = flatbuffers.Builder(0)
-        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-        path.write_bytes(bytes(builder.Output()))
-        bundle_folders.describe_again(folder)
-
-    return inject
-
-
-def constants(model: schema.ModelT, shape: list[int], *types: int) -> Iterator[schema.BufferT]:
-    """The constants of a shape and one of some types, each once."""
-    found = {
-        tensor.buffer
-        for each in model.subgraphs
-        for tensor in each.tensors
-        if model.buffers[tensor.buffer].data is not None and [*map(int, tensor.shape)] == shape and tensor.type in types
-    }
-    assert found
-    return (model.buffers[index] for index in sorted(found))
-
-
-def floats(shape: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Inject:
-    """Other numbers in the float32 constants of a shape."""
-
-    def apply(model: schema.ModelT) -> None:
-        for buffer in constants(model, shape, schema.TensorType.FLOAT32):
-            values = np.asarray(buffer.data, np.uint8).view(np.float32).reshape(shape)
-            buffer.data = np.ascontiguousarray(change(values), np.float32).reshape(-1).view(np.uint8)
-
-    return graph(apply)
-
-
-def equal_type_rows(model: schema.ModelT) -> None:
-    for buffer in constants(model, [2, HIDDEN], schema.TensorType.FLOAT32, schema.TensorType.INT8):
-        rows = np.array(buffer.data, np.uint8).reshape(2, -1)
-        rows[1] = rows[0]
-        buffer.data = rows.reshape(-1)
-
-
-def mask_of(value: float) -> Inject:
-    """The mask's constant, which stands alone among the scalars."""
-
-    def apply(model: schema.ModelT) -> None:
-        for buffer in model.buffers:
-            if buffer.data is not None and len(buffer.data) == 4:
-                number = np.asarray(buffer.data, np.uint8).view(np.float32)
-                if abs(number[0]) == 60_000:
-                    buffer.data = (np.sign(number) * np.float32(value)).view(np.uint8)
-                    return
-        raise AssertionError("no mask constant")
-
-    return graph(apply)
-
-
-def open_batch(model: schema.ModelT) -> None:
-    for each in model.subgraphs:
-        for index in each.inputs:
-            tensor = each.tensors[index]
-            tensor.shapeSignature = np.array([-1, *tensor.shape[1:]], np.int32)
-
-
-def renamed(kind: str, old: bytes, new: bytes) -> Inject:
-    def apply(model: schema.ModelT) -> None:
-        for signature in model.signatureDefs:
-            for entry in getattr(signature, kind):
-                entry.name = new if entry.name == old else entry.name
-
-    return graph(apply)
-
-
-def without_a_signature(model: schema.ModelT) -> None:
-    model.signatureDefs = model.signatureDefs[:1]
-
-
-def cut(folder: Path) -> None:
-    path = folder / layout.MODEL_FILE
-    path.write_bytes(path.read_bytes()[:900])
-    bundle_folders.describe_again(folder)
-
-
-def outside(name: str) -> Inject:
-    def change(description: dict[str, Any]) -> None:
-        description["files"][name] = description["files"][layout.VOCAB_FILE]
-
-    return edited(change)
 
 
 HIDDEN = networks.bert_config().hidden_size

@@ -59,8 +59,8 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
     from pocketbert.outputs import held_directory
-    from pocketbert.training.checkpointing import REPORT_FILE
     from pocketbert.training.loop import finetune as train
+    from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.signatures import check_lengths, default_lengths

@@ -35,9 +35,9 @@ from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, load
 from pocketbert.progress import say
 from pocketbert.tasks.span import SPAN_OUTPUTS
-from pocketbert.training.checkpointing import COMPARISON_FILE, FINE_TUNED_FOLDER, LOG_FILE, REPORT_FILE
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.run import run_seeds, spread
+from pocketbert.training.run_folder import COMPARISON_FILE, FINE_TUNED_FOLDER, LOG_FILE, REPORT_FILE
 from pocketbert.training.task_examples import are_labelled
 
 if TYPE_CHECKING:

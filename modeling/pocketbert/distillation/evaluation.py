@@ -17,10 +17,11 @@ from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
 from pocketbert.progress import say
-from pocketbert.training.checkpointing import TEACHER_FILE, digest_examples
+from pocketbert.training.checkpointing import digest_examples
 from pocketbert.training.evaluation import Evaluator as TaskEvaluator
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 from pocketbert.training.question_answering import QuestionEvaluator
+from pocketbert.training.run_folder import TEACHER_FILE
 
 # Examples a call, where nothing has to be kept for gradients.
 EVALUATION_BATCH_SIZE = 32

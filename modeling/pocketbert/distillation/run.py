@@ -36,20 +36,18 @@ from pocketbert.progress import say
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog, NoLog
-from pocketbert.training.checkpointing import (
+from pocketbert.training.checkpointing import Position, check_kept, read_position
+from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
+from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
     MODEL_FOLDER,
     OPTIONS_FILE,
     STAGES_FOLDER,
     TEACHER_FILE,
-    Position,
     begin_run,
-    check_kept,
-    read_position,
     read_record,
 )
-from pocketbert.training.distribution import Distribution, open_distribution
-from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.task_examples import beside_baseline
 
 

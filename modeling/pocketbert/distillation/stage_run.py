@@ -19,9 +19,6 @@ from pocketbert.files import write_bytes
 from pocketbert.health import ActivationWatch
 from pocketbert.model import Model
 from pocketbert.training.checkpointing import (
-    ADAPTERS_FILE,
-    CHECKPOINT_FILE,
-    MODEL_FOLDER,
     Position,
     digest_kept,
     load_weights,
@@ -30,6 +27,7 @@ from pocketbert.training.checkpointing import (
     training_variables,
 )
 from pocketbert.training.distribution import Distribution
+from pocketbert.training.run_folder import ADAPTERS_FILE, CHECKPOINT_FILE, MODEL_FOLDER
 
 
 class Evaluator(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.checkpointing import LOG_FILE, TENSORBOARD_FOLDER
+from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER
 
 # What a line of the log says beside its numbers.
 LINE_NAMES = ("step", "split", "stage")

@@ -11,7 +11,11 @@ from tqdm import tqdm
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.progress import say
-from pocketbert.training.checkpointing import (
+from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
+from pocketbert.training.grid_report import page
+from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers
+from pocketbert.training.run import spread
+from pocketbert.training.run_folder import (
     GRID_FOLDER,
     MODEL_FOLDER,
     OPTIONS_FILE,
@@ -22,10 +26,6 @@ from pocketbert.training.checkpointing import (
     open_run,
     read_result,
 )
-from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
-from pocketbert.training.grid_report import page
-from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers
-from pocketbert.training.run import spread
 from pocketbert.training.scores import Scores
 
 

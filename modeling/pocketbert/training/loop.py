@@ -25,11 +25,7 @@ from pocketbert.progress import say
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.checkpointing import (
-    CHECKPOINT_FILE,
-    MODEL_FOLDER,
-    REPORT_FILE,
     Position,
-    begin_run,
     check_kept,
     describe_inputs,
     digest_kept,
@@ -45,6 +41,7 @@ from pocketbert.training.optimizers import AdamW
 from pocketbert.training.options import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneOptions, FinetuneResult
 from pocketbert.training.question_answering import say_if_always_answered
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
+from pocketbert.training.run_folder import CHECKPOINT_FILE, MODEL_FOLDER, REPORT_FILE, begin_run
 from pocketbert.training.schedules import make_schedule
 from pocketbert.training.score_report import page
 from pocketbert.training.task_examples import TaskExamples, are_labelled, encode_examples, make_evaluator

@@ -22,17 +22,16 @@ from pocketbert.files import write_json
 from pocketbert.health import ActivationWatch
 from pocketbert.progress import bar, say
 from pocketbert.training.callbacks import LossWatch, MetricsLog
-from pocketbert.training.checkpointing import (
+from pocketbert.training.checkpointing import Position, write_checkpoint
+from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
     COMPARISON_FILE,
     REPORT_FILE,
     RESULT_FILE,
-    Position,
     open_run,
     read_result,
-    write_checkpoint,
 )
-from pocketbert.training.distribution import Distribution, open_distribution
 
 STEPS_PER_LOG_LINE = 50
 # What stands beside the runs of several seeds.

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from pocketbert.errors import UserError
 from pocketbert.training import checkpointing
-from pocketbert.training.checkpointing import OPTIONS_FILE, RESULT_FILE, Position, begin_run, open_run
+from pocketbert.training.checkpointing import Position
 from pocketbert.training.run import run_once
+from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run
 
 OPTIONS = {"epochs": 3}
 

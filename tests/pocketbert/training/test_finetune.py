@@ -23,8 +23,9 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training import evaluation, loop
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import LossWatch
-from pocketbert.training.checkpointing import Position, open_run, read_checkpoint, write_checkpoint
+from pocketbert.training.checkpointing import Position, read_checkpoint, write_checkpoint
 from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.run_folder import open_run
 
 HERE = Path(__file__).parent
 OPTIONS = FinetuneOptions(

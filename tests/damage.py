@@ -1,0 +1,78 @@
+"""Faults in the content of a file, each drawn from a generator of random numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+FOREIGN: list[Any] = [
+    None, True, -1, 0, 1.5, 10**30, "", "x", "\0", "../x", "\u2028", [], {}, [[]], {"": None}, "9" * 5000, ["a"] * 50,
+]  # fmt: skip
+INSERTED = [
+    b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"'", b"\t", b"\n", b"\r", b",", b"\\", b"\\ud800", b"NaN",
+    b"1e999999999", b"-", b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"\xc2\x85", b"</doc>", b"<doc>", b"\x1f\x8b",
+]  # fmt: skip
+
+
+def damaged(content: bytes, random: np.random.Generator) -> bytes:
+    """One of many faults, in a place drawn at random."""
+    place = int(random.integers(len(content) + 1))
+    other = int(random.integers(len(content) + 1))
+    first, last = sorted((place, other))
+    numbers = list(re.finditer(rb"-?[0-9]+(\.[0-9]+)?", content[:4000]))
+    match int(random.integers(8)):
+        case 0:
+            changed = bytearray(content)
+            for flipped in random.integers(max(len(content), 1), size=int(random.integers(1, 9))):
+                changed[flipped : flipped + 1] = bytes([int(random.integers(256))])
+            return bytes(changed)
+        case 1:
+            return content[:place]
+        case 2:
+            return content[:first] + content[last:]
+        case 3:
+            return content[:last] + content[first:last] * int(random.integers(1, 4)) + content[last:]
+        case 4 | 5:
+            return content[:place] + INSERTED[random.integers(len(INSERTED))] + content[place:]
+        case 6 if numbers:
+            number = numbers[random.integers(len(numbers))]
+            new = [b"-1", b"9" * 5000, b"1e999999999", b"NaN", b"0.5", b"4398046511104", b"null", b'"1"', b"true"]
+            return content[: number.start()] + new[random.integers(len(new))] + content[number.end() :]
+        case _:
+            lines = content.split(b"\n")
+            random.shuffle(lines)
+            return b"\n".join(lines)
+
+
+def swapped(content: bytes, random: np.random.Generator) -> bytes | None:
+    """JSON with one value replaced, removed or added; None where it is no JSON."""
+    lines = [content] if content[:1] in b"[{" and b"}\n{" not in content else content.split(b"\n")
+    line = int(random.integers(len(lines)))
+    try:
+        value = json.loads(lines[line])
+    except ValueError:
+        return None
+    places = list(_places(value)) if isinstance(value, dict | list) else []
+    if not places:
+        return None
+    inside, key = places[random.integers(len(places))]
+    match int(random.integers(4)):
+        case 0:
+            del inside[key]
+        case 1 if isinstance(inside, dict):
+            inside[f"{key}x"] = inside[key]
+        case _:
+            inside[key] = FOREIGN[random.integers(len(FOREIGN))]
+    lines[line] = json.dumps(value).encode()
+    return b"\n".join(lines)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(each, dict | list):
+            yield from _places(each)
