@@ -130,5 +130,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     # What is made from the code is there, with the code's own words.
     assert "no half-written" in (site / "index.html").read_text(encoding="utf-8")
     assert "Flags of pocketbert export:" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
-    assert "several of one kind need different names" in (site / "api" / "pocketbert.model" / "index.html").read_text(encoding="utf-8")
+    assert "several of one kind need different names" in (site / "api" / "pocketbert.model" / "index.html").read_text(
+        encoding="utf-8"
+    )
     assert len(list((site / "api").iterdir())) > 50

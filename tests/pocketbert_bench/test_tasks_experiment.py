@@ -95,11 +95,11 @@ def test_right_answers_are_always_counted(
     monkeypatch.setattr(tasks, "task_examples", lambda _: (config, "abc", "de"))
     monkeypatch.setattr(tasks, "export_quantized", lambda *_: None)
     monkeypatch.setattr("pocketbert_export.predictors.open_both", lambda model, bundle: (model, bundle))
-    monkeypatch.setattr("pocketbert_export.scoring.score", lambda *given: given)
+    monkeypatch.setattr("pocketbert_export.scoring.score", lambda *given: SimpleNamespace(metrics={"given": given}))
     assert tasks.score_both(task, tmp_path) == {
         "metrics": {
-            TRAINED: (tmp_path / "model" / task / "model", "de", names),
-            QUANTIZED: (tmp_path / QUANTIZED / task, "de", names),
+            TRAINED: {"given": (tmp_path / "model" / task / "model", "de", names, names[0])},
+            QUANTIZED: {"given": (tmp_path / QUANTIZED / task, "de", names, names[0])},
         },
         "examples": 2,
         "training examples": 3,

@@ -22,6 +22,10 @@ def export(folder: Path, gammas: dict[int, float], recipe: str = "float16") -> d
     model = networks.network(networks.mobilebert_config(), tokenizer=tokenizer)
     for layer, factor in gammas.items():
         multiply(model, layer, factor)
+    # The gate compares logits without what the classes share: a large shared part would leave little to compare.
+    for part in ("kernel", "bias"):
+        weights = model.weights_by_path()[f"heads.classification.output.{part}"]
+        weights.assign(weights - np.mean(weights, axis=-1, keepdims=True))
     model.save_pretrained(folder / "model")
     arguments = [f"--model={folder / 'model'}", f"--recipe={recipe}", "--lengths=19", f"--output={folder / 'bundle'}"]
     assert cli.main(["export", *arguments]) == 0

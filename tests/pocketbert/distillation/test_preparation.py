@@ -126,6 +126,7 @@ def test_a_run_that_recorded_the_whole_store_goes_on(
     # As such a run stands: finished, with what it recorded.
     finished = tmp_path / "run"
     finished.mkdir()
+    (finished / ".pocketbert").write_text('{"kind": "run", "files": []}')
     (finished / "run.json").write_text(json.dumps(ours | {"store_sha256": whole}))
     result = {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "teacher_metrics": None, "seed": 0,
               "best_step": 1, "steps": 2, "seconds": 3.0, "stages": []}  # fmt: skip
