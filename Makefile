@@ -36,7 +36,7 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(INSTALLED) ## the default test suite, under 10 minutes on 2 cores
+test: $(INSTALLED) ## the default test suite
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
 

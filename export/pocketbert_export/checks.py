@@ -249,18 +249,7 @@ def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> 
     scale = _scale(centred({"logits": reference}, "classification")["logits"])
     near_tie = top[:, -1] - top[:, -2] <= 2 * bounds.rms_difference * scale
     same = reference.argmax(axis=1) == answers.argmax(axis=1)
-    agreement = float(np.mean(same | near_tie))
-    reason = (
-        f"of {len(same):,} examples {int(same.sum()):,} have the float model's label, "
-        f"{int((~same & near_tie).sum()):,} others are near ties"
-    )
-    return Check(
-        name="labels",
-        passed=agreement >= bounds.label_agreement,
-        measured=agreement,
-        bound=bounds.label_agreement,
-        reason=reason,
-    )
+    return _agreement(same, near_tie, bounds, "examples")
 
 
 def check_label_decisions(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
@@ -274,9 +263,14 @@ def check_label_decisions(reference: np.ndarray, answers: np.ndarray, bounds: Bo
     """
     near_tie = np.abs(reference) <= bounds.rms_difference * _scale(reference)
     same = (reference >= 0) == (answers >= 0)
+    return _agreement(same, near_tie, bounds, "decisions, one for each example and label,")
+
+
+def _agreement(same: np.ndarray, near_tie: np.ndarray, bounds: Bounds, counted: str) -> Check:
+    """How many answers agree with the float model's, or may differ since it all but ties; `counted` names them."""
     agreement = float(np.mean(same | near_tie))
     reason = (
-        f"of {same.size:,} decisions, one for each example and label, {int(same.sum()):,} are the float model's, "
+        f"of {same.size:,} {counted} {int(same.sum()):,} agree with the float model, "
         f"{int((~same & near_tie).sum()):,} others are near ties"
     )
     return Check(
