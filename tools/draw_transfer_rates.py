@@ -14,7 +14,7 @@ from pocketbert.distillation.method import Setting, Stage
 from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
 from pocketbert.presets import preset
 
-DRAWING = Path(__file__).resolve().parents[1] / "docs" / "transfer-rates.svg"
+DRAWING = Path(__file__).resolve().parents[1] / "docs" / "methods" / "transfer-rates.svg"
 
 # For embedding and heads (0) and each layer: the phases' (step, multiplier), steps from the beginning.
 Curves = list[list[list[tuple[float, float]]]]

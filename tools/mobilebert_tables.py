@@ -1,4 +1,4 @@
-"""The tables of docs/mobilebert-results.md, for `result_tables`."""
+"""The tables of docs/results/mobilebert.md, for `result_tables`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pocketbert_bench.experiments.table import TRAINED, failures
 from score_cells import NOTHING, Values, cell, difference
 
 BLOCK = Block(
-    path=Path(__file__).resolve().parents[1] / "docs" / "mobilebert-results.md",
+    path=Path(__file__).resolve().parents[1] / "docs" / "results" / "mobilebert.md",
     name="TABLE",
     origin="tools/result_tables.py from benchmarks/results/mobilebert.json",
 )

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/pretraining-plan.md from the arithmetic in code: `python tools/pretraining_plan.py`.
+"""Writes the tables of docs/results/pretraining-plan.md: `python tools/pretraining_plan.py`.
 
 A test holds the page to what this prints.
 """
@@ -14,7 +14,7 @@ from pocketbert_bench import run_plan
 from pocketbert_bench.run_plan import ACCELERATORS, GIB, LENGTHS, Phase, Utilization
 
 BLOCK = Block(
-    path=Path(__file__).resolve().parents[1] / "docs" / "pretraining-plan.md",
+    path=Path(__file__).resolve().parents[1] / "docs" / "results" / "pretraining-plan.md",
     name="PLAN",
     origin="tools/pretraining_plan.py from pocketbert_bench.run_plan",
 )

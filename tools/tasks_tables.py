@@ -1,4 +1,4 @@
-"""The table of docs/task-results.md, for `result_tables`."""
+"""The table of docs/results/tasks.md, for `result_tables`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pocketbert_bench.experiments.tasks import MOST_ANSWERS, MOST_POINTS, NOBODY
 from score_cells import NOTHING
 
 BLOCK = Block(
-    path=Path(__file__).resolve().parents[1] / "docs" / "task-results.md",
+    path=Path(__file__).resolve().parents[1] / "docs" / "results" / "tasks.md",
     name="TABLE",
     origin="tools/result_tables.py from benchmarks/results/tasks.json",
 )

@@ -1,4 +1,4 @@
-"""The tables of docs/tinybert-results.md, for `result_tables`."""
+"""The tables of docs/results/tinybert.md, for `result_tables`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pocketbert_bench.quickstart_training import NETWORK
 from score_cells import cell, difference, scores
 
 BLOCK = Block(
-    path=Path(__file__).resolve().parents[1] / "docs" / "tinybert-results.md",
+    path=Path(__file__).resolve().parents[1] / "docs" / "results" / "tinybert.md",
     name="TABLE",
     origin="tools/result_tables.py from benchmarks/results/tinybert.json",
 )

@@ -1,4 +1,4 @@
-"""Writes the table of docs/mobilebert-variants.md from its result file: `python tools/variants_table.py`.
+"""Writes the table of docs/results/mobilebert-variants.md from its result file: `python tools/variants_table.py`.
 
 A test holds the page to what this prints.
 """
@@ -14,7 +14,7 @@ from pocketbert_bench.suites.mobilebert_variants import RECIPES, VARIANTS
 _ROOT = Path(__file__).resolve().parents[1]
 RESULT = _ROOT / "benchmarks" / "results" / "mobilebert_variants.json"
 BLOCK = Block(
-    path=_ROOT / "docs" / "mobilebert-variants.md",
+    path=_ROOT / "docs" / "results" / "mobilebert-variants.md",
     name="TABLE",
     origin="tools/variants_table.py from benchmarks/results/mobilebert_variants.json",
 )

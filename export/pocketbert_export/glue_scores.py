@@ -6,7 +6,7 @@ papers  the mean of nine columns, MNLI-m and MNLI-mm each one of them, with F1 f
 glue    the leaderboard's: the mean over tasks, where a task's score is the mean of its metrics (F1 and accuracy;
         Pearson and Spearman; matched and mismatched), here over the eight tasks without WNLI. The leaderboard itself,
         and the column GLUE of MobileBERT's table (Sun et al. 2020), count WNLI in.
-WNLI enters neither, since its development set tells nothing; see docs/glue.md.
+WNLI enters neither, since its development set tells nothing; see docs/how-to/glue.md.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def test_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_says_what_the_result_file_says() -> None:
     root = Path(__file__).parents[2]
-    page = " ".join((root / "docs" / "mobilebert.md").read_text(encoding="utf-8").split())
+    page = " ".join((root / "docs" / "methods" / "mobilebert.md").read_text(encoding="utf-8").split())
     content = json.loads((root / "benchmarks" / "results" / "mobilebert_memory.json").read_text(encoding="utf-8"))
     pattern = (
         r"24 layers, batch (\d+ x \d+): with transfer the peak is ([+-]\d+) MiB from the passes' (\d+) MiB.*"

@@ -1,4 +1,4 @@
-"""The fault table of docs/verification.md: each fault in a real bundle, and the check that refuses it.
+"""The fault table of docs/reference/verification.md: each fault in a real bundle, and the check that refuses it.
 
 Every sum in `bundle.json` is made anew, so that no digest hides a fault.
 """
@@ -47,7 +47,7 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import default_examples, export_bundle
 from pocketbert_export.verify import Verification, verify_bundle
 
-DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"
 
 
 @pytest.fixture(autouse=True)

@@ -70,7 +70,7 @@ def test_constants_are_the_training_files_most_frequent_labels(shared: Path, tas
 
 @pytest.mark.data
 def test_wnlis_development_set_is_the_training_set_turned_round(shared: Path) -> None:
-    """What docs/glue.md says of it."""
+    """What docs/how-to/glue.md says of it."""
     train, dev = (read_glue("wnli", shared / "data" / "glue", split) for split in ("train", "dev"))
     assert train.pairs is not None and dev.pairs is not None and train.labels is not None and dev.labels is not None
     assert len(dev) == 71 and sum(text in train.texts for text in dev.texts) == 65

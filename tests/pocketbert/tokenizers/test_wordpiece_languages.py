@@ -36,7 +36,7 @@ def test_equal_to_the_slow_tokenizer(
     # From all over the file, an odd step so that every label and both texts of a prompt come.
     dev = dev.select(range(0, len(dev), len(dev) // PAIRS_A_LANGUAGE))
     assert dev.pairs is not None
-    # The slow one composes characters (NFC) first; the fast one, the original and ours do not (docs/tokenizer.md).
+    # Only the slow tokenizer composes characters (NFC) first (docs/reference/tokenizer.md).
     texts = [unicodedata.normalize("NFC", text) for text in (*dev.texts, *dev.pairs)]
     assert len(texts) >= 2 * PAIRS_A_LANGUAGE
     found = tokenizer.tokenize(texts).to_list()
