@@ -91,12 +91,12 @@ lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fres
 	  --python-version 3.11 --extra dev --extra peers --extra beam pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 export/pocketbert_export/tflite_2_16.in -o export/pocketbert_export/tflite_2_16.lock
-	rm -rf build/lock-check
-	$(MAKE) --no-print-directory venv VENV=build/lock-check
-	build/lock-check/bin/python -m pip check
-	build/lock-check/bin/pocketbert --help > /dev/null
-	rm -rf build/lock-check
+	rm -rf out/lock-check
+	$(MAKE) --no-print-directory venv VENV=out/lock-check
+	out/lock-check/bin/python -m pip check
+	out/lock-check/bin/pocketbert --help > /dev/null
+	rm -rf out/lock-check
 
 clean: ## remove what the other targets made, the environment too
-	rm -rf $(VENV) build site runs android_app/build android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) out site runs android_app/out android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

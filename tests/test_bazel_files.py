@@ -19,7 +19,7 @@ Rules = dict[str, dict[str, Any]]
 
 
 def evaluate(folder: str) -> Rules:
-    """The rules of a folder's BUILD.bazel by name, globs resolved to paths from the folder."""
+    """The rules of a folder's BUILD by name, globs resolved to paths from the folder."""
     directory, rules = ROOT / folder, {}
 
     def glob(patterns: list[str], exclude: list[str] | None = None) -> list[str]:
@@ -41,7 +41,7 @@ def evaluate(folder: str) -> Rules:
     kinds = ["py_library", "filegroup", "genrule", "sys_java_library", "sys_junit_test", "pytest_tests", "package"]
     names = {**{kind: rule(kind) for kind in kinds}, "glob": glob}
     names |= {"load": lambda *_: None, "exports_files": lambda *_: None}
-    exec((directory / "BUILD.bazel").read_text(encoding="utf-8"), names)
+    exec((directory / "BUILD").read_text(encoding="utf-8"), names)
     return rules
 
 
@@ -146,7 +146,7 @@ def test_the_apk_is_manual_and_depends_on_all_sources_of_the_app() -> None:
 def test_every_label_names_a_rule() -> None:
     folders = [
         str(path.parent.relative_to(ROOT))
-        for path in ROOT.rglob("BUILD.bazel")
+        for path in ROOT.rglob("BUILD")
         if not any(path.is_relative_to(ROOT / each) for each in IGNORED) and "third_party" not in path.parts
     ]
     assert {"modeling", "export", "benchmarks", "tests", "tools", "android_app/core"} <= set(folders)
@@ -166,5 +166,5 @@ def test_every_label_names_a_rule() -> None:
 
 def test_what_other_tools_make_is_ignored() -> None:
     # Bazel's //... would take in BUILD files of installed packages and of copies.
-    assert {".venv", "build", "runs", "site"} <= IGNORED
+    assert {".venv", "out", "runs", "site"} <= IGNORED
     assert {f"android_app/{each}/target" for each in ("core", "host", "app", "apk")} <= IGNORED

@@ -24,7 +24,7 @@ from pathlib import Path
 import apk_checks
 from apk_artifacts import APP, FRAMEWORK_RESOURCES, RUNTIMES, Artifacts, BuildError, fetch, require_packages, sha256
 
-BUILD = APP / "build"
+OUTPUT = APP / "out"
 MAIN = APP / "app" / "src" / "main"
 RULES = APP / "app" / "proguard-rules.pro"
 CORE = APP / "core" / "src" / "main"
@@ -55,7 +55,7 @@ def main() -> None:
             apks = [build(folder, artifacts, key, arguments.dexer, arguments.bundle) for folder in folders]
             apk_checks.same(*apks)
             apk_checks.check(apks[0], PAGE_BYTES, arguments.bundle, arguments.runtime)
-            output = arguments.output or BUILD / NAMES[arguments.runtime]
+            output = arguments.output or OUTPUT / NAMES[arguments.runtime]
             output.parent.mkdir(parents=True, exist_ok=True)
             aside = output.with_suffix(".part")
             shutil.copyfile(apks[0], aside)
@@ -231,10 +231,10 @@ def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
 
 def throw_away_key() -> Path:
     """A key for trying the app out; made once, never committed, worth nothing to anybody."""
-    path = BUILD / "throw-away.p12"
+    path = OUTPUT / "throw-away.p12"
     os.environ["KEYSTORE_PASSWORD"] = "throw-away"
     if not path.exists():
-        BUILD.mkdir(parents=True, exist_ok=True)
+        OUTPUT.mkdir(parents=True, exist_ok=True)
         run(
             "keytool", "-genkeypair", "-keystore", path, "-storetype", "PKCS12", "-storepass:env", "KEYSTORE_PASSWORD",
             "-alias", "key", "-keyalg", "RSA", "-keysize", "3072", "-validity", "10000", "-dname", "CN=throw-away",

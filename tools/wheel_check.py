@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
-FOLDER = ROOT / "build" / "wheel-check"
+FOLDER = ROOT / "out" / "wheel-check"
 MAKE_MODEL = """
 import pocketbert as pb
 from pocketbert.presets import preset
@@ -65,7 +65,7 @@ def main() -> int:
     """Builds, installs and runs; prints the times."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     # setuptools packs everything that an earlier build left here, deleted modules too.
-    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
+    shutil.rmtree(ROOT / "out" / "setuptools", ignore_errors=True)
     work = FOLDER / "work"
     work.mkdir(parents=True)
     try:

@@ -14,7 +14,7 @@ def _maven_local_impl(context):
         context.symlink(found, name + ".jar")
         lines.append('sys_java_import(name = "%s", jars = ["%s.jar"], visibility = ["//visibility:public"])' % (name, name))
     load_line = 'load("@pocketbert//tools/bazel:java.bzl", "sys_java_import")'
-    context.file("BUILD.bazel", "\n".join([load_line] + lines) + "\n")
+    context.file("BUILD", "\n".join([load_line] + lines) + "\n")
 
 maven_local = repository_rule(
     implementation = _maven_local_impl,
