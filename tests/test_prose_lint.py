@@ -1,0 +1,88 @@
+"""The vocabulary lint finds forbidden words where people read them; the voice counts equal counts by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import prose_lint
+
+TABLE = """
+[prose]
+"peer|peers" = "baseline"
+"held out" = "dev split"
+
+[names]
+"op_census" = "op_histogram"
+"""
+
+
+@pytest.fixture(name="vocabulary")
+def _vocabulary(tmp_path: Path) -> prose_lint.Vocabulary:
+    path = tmp_path / "vocabulary.toml"
+    path.write_text(TABLE, encoding="utf-8")
+    return prose_lint.read_vocabulary(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.md", "one\nPeers, faster.\n", [(2, "Peers", "baseline")]),
+        ("a.md", "Compeers and peer-like speeds.\n", []),
+        ("a.md", "`peer` is a flag; [text](peer).\n", []),
+        ("a.md", "```text\npeer\n```\npeer\n", [(4, "peer", "baseline")]),
+        ("a.md", "```python\nop_census()\n```\n", [(2, "op_census", "op_histogram")]),
+        ("a.py", '"""Text.\n\nIt is held  out.\n"""\n', [(3, "held  out", "dev split")]),
+        ("a.py", "peer = 1  # of a peer\n", [(1, "peer", "baseline")]),
+        ("a.py", 'f"{peer} of {op_census}"\n', [(1, "op_census", "op_histogram")]),
+        ("a.py", "def test_no_peer_is_faster(): ...\n", [(1, "peer", "baseline")]),
+        ("a.py", "def no_peer(): op_census\n", [(1, "op_census", "op_histogram")]),
+        ("A.java", "int x; // a peer\n", [(1, "peer", "baseline")]),
+    ],
+)
+def test_forbidden_words_are_found(
+    name: str, text: str, found: list[tuple[int, str, str]], vocabulary: prose_lint.Vocabulary
+) -> None:
+    assert prose_lint.violations(Path(name), text, vocabulary) == found
+
+
+def test_allow_comment_covers_its_word_alone(vocabulary: prose_lint.Vocabulary) -> None:
+    text = "# vocabulary: allow peer (a network peer)\nsocket = 1  # peer, held out\n\n# peer\n"
+    assert [(line, word) for line, word, _ in prose_lint.violations(Path("a.py"), text, vocabulary)] == [
+        (2, "held out"),
+        (4, "peer"),
+    ]
+
+
+def test_allow_comment_needs_a_reason(vocabulary: prose_lint.Vocabulary) -> None:
+    text = "# vocabulary: allow peer\n"
+    assert prose_lint.violations(Path("a.py"), text, vocabulary) == [(1, "peer", "baseline")]
+
+
+def test_rates_equal_counts_by_hand() -> None:
+    page = (
+        "# Heads of tasks\n\n"  # 3 words, 1 of
+        "You choose which `of` head of [your](of/what.md) model.\n\n"  # 8 words, code is one; 1 of, 1 which, 2 you
+        "<!-- TABLE: begin. Written by x. -->\nof of of\n<!-- TABLE: end -->\n"
+        "```text\nof what\n```\n<!-- of -->"
+    )
+    words, rates = prose_lint.rates(page)
+    assert words == 11
+    assert rates == pytest.approx({"of": 2000 / 11, "what/which/that/whose": 1000 / 11, "you/your": 2000 / 11})
+
+
+def test_page_over_a_limit_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prose_lint, "ROOT", tmp_path)
+    (tmp_path / "docs" / "adr").mkdir(parents=True)
+    for name in ("README.md", "docs/adr/1.md", "CHANGELOG.md"):
+        (tmp_path / name).write_text("You run it. " + "word " * 200 + "of " * 5, encoding="utf-8")
+    assert prose_lint.main([str(tmp_path / "docs/adr/1.md"), str(tmp_path / "CHANGELOG.md")]) == 0
+    assert prose_lint.main([str(tmp_path / "README.md")]) == 1
+    # 5 of 208 words are "of", 1 is "you".
+    assert capsys.readouterr().out.splitlines() == [
+        "README.md: 24.0 'of' per 1,000 words; the limit is at most 18",
+        "README.md: 4.8 'you/your' per 1,000 words; the limit is at least 6",
+    ]
