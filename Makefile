@@ -79,8 +79,8 @@ fmt: $(INSTALLED) ## put the code into the one format
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure against the peers; writes benchmarks/results
-	$(BIN)/python -m pocketbert_bench.suites
+bench: $(INSTALLED) ## measure beside other libraries, all or STUDIES="NAME…"; writes benchmarks/studies/results
+	PYTHONPATH=benchmarks $(BIN)/python -m studies $(STUDIES)
 
 docs: $(INSTALLED) ## build the guide and the API pages into site/
 	$(BIN)/mkdocs build --strict

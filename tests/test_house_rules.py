@@ -81,9 +81,9 @@ def test_one_module_imports_keras() -> None:
 
 
 def test_transformers_and_torch_are_peers_only() -> None:
-    suites = ROOT / "benchmarks" / "pocketbert_bench" / "suites"
+    studies = ROOT / "benchmarks" / "studies"
     for path in modules():
-        if suites not in path.parents:
+        if studies not in path.parents:
             used = imported(ast.parse(path.read_text(encoding="utf-8"))) & {"transformers", "torch"}
             assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
@@ -147,7 +147,7 @@ def test_presets_named_in_the_documentation_exist() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     pattern = re.compile(r"`((?:bert|roberta|ib_bert|mobilebert|tinybert|minilmv2)_[a-z0-9_]+)`")
     named = {name for page in pages for name in pattern.findall(page.read_text(encoding="utf-8"))}
-    named -= {path.stem for path in (ROOT / "benchmarks" / "pocketbert_bench" / "suites").glob("*.py")}
+    named -= {path.stem for path in (ROOT / "benchmarks" / "studies").rglob("*.py")}
     assert named, "no page names a preset"
     assert named <= set(pb.presets()), f"no such presets: {named - set(pb.presets())}"
 

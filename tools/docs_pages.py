@@ -61,7 +61,7 @@ def _modules(root: Path) -> list[str]:
     for source_root in _SOURCE_ROOTS:
         for path in sorted((root / source_root).rglob("*.py")):
             parts = path.relative_to(root / source_root).with_suffix("").parts
-            if "commands" not in parts and not any(part.startswith("_") for part in parts):
+            if parts[0] != "studies" and "commands" not in parts and not any(part.startswith("_") for part in parts):
                 names.append(".".join(parts))
     return names
 

@@ -34,7 +34,7 @@ class Lowerings:
     Attributes:
       fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
       fuse_projections: linear maps of one input become one. None: in blocks with a bottleneck, which have many small
-        maps; in BERT's blocks it cost time where it was measured (`pocketbert_bench.suites.lowerings`).
+        maps; in BERT's blocks it cost time where it was measured (`studies.ablations.lowerings`).
       first_token_only: the last layer is computed for the first token alone, where the task reads no other.
     """
 

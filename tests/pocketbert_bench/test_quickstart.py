@@ -19,7 +19,6 @@ from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
 from pocketbert_bench import quickstart_training as training
-from pocketbert_bench.suites import quickstart_accuracy
 from pocketbert_export.checks import Check
 from pocketbert_export.verify import GateFailed, Verification
 
@@ -41,9 +40,8 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network and sentences that take seconds instead of minutes."""
     network = tiny_finetuning.write_model(tmp_path / "network")
     sentences = (tiny_finetuning.examples(TRAIN, 1), tiny_finetuning.examples(DEV, 2))
-    for each in (module, quickstart_accuracy):
-        monkeypatch.setattr(each, "minilm", lambda: network)
-        monkeypatch.setattr(each, "sentences", lambda quick: sentences)
+    monkeypatch.setattr(module, "minilm", lambda: network)
+    monkeypatch.setattr(module, "sentences", lambda quick: sentences)
     monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
     options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
     for name in ("OPTIONS", "QUICK_OPTIONS"):
@@ -138,24 +136,6 @@ def test_quick_exports_int8_alone_and_says_what_its_figures_are(
     bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}
     assert bundles == {"teacher/dynamic_wi8", "student/dynamic_wi8"}
     assert "--quick: a part of the data" in capsys.readouterr().err
-
-
-def test_the_suite_trains_teacher_and_student_once_a_seed(tiny_training: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quickstart_accuracy, "SEEDS", (0, 3))
-    taught = []
-    distill = training.distill
-    monkeypatch.setattr(
-        training, "distill", lambda **settings: taught.append(settings["teacher_directory"]) or distill(**settings)
-    )
-    content = quickstart_accuracy.run(quick=True)
-    assert results.problems(content) == []
-    assert [(each["model"], each["label"]) for each in content["accuracies"]] == [
-        (model, f"seed {seed}") for model in (training.NETWORK, training.STUDENT_NETWORK) for seed in (0, 3)
-    ]
-    # Each student has the teacher of its own seed.
-    assert [directory.parent.name for directory in taught] == ["seed-0", "seed-3"]
-    students = [each["value"] for each in content["accuracies"][2:]]
-    assert f"3x384 student: mean of 2 seeds {np.mean(students):.4f}" in content["notes"][1]
 
 
 @pytest.mark.parametrize(

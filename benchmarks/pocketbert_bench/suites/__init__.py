@@ -1,1 +1,0 @@
-"""Named comparisons that `make bench` runs."""

@@ -1,0 +1,1 @@
+"""PocketBERT with and without one of its own features."""

@@ -1,0 +1,54 @@
+"""What each lowering of the export gains: latency with all of them against all but one, at 128 tokens, 1 thread.
+
+All includes fused projections in BERT's blocks, which the export leaves out unless asked: this is why.
+
+Dynamic int8 classifiers with random weights; the two files of a comparison take turns in one run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pocketbert_bench import host, machine, results
+from pocketbert_export.lowering import Lowerings
+from studies.against_transformers.latency import FULL, LENGTH, QUICK, RECIPE, our_export
+
+EVERY = Lowerings(fuse_projections=True)
+# Preset → the lowerings that apply to it.
+LOWERINGS_OF = {
+    "mobilebert": ("fold_no_norm", "fuse_projections", "first_token_only"),
+    "tinybert_4l_312d": ("fuse_projections", "first_token_only"),
+    "minilmv2_6l_384d": ("fuse_projections", "first_token_only"),
+}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measures every network of `LOWERINGS_OF`; returns a result file's content."""
+    created, before = results.now(), machine.machine()
+    measurements, ratios = [], []
+    for name, lowerings in LOWERINGS_OF.items():
+        with tempfile.TemporaryDirectory() as folder:
+            files = [our_export(name, Path(folder), EVERY, "every lowering")]
+            files += [
+                our_export(name, Path(folder), dataclasses.replace(EVERY, **{without: False}), f"without {without}")
+                for without in lowerings
+            ]
+            measured = host.measure(files, QUICK if quick else FULL)
+        measurements += measured
+        for without, other in zip(lowerings, measured[1:], strict=True):
+            description = f"{name}, {LENGTH} tokens, 1 thread, {RECIPE}: with every lowering against without {without}"
+            ratios.append(results.latency_ratio(f"{name}, {without}", measured[0], other, description, None))
+    return results.to_json(
+        results.result_file(
+            "lowerings",
+            quick=quick,
+            measurements=measurements,
+            ratios=ratios,
+            notes=["Weights are random: latency and size mean something, answers do not."],
+            on=before,
+            created=created,
+        )
+    )

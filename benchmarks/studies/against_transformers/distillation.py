@@ -1,0 +1,345 @@
+"""Distillation's speed and its store's size: live teacher, stored teacher and, where installed, PyTorch.
+
+    python -m studies against_transformers/distillation [--quick]
+
+TinyBERT's intermediate stage as `pocketbert distill` runs it: a teacher of BERT-base's shape, a student of TinyBERT4's,
+the embedding, the attention logits and the hidden states of four layers, AdamW with decay and clipping, dropout in the
+student, random weights, two threads. Steps are of 16 sequences; on random ids all have 128 tokens. Every step takes its
+batch from the run's own pipeline, inside the clock. PyTorch does the same eagerly (`pytorch_distillation`).
+
+On SST-2's real lengths two plans of the same sentences read the same store: batches of one length, and batches padded
+to 128 tokens. The store's size counts every file of its folder.
+
+Rounds take a few steps of each side in turn, in an order that alternates; a ratio is the median over the rounds.
+"Reading" is the store's pipeline with nobody behind it, timed after the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert import progress
+from pocketbert_bench import results
+from studies.against_transformers import pytorch_process
+from studies.shared_data import shared_data
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from pocketbert.data.batches import EncodedExamples
+    from pocketbert.data.feature_store import FeatureStore
+    from pocketbert.distillation.stage import Stage
+    from pocketbert.model import Model
+
+THREADS = 2
+BATCH_SIZE = 16
+LENGTH = 128
+TEACHER = "bert_base_uncased"
+STUDENT = "tinybert_4l_312d"
+LABELS = ("negative", "positive")
+PEER = "PyTorch eager"
+PEER_MODULE = "studies.against_transformers.pytorch_distillation"
+# About the same time on every side of a round.
+STEPS_A_ROUND = {"live": 2, "stored": 8, PEER: 1, "bucketed": 12, "fixed": 3}
+TARGETS = {"live": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 3.0}
+# Batches of random ids that are stored, and sentences of SST-2.
+RANDOM_BATCHES = 3
+SENTENCES = 1000
+
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """The teacher, loaded and as a folder, and the stage that it is distilled in."""
+
+    teacher: Model
+    directory: Path
+    stage: Stage
+    hidden_alone: Stage
+    adapters: dict[str, Any]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Times the steps and weighs the store.
+
+    Args:
+      quick: three rounds instead of eleven, and fewer sentences.
+
+    Returns:
+      A result file's content. PyTorch is named in the notes where it is not installed.
+
+    Raises:
+      UserError: the data are not there.
+    """
+    os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
+    rounds = 3 if quick else 11
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        subject = _subject(folder)
+        distiller = _distiller(subject)
+        ratios, notes = _steps(subject, distiller, folder, rounds)
+        examples = _sentences(subject, SENTENCES // 5 if quick else SENTENCES)
+        ratios.append(_size(subject, examples, folder))
+        ratios.append(_lengths(subject, distiller, examples, folder, rounds))
+    notes.append(
+        f"{len(examples)} sentences of SST-2, {examples.lengths.mean():.2f} tokens in the mean, the longest "
+        f"{examples.lengths.max()}"
+    )
+    return results.to_json(results.result_file("distillation", quick=quick, ratios=ratios, notes=notes))
+
+
+def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tuple[list[Any], list[str]]:
+    """Live teacher against PyTorch, stored against live, on sequences of full length."""
+    from pocketbert.data.batches import dataset
+    from pocketbert.data.feature_store import FeatureStore
+
+    examples = _random_examples(subject)
+    store = FeatureStore.open(_dump(subject, subject.stage, examples, folder / "random"))
+    plan = _plan(examples, epochs=range((rounds + 1) * max(STEPS_A_ROUND.values()) // RANDOM_BATCHES + 1))
+    batches = {
+        "live": dataset(examples, plan).map(lambda inputs, labels: {**inputs, "labels": labels}),
+        "stored": store.dataset(examples, plan),
+    }
+    steps = {name: _stepper(_compiled(distiller, part), part) for name, part in batches.items()}
+    notes = []
+    with contextlib.ExitStack() as stack:
+        if importlib.util.find_spec("torch"):
+            steps[PEER] = stack.enter_context(
+                pytorch_process.steps(PEER_MODULE, TEACHER, STUDENT, BATCH_SIZE, LENGTH, THREADS, threads=THREADS)
+            )
+        else:
+            notes.append(f"{PEER} is not installed, so it was not measured")
+        rates = _rates(steps, rounds)
+    described = (
+        f"a step of TinyBERT's intermediate stage, {TEACHER} to {STUDENT}, {BATCH_SIZE} x {LENGTH}, {THREADS} threads"
+    )
+    rates["reading"] = _reading_rates(store.dataset(examples, plan), rounds)
+    compared = [("stored", "live", TARGETS["stored"]), ("reading", "stored", TARGETS["reading"])]
+    if PEER in rates:
+        compared.insert(0, ("live", PEER, TARGETS["live"]))
+    ratios = [
+        results.ratio(
+            name=f"distillation step, {ours} against {peer}",
+            description=described,
+            ours=ours,
+            peer=peer,
+            unit="examples/s",
+            ours_samples=rates[ours],
+            peer_samples=rates[peer],
+            better="higher",
+            target=target,
+        )
+        for ours, peer, target in compared
+    ]
+    return ratios, notes
+
+
+def _size(subject: _Subject, examples: EncodedExamples, folder: Path) -> Any:
+    """Bytes a token of a store with nothing but the hidden states of four layers."""
+    stored = _dump(subject, subject.hidden_alone, examples, folder / "hidden")
+    total = sum(file.stat().st_size for file in stored.iterdir())
+    layers = len(subject.hidden_alone.teacher_features["hidden_states"])
+    width = subject.teacher.config.hidden_size
+    return results.ratio(
+        name="store, bytes a token",
+        description=f"all files of a store of {layers} layers' hidden states, SST-2, against {layers} x {width} x 2",
+        ours="store",
+        peer="float16 numbers alone",
+        unit="bytes/token",
+        ours_samples=[total / int(examples.lengths.sum())],
+        peer_samples=[layers * width * 2],
+        better="lower",
+        target=TARGETS["size"],
+    )
+
+
+def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folder: Path, rounds: int) -> Any:
+    """Batches of one length against batches padded to `LENGTH`, both from one store."""
+    from pocketbert.data.feature_store import FeatureStore
+
+    store = FeatureStore.open(_dump(subject, subject.stage, examples, folder / "lengths"))
+    # The left-over of an epoch is smaller and would spoil a round.
+    whole = len(examples) // BATCH_SIZE
+    epochs = range((rounds + 1) * STEPS_A_ROUND["bucketed"] // whole + 1)
+    batches = {
+        "bucketed": store.dataset(examples, _plan(examples, epochs)),
+        # One bucket for all lengths: a plain shuffle.
+        "fixed": _padded(store, examples, _plan(examples, epochs, bucket_multiple=LENGTH)),
+    }
+    step = _compiled(distiller, batches["bucketed"])
+    # Every width once: libraries prepare their kernels by shape.
+    widths: set[int] = set()
+    for data in batches["bucketed"].take(whole):
+        width = data[0]["input_mask"].shape[1]
+        if width not in widths:
+            widths.add(width)
+            step(data)
+    rates = _rates({name: _stepper(step, part) for name, part in batches.items()}, rounds)
+    return results.ratio(
+        name="stored distillation, real lengths",
+        description=f"steps from a store on SST-2's real lengths: buckets of 8 against a fixed {LENGTH}, batch "
+        f"{BATCH_SIZE}, {THREADS} threads",
+        ours="bucketed",
+        peer="fixed",
+        unit="examples/s",
+        ours_samples=rates["bucketed"],
+        peer_samples=rates["fixed"],
+        better="higher",
+        target=TARGETS["lengths"],
+    )
+
+
+def _subject(folder: Path) -> _Subject:
+    from pocketbert.configs import TaskConfig
+    from pocketbert.distillation.method import Setting
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.model import build
+    from pocketbert.presets import preset
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    progress.say(f"preparing the teacher, {TEACHER}")
+    task = TaskConfig(kind="classification", name="sst2", labels=LABELS)
+    tokenizer = WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
+    teacher = build(TEACHER, tasks=[task], tokenizer=tokenizer, seed=0)
+    teacher.save_pretrained(folder / "teacher")
+    method = get_method("tinybert")
+    setting = Setting(teacher=teacher.config, student=preset(STUDENT).config, task=task, teacher_task=task)
+    options = method.options(max_length=LENGTH)
+    hidden = method.options(max_length=LENGTH, without=("embedding", "attention"))
+    return _Subject(
+        teacher=teacher,
+        directory=folder / "teacher",
+        stage=method.stages(setting, options)[0],
+        hidden_alone=method.stages(setting, hidden)[0],
+        adapters=dict(method.adapters(setting, options)),
+    )
+
+
+def _distiller(subject: _Subject) -> Any:
+    from pocketbert.distillation.distiller import Distiller, make_optimizer
+    from pocketbert.distillation.initialization import initialize_adapters
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.model import build
+
+    student = build(STUDENT, tasks=subject.teacher.tasks, seed=0)
+    initialize_adapters(subject.adapters, student.config.initializer_range, 0)
+    distiller = Distiller(
+        student, get_method("tinybert"), subject.stage, teacher=subject.teacher, adapters=subject.adapters
+    )
+    optimizer = make_optimizer(subject.stage, total_steps=10_000)
+    distiller.compile(optimizer=optimizer)
+    optimizer.build(list(distiller.trained_variables().values()))
+    return distiller
+
+
+def _compiled(distiller: Any, batches: tf.data.Dataset) -> Any:
+    """The run's step, traced for any width; batches of the same names share it."""
+    import tensorflow as tf
+
+    return tf.function(lambda data: distiller.update(data)["loss"], input_signature=[batches.element_spec])
+
+
+def _stepper(step: Any, batches: tf.data.Dataset) -> Step:
+    stream = iter(batches)
+    return lambda: step(next(stream))
+
+
+def _rates(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Examples a second of each, round by round; the first round warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in progress.track(range(-1, rounds), "rounds", "round"):
+        for name in list(steps)[:: 1 if turn % 2 else -1]:
+            start = time.perf_counter()
+            for _ in range(STEPS_A_ROUND[name]):
+                loss = steps[name]()
+            float(loss)
+            if turn >= 0:
+                rates[name].append(BATCH_SIZE * STEPS_A_ROUND[name] / (time.perf_counter() - start))
+    return rates
+
+
+def _reading_rates(batches: tf.data.Dataset, rounds: int) -> list[float]:
+    """Examples a second that the store gives when nothing is done with them."""
+    stream, rates = iter(batches), []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(STEPS_A_ROUND["stored"]):
+            next(stream)
+        rates.append(BATCH_SIZE * STEPS_A_ROUND["stored"] / (time.perf_counter() - start))
+    return rates
+
+
+def _random_examples(subject: _Subject) -> EncodedExamples:
+    from pocketbert.data.batches import EncodedExamples
+
+    random = np.random.default_rng(0)
+    count = RANDOM_BATCHES * BATCH_SIZE
+    return EncodedExamples(
+        word_ids=random.integers(1000, 30_000, count * LENGTH).astype(np.int32),
+        type_ids=np.zeros(count * LENGTH, np.int32),
+        offsets=np.arange(0, count * LENGTH + 1, LENGTH, dtype=np.int64),
+        labels=random.integers(0, len(LABELS), count).astype(np.int32),
+        max_length=LENGTH,
+        pad_token_id=subject.teacher.config.pad_token_id,
+    )
+
+
+def _sentences(subject: _Subject, count: int) -> EncodedExamples:
+    from pocketbert.data.batches import encode
+    from pocketbert.data.glue import read_glue
+
+    train = read_glue("sst2", shared_data("glue"), "train")
+    chosen = np.random.default_rng(0).permutation(len(train))[:count]
+    assert subject.teacher.tokenizer is not None
+    return encode(train.select(chosen), subject.teacher.tokenizer, LENGTH)
+
+
+def _dump(subject: _Subject, stage: Stage, examples: EncodedExamples, output: Path) -> Path:
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.teacher_dump import dump_targets
+
+    return dump_targets(subject.teacher, subject.directory, get_method("tinybert"), stage, examples, output)
+
+
+def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int = 8) -> list[np.ndarray]:
+    """The whole batches of some epochs, one after the other."""
+    from pocketbert.data.batches import plan_batches
+
+    plans = (
+        plan_batches(examples.lengths, batch_size=BATCH_SIZE, seed=0, epoch=epoch, bucket_multiple=bucket_multiple)
+        for epoch in epochs
+    )
+    return [indices for plan in plans for indices in plan if len(indices) == BATCH_SIZE]
+
+
+def _padded(store: FeatureStore, examples: EncodedExamples, plan: list[np.ndarray]) -> tf.data.Dataset:
+    """`store.dataset` with every batch `LENGTH` wide."""
+    import tensorflow as tf
+
+    from pocketbert.data.batches import dataset
+
+    like = store.dataset(examples, plan).element_spec
+    types = [tf.float16] * len(store.targets)
+
+    def join(data: Any, indices: tf.Tensor) -> Any:
+        inputs = {name: tf.pad(value, [[0, 0], [0, LENGTH - tf.shape(value)[1]]]) for name, value in data[0].items()}
+        arrays = tf.numpy_function(lambda rows: store.read(rows, LENGTH), [indices], types, stateful=False)
+        stored = (tf.cast(array, tf.float32) for array in arrays)
+        targets = {target.name: array for target, array in zip(store.targets, stored, strict=True)}
+        return tf.nest.map_structure(
+            lambda value, spec: tf.ensure_shape(value, spec.shape), ({**inputs, "labels": data[1]}, targets), like
+        )
+
+    pairs = tf.data.Dataset.zip((dataset(examples, plan), tf.data.Dataset.from_tensor_slices(np.stack(plan))))
+    return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)

@@ -1,0 +1,180 @@
+"""Latency at 128 tokens, 1 thread, dynamic int8: our export against transformers' TF class through tf.lite.
+
+Both sides hold classifiers with random weights of the same shapes, which is good for latency and says nothing of
+accuracy; both are quantized by the same converter in the same way. Each network's two files take turns in one run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.presets import preset
+from pocketbert_bench import host, machine, peers, results
+from pocketbert_bench.configurations import Call, Configuration
+from pocketbert_bench.host import Schedule
+
+if TYPE_CHECKING:
+    from pocketbert_export.lowering import Lowerings
+
+LENGTH = 128
+RECIPE = "dynamic_wi8"
+TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
+# Preset → the most that our latency may be of the peer's.
+TARGETS = {"mobilebert": 1.0, "tinybert_4l_312d": 0.85, "minilmv2_6l_384d": 0.92}
+# Many short turns: the ratio of a pair is taken within a few tens of milliseconds, and there are many pairs.
+FULL = Schedule(rounds=60, runs=300, seconds=0.0, longest_seconds=30.0)
+QUICK = Schedule(rounds=12, runs=48, seconds=0.0, longest_seconds=5.0, warm_up_seconds=0.3)
+_PEER_INPUTS = {
+    "input_word_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "input_type_ids": "token_type_ids",
+}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measures every network of `TARGETS`; returns a result file's content."""
+    created, before = results.now(), machine.machine()
+    measurements, ratios = [], []
+    for name, target in TARGETS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            pair = [our_export(name, Path(folder)), transformers_export(name, Path(folder))]
+            ours, peer = host.measure(pair, QUICK if quick else FULL)
+        measurements += [ours, peer]
+        description = f"{name}, {LENGTH} tokens, 1 thread, {RECIPE}"
+        ratios.append(results.latency_ratio(f"latency {name}", ours, peer, description, target))
+    return results.to_json(
+        results.result_file(
+            "latency against transformers' TF classes",
+            quick=quick,
+            measurements=measurements,
+            ratios=ratios,
+            notes=["Weights are random: latency and size mean something, answers do not."],
+            on=before,
+            created=created,
+        )
+    )
+
+
+def our_export(name: str, folder: Path, lowerings: Lowerings | None = None, label: str = "PocketBERT") -> Configuration:
+    """The preset's classifier at `LENGTH` alone, with some lowerings or the export's own choice."""
+    import pocketbert as pb
+    from pocketbert_export.convert import to_tflite
+    from pocketbert_export.lowering import Lowerings, lower
+    from pocketbert_export.recipes import get_recipe
+    from pocketbert_export.signatures import signature_name
+
+    model = pb.build(name, [TASK], seed=0)
+    move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
+    path = folder / f"{label}.tflite"
+    path.write_bytes(to_tflite(lower(model, lowerings or Lowerings()), [LENGTH], get_recipe(RECIPE)))
+    calls = peers.calls_with_answers(model, LENGTH, signature_name(LENGTH))
+    return _configuration(label, name, path, calls)
+
+
+def move_norms(weights: Mapping[str, Any]) -> None:
+    """Gives the norms' weights values as after training: the converter would drop a product with 1 and a sum with 0.
+
+    Args:
+      weights: name → variable, of norms only.
+    """
+    generator = np.random.default_rng(0)
+    for variable in weights.values():
+        variable.assign(variable + generator.normal(0.0, 0.05, variable.shape).astype(np.float32))
+
+
+def transformers_export(name: str, folder: Path) -> Configuration:
+    """The same architecture as transformers' TF class, through tf.lite."""
+    import tensorflow as tf
+
+    model = transformers_classifier(preset(name).config, len(TASK.labels))
+    move_norms({weight.name: weight for weight in model.trainable_weights if "LayerNorm" in weight.name})
+
+    def answer(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"logits": model(inputs, training=False).logits}
+
+    specs = {peer: tf.TensorSpec([1, LENGTH], tf.int32, name=peer) for peer in _PEER_INPUTS.values()}
+    function = tf.function(answer).get_concrete_function(**specs)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], model)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    path = folder / "transformers.tflite"
+    path.write_bytes(converter.convert())
+    calls = tuple(
+        Call(
+            signature="serving_default",
+            inputs=(renamed := {_PEER_INPUTS[key]: ids for key, ids in row.items()}),
+            expected=_answers(answer, renamed),
+        )
+        for row in peers.legal_inputs(preset(name).config, LENGTH)
+    )
+    return replace(_configuration("transformers TF", name, path, calls), peer=True)
+
+
+def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
+    """A TF classifier of transformers of the same architecture, with random weights, built.
+
+    Args:
+      config: a BERT's or MobileBERT's.
+      labels: number of classes.
+    """
+    import tensorflow as tf
+    from transformers import (
+        BertConfig,
+        MobileBertConfig,
+        TFBertForSequenceClassification,
+        TFMobileBertForSequenceClassification,
+    )
+
+    sizes = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_positions,
+        "type_vocab_size": config.type_vocab_size,
+        "num_labels": labels,
+    }
+    if config.bottleneck:
+        model = TFMobileBertForSequenceClassification(
+            MobileBertConfig(
+                **sizes,
+                embedding_size=config.embedding_size,
+                intra_bottleneck_size=config.bottleneck.size,
+                num_feedforward_networks=config.num_feed_forwards,
+                key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
+                # transformers' MobileBERT classifier has the raw first token as pooled output.
+                classifier_activation=False,
+            )
+        )
+    else:
+        model = TFBertForSequenceClassification(BertConfig(**sizes))
+    model({name: tf.ones([1, 5], tf.int32) for name in _PEER_INPUTS.values()})
+    return model
+
+
+def _answers(answer: Callable[..., Mapping[str, Any]], inputs: Mapping[str, list[int]]) -> dict[str, Any]:
+    import tensorflow as tf
+
+    tensors = {name: tf.constant([ids], tf.int32) for name, ids in inputs.items()}
+    return {name: value.numpy().tolist() for name, value in answer(**tensors).items()}
+
+
+def _configuration(label: str, name: str, path: Path, calls: tuple[Call, ...]) -> Configuration:
+    return Configuration(
+        label=label,
+        model=name,
+        recipe=RECIPE,
+        model_path=path,
+        length=LENGTH,
+        threads=1,
+        calls=calls,
+        weights="random",
+        relative_tolerance=peers.TOLERANCE[RECIPE],
+    )

@@ -1,0 +1,40 @@
+"""A training step of transformers' BERT classifier in PyTorch, eagerly, as a peer.
+
+Arguments: `PRESET BATCH LENGTH LABELS THREADS`. Plain Adam, no decay, no clipping; the batch lies ready in memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from studies.against_transformers.pytorch_process import bert_config, serve
+
+
+def _step(name: str, batch_size: int, length: int, labels: int, threads: int) -> Callable[[], float]:
+    import torch
+    from transformers import BertForSequenceClassification
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(bert_config(name, num_labels=labels)).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-5)
+    ids = torch.randint(1000, 30_000, (batch_size, length))
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "labels": torch.randint(0, labels, (batch_size,)),
+    }
+
+    def take() -> float:
+        optimizer.zero_grad()
+        loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return take
+
+
+if __name__ == "__main__":
+    serve(_step(sys.argv[1], *map(int, sys.argv[2:])))

@@ -1,0 +1,151 @@
+"""Training speed: one step of ours beside transformers' TensorFlow class and, where installed, PyTorch's.
+
+    python -m studies against_transformers/training [--quick]
+
+The same architecture everywhere (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
+sequences of 128 tokens, dropout at 0.1, two threads. Ours is what `pocketbert finetune` runs: AdamW with decay,
+clipping and a schedule, traced for any shape. The peers do less: plain Adam, no decay, no clipping, TensorFlow's
+traced for this one shape. Rounds take a few steps of each in turn, in an order that alternates; a ratio is the median
+over the rounds of the peer's seconds to ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pocketbert import progress
+from pocketbert_bench import results
+from studies.against_transformers import pytorch_process
+from studies.against_transformers.pytorch_process import bert_config
+
+THREADS = 2
+BATCH_SIZE = 16
+LENGTH = 128
+STEPS_A_ROUND = 3
+PRESET = "minilmv2_6l_384d"
+LABELS = ("negative", "positive")
+
+PYTORCH = "PyTorch eager"
+# Peer → how many times as fast ours has to be.
+TARGETS = {"transformers TF": 1.0, PYTORCH: 2.0}
+
+Step = Callable[[], float]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Times the training steps.
+
+    Args:
+      quick: three rounds instead of fifteen.
+
+    Returns:
+      A result file's content: examples a second of ours and of each peer. A peer that is not installed is named in the
+      notes.
+    """
+    os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
+    random = np.random.default_rng(0)
+    ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
+    labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
+    makers = {"pocketbert": _pocketbert, "transformers TF": _transformers_tf}
+    notes = []
+    with contextlib.ExitStack() as stack:
+        steps = {}
+        for name, make in makers.items():
+            progress.say(f"preparing {name}")
+            steps[name] = make(ids, labels)
+        if importlib.util.find_spec("torch"):
+            progress.say(f"preparing {PYTORCH}")
+            sizes = (BATCH_SIZE, LENGTH, len(LABELS), THREADS)
+            steps[PYTORCH] = stack.enter_context(
+                pytorch_process.steps("studies.against_transformers.pytorch_training", PRESET, *sizes, threads=THREADS)
+            )
+        else:
+            notes.append(f"{PYTORCH} is not installed, so it was not measured")
+        for step in steps.values():
+            for _ in range(3):
+                step()
+        seconds = _rounds(steps, rounds=3 if quick else 30)
+    rates = {name: [BATCH_SIZE / sample for sample in samples] for name, samples in seconds.items()}
+    ratios = [
+        results.ratio(
+            name=f"training step, {peer}",
+            description=f"a step with its update, 6x384 classifier, batch {BATCH_SIZE} x {LENGTH}, {THREADS} threads",
+            ours="pocketbert",
+            peer=peer,
+            unit="examples/s",
+            ours_samples=rates["pocketbert"],
+            peer_samples=samples,
+            better="higher",
+            target=TARGETS[peer],
+        )
+        for peer, samples in rates.items()
+        if peer != "pocketbert"
+    ]
+    return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
+
+
+def _rounds(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in progress.track(range(rounds), "rounds", "round"):
+        for name in list(steps)[:: 1 if turn % 2 else -1]:
+            start = time.perf_counter()
+            for _ in range(STEPS_A_ROUND):
+                steps[name]()
+            seconds[name].append((time.perf_counter() - start) / STEPS_A_ROUND)
+    return seconds
+
+
+def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
+    import tensorflow as tf
+
+    from pocketbert.configs import TaskConfig
+    from pocketbert.model import build
+    from pocketbert.training.optimizers import AdamW
+    from pocketbert.training.schedules import LinearSchedule
+
+    model = build(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+    schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
+    model.compile(AdamW(schedule, clip_norm=1.0))
+    inputs = {
+        "input_word_ids": tf.constant(ids),
+        "input_mask": tf.ones_like(ids),
+        "input_type_ids": tf.zeros_like(ids),
+    }
+    batch = (inputs, tf.constant(labels))
+    any_shape = ({name: tf.TensorSpec([None, None], tf.int32) for name in inputs}, tf.TensorSpec([None], tf.int32))
+    step = tf.function(lambda batch: model.train_step(batch)["loss"], input_signature=[any_shape])
+    return lambda: float(step(batch))
+
+
+def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> Step:
+    import tensorflow as tf
+    from transformers import TFBertForSequenceClassification
+
+    from pocketbert._keras import tf_keras
+
+    model = TFBertForSequenceClassification(bert_config(PRESET, num_labels=len(LABELS)))
+    optimizer = tf_keras.optimizers.Adam(3e-5)
+    inputs = {
+        "input_ids": tf.constant(ids),
+        "attention_mask": tf.ones_like(ids),
+        "token_type_ids": tf.zeros_like(ids),
+        "labels": tf.constant(labels),
+    }
+    model(inputs, training=False)
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(inputs, training=True).loss)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    return lambda: float(step())

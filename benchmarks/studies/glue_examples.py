@@ -1,0 +1,53 @@
+"""The part of a GLUE task that studies learn from, and what its commonest label scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pocketbert.data.examples import Examples
+from pocketbert.data.glue import read_glue
+from pocketbert.data.held_out import hold_out
+from studies.shared_data import shared_data
+
+# Of 67,349.
+SST2_EXAMPLES = 4000
+CHOOSING, APART = 1000, 4000
+DEVELOPMENT_SPLIT, APART_SPLIT = "development set", f"{APART} training sentences kept apart"
+
+
+def task_examples(task: str) -> tuple[Examples, Examples]:
+    """What is learned from, of SST-2 a draw of `SST2_EXAMPLES` sentences, and the development set."""
+    train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
+    return (_sst2_draw(train, 0, SST2_EXAMPLES) if task == "sst2" else train), dev
+
+
+def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
+    """What is learned from, what a pass is chosen by, and by split what is scored; no two share an example.
+
+    SST-2 has training sentences to spare: `CHOOSING` of them choose, and `APART` others are scored beside the
+    development set, which is small. Many are phrases of the same sentences as those that are learned from, so they are
+    easier. Of other tasks a tenth of the training examples chooses.
+    """
+    train, dev = task_examples(task)
+    scored = {DEVELOPMENT_SPLIT: dev}
+    if task != "sst2":
+        return *hold_out(train), scored
+    every = read_glue(task, shared_data("glue"), "train")
+    choosing = _sst2_draw(every, SST2_EXAMPLES, CHOOSING)
+    return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}
+
+
+def commonest_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:
+    """What the training examples' commonest label for every example gives, by these metrics."""
+    from pocketbert.tasks.metrics import compute
+
+    assert train.labels is not None and scored.labels is not None
+    commonest = np.bincount(train.labels).argmax()
+    return compute(names, scored.labels, np.full(len(scored), commonest))
+
+
+def _sst2_draw(train: Examples, start: int, count: int) -> Examples:
+    drawn = np.random.default_rng(0).permutation(len(train))[start : start + count]
+    return train.select(np.sort(drawn))

@@ -1,0 +1,1 @@
+"""MobileBERT: accuracy of its distillation, its variants, and its cost beside tf-models-official."""

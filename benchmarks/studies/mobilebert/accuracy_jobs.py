@@ -1,0 +1,274 @@
+"""What the jobs of `mobilebert.accuracy` do.
+
+Where a job scores something, its result has `scores`: of each set of examples and each recipe its `split`, `recipe`,
+`metrics` and `examples`. Every score is 1 at best: a loss is given as exp(−nats), the right answer's probability on the
+geometric mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pocketbert import files
+from pocketbert.configs import TaskConfig
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE
+from pocketbert.distillation.method import PRETRAINING_HEADS
+from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
+from pocketbert.distillation.pretraining import PretrainOptions
+from pocketbert.errors import TrainingFailed
+from studies.experiment import TRAINED
+from studies.glue_examples import commonest_label_metrics, task_parts
+from studies.jobs import result_of
+from studies.mobilebert import recipe as setting
+from studies.mobilebert.recipe import BATCH_SIZE, STUDENT, TASK_LENGTH, TEACHER, Arm
+from studies.quantized import QUANTIZED, export_quantized
+from studies.shared_data import shared_data
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.model import Model
+
+HELD_OUT = "held-out articles"
+WORDS, NEXT, LIKELIHOOD = "masked_lm_accuracy", "next_sentence_accuracy", "exp(-masked-LM loss)"
+NEARNESS = "exp(-attention divergence)"
+# Names of jobs, which are their folders too.
+TEACHER_JOB, COMMONEST_WORD_JOB = "teacher", "constant/enwiki2015"
+# A teacher knows more than the words' frequencies: so many times as many masked words as the commonest is, and so many
+# nats less than by their frequencies.
+LEAST_TIMES, LEAST_NATS = 2.0, 0.5
+
+
+def make_data(output: Path) -> dict[str, Any]:
+    """Makes pretraining's examples, with held-out articles; counts, and the SHA-256 that stands for all of them."""
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_run import write_pretraining_data
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    found = write_pretraining_data(
+        shared_data(setting.TEXT_FILE),
+        WordPieceTokenizer(minilm() / "vocab.txt", lowercase=True, special_tokens_in_text="text"),
+        _data(output),
+        setting.data_options(),
+        shards=1,
+        overwrite=True,
+    )
+    return {**found.train, "identity": PretrainingData.open(_data(output)).identity}
+
+
+def score_commonest_word(output: Path) -> dict[str, Any]:
+    """What counting words gives: always the commonest one, each by its frequency, and the commoner next sentence."""
+    from pocketbert.data.pretraining import PretrainingData
+
+    folder = _data(output)
+    words, sentences = _labels(PretrainingData.open(folder), setting.COUNTED_BATCHES)
+    held_out_words, held_out_sentences = _labels(PretrainingData.open(folder / "dev"), setting.EVALUATION_BATCHES)
+    # One more of each, so that no word is impossible.
+    counts = np.bincount(words, minlength=STUDENT.vocab_size) + 1
+    nats = -np.log(counts / counts.sum())[held_out_words].mean()
+    metrics = {
+        WORDS: (held_out_words == counts.argmax()).mean(),
+        NEXT: (held_out_sentences == np.bincount(sentences).argmax()).mean(),
+        LIKELIHOOD: math.exp(-nats),
+    }
+    return {"scores": [_scores({name: float(value) for name, value in metrics.items()}, _evaluated())]}
+
+
+def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray]:
+    """Masked words and next sentences, of held-out data the same as evaluation has."""
+    plan = data.plan(batch_size=BATCH_SIZE, seed=0, epoch=0)[:batches]
+    found = [
+        (batch["masked_lm_labels"].numpy(), batch["next_sentence_labels"].numpy())
+        for batch in data.dataset(plan, seed=0, epoch=0)
+    ]
+    words = np.concatenate([each.ravel() for each, _ in found])
+    return words[words >= 0], np.concatenate([each for _, each in found])
+
+
+def score_commonest_label(task: str) -> dict[str, Any]:
+    """What the training examples' commonest label for every example gives."""
+    train, _, scored = task_parts(task)
+    names = GLUE[task].metrics
+    metrics = {split: commonest_label_metrics(names, train, examples) for split, examples in scored.items()}
+    return {"scores": [_scores(metrics[split], len(examples), split) for split, examples in scored.items()]}
+
+
+def pretrain_teacher(name: str, options: PretrainOptions, output: Path) -> dict[str, Any]:
+    """Pretrains an IB-BERT teacher; its scores on held-out text, and the SHA-256 of its weights."""
+    from pocketbert.distillation.pretraining import pretrain
+
+    found = pretrain(
+        model=TEACHER,
+        data=_data(output),
+        dev_data=_data(output) / "dev",
+        output=output / name,
+        options=options,
+        run=setting.run_options(setting.TEACHER_SEED),
+    )
+    return {
+        "scores": [_text_scores(found.metrics)],
+        "sha256": files.sha256(Path(found.model) / "model.safetensors"),
+        "seconds": found.seconds,
+    }
+
+
+def check_teacher(output: Path) -> dict[str, Any]:
+    """Lets a teacher pass from which there is something to be learned.
+
+    Raises:
+      TrainingFailed: it hardly knows more than how frequent words are.
+    """
+    teacher, counted = (result_of(output, name)["scores"][0]["metrics"] for name in (TEACHER_JOB, COMMONEST_WORD_JOB))
+    right, least = teacher[WORDS], LEAST_TIMES * counted[WORDS]
+    nats, most = -math.log(teacher[LIKELIHOOD]), -math.log(counted[LIKELIHOOD]) - LEAST_NATS
+    if right < least or nats > most:
+        raise TrainingFailed(
+            f"a teacher must name {least:.1%} of masked words, {LEAST_TIMES:g} times as many as the commonest word "
+            f"does, with {most:.2f} nats at most, {LEAST_NATS:g} below the words' frequencies; it names {right:.1%} "
+            f"with {nats:.2f}; find a better rate (studies.mobilebert.rates), or take more steps"
+        )
+    return {"masked words": right, "nats": nats}
+
+
+def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
+    """Makes a student with fresh layers and the teacher's embedding and heads, as progressive transfer copies them."""
+    import pocketbert as pb
+    from pocketbert.distillation.methods.mobilebert import METHOD
+
+    student = _fresh_student(seed, output)
+    METHOD.initialize(pb.load(output / TEACHER_JOB / "model"), student, MobileBERTOptions())
+    student.save_pretrained(output / name / "model", overwrite=True)
+    return {}
+
+
+def make_student(name: str, arm: Arm, start: str | None, seed: int, output: Path) -> dict[str, Any]:
+    """Makes one student; its scores on held-out text.
+
+    Args:
+      name: the job's.
+      arm: how.
+      start: the job whose model the student starts from; None for fresh weights.
+      seed: of weights, order and masks.
+      output: the experiment's folder.
+    """
+    if arm.trained:
+        return distil_student(name, setting.student_options(arm), start, seed, output)
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+
+    student = _fresh_student(seed, output)
+    student.save_pretrained(output / name / "model", overwrite=True)
+    held_out = PretrainingData.open(_data(output) / "dev")
+    metrics = PretrainingEvaluator(student, held_out, setting.EVALUATION_BATCHES).metrics("before training")
+    return {"scores": [_text_scores(metrics)]}
+
+
+def distil_student(name: str, options: MobileBERTOptions, start: str | None, seed: int, output: Path) -> dict[str, Any]:
+    """Trains one student; its scores on held-out text. See `make_student`."""
+    from pocketbert.distillation.run import distill
+
+    taught = options.strategy != "none" or "distillation" not in options.without
+    found = distill(
+        method="mobilebert",
+        student=STUDENT if start is None else output / start / "model",
+        output=output / name,
+        teacher_directory=output / TEACHER_JOB / "model" if taught else None,
+        pretraining=_data(output),
+        dev_pretraining=_data(output) / "dev",
+        options=options,
+        run=setting.run_options(seed, taught=taught),
+    )
+    return {"scores": [_text_scores(found.metrics)], "seconds": found.seconds}
+
+
+def _fresh_student(seed: int, output: Path) -> Model:
+    """The weights that every student of this seed begins with."""
+    import pocketbert as pb
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    data = PretrainingData.open(_data(output), verify=False)
+    heads = [TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS]
+    return pb.build(STUDENT, heads, WordPieceTokenizer(data.vocab_path, lowercase=data.lowercase), seed=seed)
+
+
+def score_attention(student: str, output: Path) -> dict[str, Any]:
+    """How near a student's attention is to the teacher's on held-out text: 1 where it is the same."""
+    divergence = attention_divergence(output / TEACHER_JOB / "model", output / student / "model", _data(output) / "dev")
+    return {"scores": [_scores({NEARNESS: math.exp(-divergence)}, setting.DIVERGENCE_BATCHES * BATCH_SIZE)]}
+
+
+def attention_divergence(teacher_directory: Path, student_directory: Path, data: Path) -> float:
+    """KL of the student's attention from the teacher's in nats, mean over layers, heads and held-out tokens."""
+    import tensorflow as tf
+
+    import pocketbert as pb
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.distillation.losses import attention_transfer
+
+    teacher, student = pb.load(teacher_directory), pb.load(student_directory)
+    examples = PretrainingData.open(data)
+    plan = examples.plan(batch_size=BATCH_SIZE, seed=0, epoch=0)[: setting.DIVERGENCE_BATCHES]
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def divergence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        inputs = {name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
+        theirs, ours = (
+            model.features(inputs, ["attention_logits"])["attention_logits"] for model in (teacher, student)
+        )
+        layers = [attention_transfer(*pair, inputs["input_mask"]) for pair in zip(theirs, ours, strict=True)]
+        tokens = tf.cast(tf.reduce_sum(inputs["input_mask"]), tf.float32)
+        return tf.stack([tf.add_n(layers) / len(layers) * tokens, tokens])
+
+    batches = examples.dataset(plan, seed=0, epoch=0)
+    total, tokens = sum(divergence(batch).numpy().astype(np.float64) for batch in batches)
+    return float(total / tokens)
+
+
+def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Fine-tunes a pretrained model, exports it with int8 weights, and scores both.
+
+    The best pass is kept, by examples that are not scored; model and file answer the same ones.
+    """
+    from pocketbert.training.loop import finetune
+    from pocketbert_export.predictors import open_predictor
+    from pocketbert_export.scoring import score_texts
+
+    glue = GLUE[task]
+    train, choosing, scored = task_parts(task)
+    start, folder, bundle = output / pretrained / "model", output / name, output / QUANTIZED / name
+    options = setting.finetune_options(seed)
+    finetune(start, glue.task, train, choosing, folder, options, glue.metrics, glue.main_metric)
+    export_quantized(folder / "model", bundle, [TASK_LENGTH])
+    predictors = {TRAINED: open_predictor(folder / "model"), QUANTIZED: open_predictor(bundle)}
+    return {
+        "scores": [
+            _scores(score_texts(predictor, examples, glue.metrics).metrics, len(examples), split, recipe)
+            for recipe, predictor in predictors.items()
+            for split, examples in scored.items()
+        ]
+    }
+
+
+def _text_scores(metrics: Mapping[str, float]) -> dict[str, Any]:
+    kept = {name: metrics[name] for name in (WORDS, NEXT)}
+    return _scores({**kept, LIKELIHOOD: math.exp(-metrics["masked_lm_loss"])}, _evaluated())
+
+
+def _scores(
+    metrics: Mapping[str, float], examples: int, split: str = HELD_OUT, recipe: str = TRAINED
+) -> dict[str, Any]:
+    return {"split": split, "recipe": recipe, "metrics": dict(metrics), "examples": examples}
+
+
+def _evaluated() -> int:
+    return setting.EVALUATION_BATCHES * BATCH_SIZE
+
+
+def _data(output: Path) -> Path:
+    return output / "pretraining-data"

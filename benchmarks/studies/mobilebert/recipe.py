@@ -1,0 +1,197 @@
+"""How the scaled-down MobileBERT is taught: shapes, arms, steps and rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pocketbert.configs import BottleneckConfig
+from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
+from pocketbert.distillation.pretraining import PretrainOptions
+from pocketbert.distillation.run_options import RunOptions
+from pocketbert.presets import preset
+from pocketbert.training.options import FinetuneOptions
+from studies.glue_examples import APART, CHOOSING, SST2_EXAMPLES
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining_manifest import PretrainingOptions
+
+SEEDS = (0, 1)
+# None of the students', so that no student sees the teacher's examples in the teacher's order.
+TEACHER_SEED = 1000
+TEXT_FILE = "text/enwiki2015-train.txt.xz"
+# Of pretraining's examples, and of the tasks' and the exported networks (table 6).
+PRETRAINING_LENGTH, TASK_LENGTH = 64, 128
+DEV_EVERY = 50
+BATCH_SIZE = 32
+
+TEACHER_STEPS = 5000
+# AdamW: with batches so small the LAMB of the paper's batches has no advantage, and takes steps of the same rate, which
+# has to be twenty times as high, on biases and norms too. The rate is ELECTRA-small's, which is as wide, and the best
+# of those that `mobilebert_rates` tries.
+TEACHER_RATE = 5e-4
+# LAMB's, as the method has it. Of those that `mobilebert_rates` tries a higher one is a little better for the bare
+# student in its few steps, and none is for the transfer. A student that begins with the teacher's embedding and heads
+# has something to lose, some of which the rate for fresh weights takes away.
+RATE, COPIED_RATE, TRANSFER_RATE = 2e-2, 5e-3, 5e-3
+UPDATES = 1000
+# About as in the paper's ablations: 240,000 of 490,000.
+TRANSFER_STEPS = 490
+# More than half of a step's operations are a live teacher's; in this format they take less time.
+LIVE_TEACHER_PRECISION: Literal["float32", "bfloat16"] = "bfloat16"
+EVALUATION_BATCHES, DIVERGENCE_BATCHES = 60, 20
+# What is counted for the commonest word and the words' frequencies: a million masked words.
+COUNTED_BATCHES = 4000
+
+TASKS = ("sst2", "mrpc")
+TASK_PASSES, TASK_RATE = 3, 2e-4
+
+# Narrower than the paper's in proportion: 256 between layers and 384 inside stand for 512 and 1024, and the teacher's
+# feed-forward network is 3 times as wide as its block, not 4.
+TEACHER = preset("ib_bert_large").config.replace(
+    num_layers=6,
+    hidden_size=256,
+    head_size=96,
+    intermediate_size=1152,
+    bottleneck=BottleneckConfig(size=384, query_key="raw"),
+    max_positions=TASK_LENGTH,
+    # It sees no example twice.
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+)
+STUDENT = preset("mobilebert_paper").config.replace(
+    num_layers=6,
+    hidden_size=256,
+    head_size=16,
+    intermediate_size=256,
+    bottleneck=BottleneckConfig(size=64, query_key="raw"),
+    max_positions=TASK_LENGTH,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to make a student.
+
+    Attributes:
+      label: in the table.
+      strategy: of knowledge transfer.
+      without: the losses that are left out.
+      copied: it starts with the teacher's embedding and heads, where the strategy would not copy them.
+      trained: at all.
+    """
+
+    label: str
+    strategy: Literal["none", "auxiliary", "joint", "progressive"] = "none"
+    without: tuple[str, ...] = ()
+    copied: bool = False
+    trained: bool = True
+
+    @property
+    def starts_from_teacher(self) -> bool:
+        """Whether it begins with the teacher's embedding and heads."""
+        return self.copied or self.strategy in ("joint", "progressive")
+
+    @property
+    def taught(self) -> bool:
+        """Whether anything comes from the teacher."""
+        return self.trained and (self.strategy != "none" or "distillation" not in self.without)
+
+
+# What no teacher is needed for comes first, then what says most.
+ARMS = (
+    Arm(label="never pretrained", trained=False),
+    Arm(label="bare", without=("distillation",)),
+    Arm(label="progressive (PD, FMT, AT)", strategy="progressive"),
+    Arm(label="PD, copied embedding and heads", copied=True),
+    Arm(label="PD"),
+    Arm(label="joint", strategy="joint"),
+    Arm(label="progressive without FMT", strategy="progressive", without=("feature_map",)),
+    Arm(label="progressive without AT", strategy="progressive", without=("attention",)),
+    Arm(label="progressive without PD", strategy="progressive", without=("distillation",)),
+    Arm(label="auxiliary", strategy="auxiliary"),
+    Arm(label="auxiliary, copied embedding and heads", strategy="auxiliary", copied=True),
+)
+
+
+def data_options() -> PretrainingOptions:
+    """Of pretraining's examples."""
+    from pocketbert.data.pretraining_manifest import PretrainingOptions
+
+    return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
+
+
+def teacher_options() -> PretrainOptions:
+    """Of the teacher's pretraining."""
+    return PretrainOptions(
+        steps=TEACHER_STEPS,
+        batch_size=BATCH_SIZE,
+        optimizer="adamw",
+        learning_rate=TEACHER_RATE,
+        bias_correction=True,
+    )
+
+
+def student_options(arm: Arm) -> MobileBERTOptions:
+    """Of an arm that is trained; each takes `UPDATES` updates."""
+    transfers = arm.strategy != "none"
+    return MobileBERTOptions(
+        strategy=arm.strategy,
+        without=arm.without,
+        max_length=PRETRAINING_LENGTH,
+        transfer_steps=TRANSFER_STEPS,
+        distillation_steps=UPDATES - TRANSFER_STEPS if transfers else UPDATES,
+        transfer_batch_size=BATCH_SIZE,
+        distillation_batch_size=BATCH_SIZE,
+        transfer_learning_rate=TRANSFER_RATE,
+        distillation_learning_rate=COPIED_RATE if arm.starts_from_teacher else RATE,
+        bias_correction=True,
+    ).resolved()
+
+
+def finetune_options(seed: int) -> FinetuneOptions:
+    """Of either task."""
+    return FinetuneOptions(
+        learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH, seed=seed
+    )
+
+
+def run_options(seed: int, *, taught: bool = False) -> RunOptions:
+    """Of the teacher's pretraining and of the students'; each stage is scored at its end."""
+    return RunOptions(
+        seed=seed,
+        teacher_precision=LIVE_TEACHER_PRECISION if taught else None,
+        evaluation_batches=EVALUATION_BATCHES,
+        checkpoint_seconds=300,
+    )
+
+
+def settings() -> dict[str, Any]:
+    """All that decides the table, as JSON values."""
+    students = {arm.label: dataclasses.asdict(student_options(arm)) for arm in ARMS if arm.trained}
+    first, *others = students.values()
+    common = {name: value for name, value in first.items() if all(other[name] == value for other in others)}
+    found = {
+        "seeds": SEEDS,
+        "text": TEXT_FILE,
+        "data": dataclasses.asdict(data_options()),
+        "teacher": dataclasses.asdict(TEACHER),
+        "teacher's training": {**dataclasses.asdict(teacher_options()), "seed": TEACHER_SEED},
+        "student": dataclasses.asdict(STUDENT),
+        "students' training": common,
+        "arms": {
+            label: {name: value for name, value in options.items() if name not in common}
+            for label, options in students.items()
+        },
+        "start with the teacher's embedding and heads": [arm.label for arm in ARMS if arm.copied],
+        "a live teacher computes in": LIVE_TEACHER_PRECISION,
+        "evaluation batches": [EVALUATION_BATCHES, DIVERGENCE_BATCHES, COUNTED_BATCHES],
+        "tasks": TASKS,
+        "sentences of SST-2 that teach, choose and are scored": [SST2_EXAMPLES, CHOOSING, APART],
+        "fine-tuning": dataclasses.asdict(finetune_options(SEEDS[0])),
+        "exported tokens": TASK_LENGTH,
+    }
+    # As JSON has it, with lists for tuples, so that it equals what is read back.
+    return json.loads(json.dumps(found))

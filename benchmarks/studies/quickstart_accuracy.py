@@ -1,0 +1,77 @@
+"""What the quickstart's training gives over three seeds: the teacher, and the student that learns from it.
+
+Accuracy on the held-out tenth of the Rotten Tomatoes sentences, each seed trained as `pocketbert quickstart` does.
+Run it with `python -m studies quickstart_accuracy`; about twenty minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pocketbert.data.assets import minilm
+from pocketbert.distillation.run_options import DistillResult
+from pocketbert.training.options import FinetuneResult
+from pocketbert.training.run import run_seeds
+from pocketbert_bench import accuracy, results
+from pocketbert_bench.quickstart_training import (
+    METRIC,
+    NETWORK,
+    STUDENT_NETWORK,
+    TASK,
+    sentences,
+    train_student,
+    train_teacher,
+)
+
+SEEDS = (0, 1, 2)
+LEAST_ACCURACY = 0.81
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Trains a teacher and its student once a seed and returns the accuracies with their means."""
+    train, dev = sentences(quick)
+    network = minilm()
+    with tempfile.TemporaryDirectory() as name:
+        teachers = Path(name, "teachers")
+
+        def teach(seed: int, folder: Path) -> FinetuneResult:
+            return train_teacher(network, train, dev, folder, quick=quick, seed=seed)
+
+        def learn(seed: int, folder: Path) -> DistillResult:
+            return train_student(teachers / folder.name / "model", train, dev, folder, quick=quick, seed=seed)
+
+        summaries = {
+            NETWORK: run_seeds(SEEDS, teachers, teach),
+            STUDENT_NETWORK: run_seeds(SEEDS, Path(name, "students"), learn),
+        }
+    accuracies: list[results.Accuracy] = []
+    notes: list[str] = []
+    for model, summary in summaries.items():
+        accuracies += [
+            accuracy.record(
+                label=f"seed {each['seed']}",
+                model=model,
+                recipe="trained",
+                task=TASK.name,
+                split="held-out tenth",
+                metric=METRIC,
+                value=each["metrics"][METRIC],
+                examples=len(dev),
+            )
+            for each in summary["runs"]
+        ]
+        spread = summary["metrics"][METRIC]
+        notes.append(
+            f"{model}: mean of {len(SEEDS)} seeds {spread['mean']:.4f}, "
+            f"standard deviation {spread['standard_deviation']:.4f}"
+        )
+    taught = accuracies[0].value
+    notes.append(
+        f"{NETWORK}: seed {SEEDS[0]}, which the quickstart uses: {taught:.4f}, "
+        f"{'at least' if taught >= LEAST_ACCURACY else 'below'} {LEAST_ACCURACY}"
+    )
+    return results.to_json(
+        results.result_file("quickstart accuracy over seeds", quick=quick, accuracies=accuracies, notes=notes)
+    )

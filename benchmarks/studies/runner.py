@@ -1,0 +1,76 @@
+"""Finds and runs studies: modules of this package with `run(quick: bool) -> dict`, a result file's content."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert import files, progress
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert_bench import results
+
+Run = Callable[[bool], dict[str, Any]]
+
+_PACKAGE = Path(__file__).resolve().parent
+RESULTS = _PACKAGE / "results"
+
+
+def studies() -> list[str]:
+    """The names of all studies, such as `mobilebert/memory`."""
+    # Read rather than imported: a study may need a library that is not installed.
+    return [
+        str(path.relative_to(_PACKAGE).with_suffix(""))
+        for path in sorted(_PACKAGE.rglob("*.py"))
+        if "\ndef run(quick: bool) " in path.read_text(encoding="utf-8")
+    ]
+
+
+def run_of(name: str) -> Run:
+    """The function of a study."""
+    return importlib.import_module(f"studies.{name.replace('/', '.')}").run
+
+
+def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str, Path]:
+    """Runs studies one after another and writes each one's result file.
+
+    Args:
+      names: which.
+      output: folder of the result files; files of the same name are replaced.
+      quick: shortened runs.
+    Returns:
+      Study → its file. A study that cannot run here (data or a library is absent) is named on stderr and left out.
+    Raises:
+      UserError: a name that is no study.
+    """
+    known = studies()
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"a study is one of {', '.join(known)}; received {', '.join(unknown)}")
+    written = {}
+    for name in names:
+        progress.say(f"study {name}")
+        try:
+            content = run_of(name)(quick)
+        except (UserError, ImportError) as error:
+            progress.say(f"study {name} is left out: {error}")
+            continue
+        path = output / f"{name}.json"
+        raise_if_any(results.problems(content), str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, content)
+        written[name] = path
+    return written
+
+
+def summary(content: dict[str, Any]) -> list[str]:
+    """A result file's comparisons and notes, a line each."""
+    lines = []
+    for ratio in content["ratios"]:
+        low, high = ratio["interval"]
+        line = f"{ratio['name']}: {ratio['value']:.3f} (95 % {low:.3f} to {high:.3f})"
+        if ratio["target"] is not None:
+            sign = "<=" if ratio["better"] == "lower" else ">="
+            line += f", target {sign} {ratio['target']}: {'met' if ratio['met'] else 'MISSED'}"
+        lines.append(line)
+    return lines + list(content["notes"])

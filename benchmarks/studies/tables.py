@@ -1,0 +1,36 @@
+"""Writes the tables of README and docs/results from the committed result files: `python -m studies.tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pocketbert_bench import results
+from studies import readme_figures
+from studies.marked_block import Block
+from studies.mobilebert import tables as mobilebert
+from studies.mobilebert import variants_table
+from studies.runner import RESULTS
+from studies.tasks import tables as tasks
+from studies.tinybert import tables as tinybert
+
+NOT_RUN = "Not measured yet.\n"
+Table = Callable[[results.ResultFile], str]
+# A page's block, the result file, and what makes the text from it.
+PAGES: tuple[tuple[Block, Path, Table], ...] = (
+    (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
+    (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
+    (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
+    (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
+)
+
+
+def text(path: Path, table: Table) -> str:
+    """What stands on a page; of a study without a result file, that it was not measured."""
+    return table(results.read(path)) if path.exists() else NOT_RUN
+
+
+if __name__ == "__main__":
+    readme_figures.BLOCK.write(readme_figures.figures())
+    for block, path, table in PAGES:
+        block.write(text(path, table))

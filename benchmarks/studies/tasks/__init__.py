@@ -1,0 +1,1 @@
+"""Fine-tuned accuracy of the 6x384 network, float and int8."""

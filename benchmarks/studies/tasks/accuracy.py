@@ -1,0 +1,233 @@
+"""The 6x384 network on tasks of GLUE, XNLI and questions: float, and the bundle with int8 weights.
+
+    python -m studies.tasks.accuracy --minutes=60
+    python -m studies.tables
+
+One run a task, with settings that were not searched: what is asked is what the export costs, not how good the network
+can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
+`pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
+learned from, and the rest is scored; XNLI in English alone. Of TyDi QA there are no development answers: a fifth of its
+training questions takes their place. SQuAD 2.0's part is too little to learn spans from, so its model starts from that
+of SQuAD 1.1; from the network alone it left every question without an answer.
+
+Beside them stands what the commonest label gives, or no answer to any question: a model with that score has learned
+nothing, and its bundle nothing to lose.
+
+Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
+read back from the committed result file, if it was made with the same settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import (
+    TRAINED,
+    Experiment,
+    main,
+    records,
+    seeds_label,
+    settings_note,
+)
+from studies.glue_examples import commonest_label_metrics
+from studies.jobs import Job
+from studies.quantized import QUANTIZED, export_quantized
+from studies.runner import RESULTS
+from studies.shared_data import shared_data
+
+SEED = 0
+COMMONEST, NOBODY = "commonest label, or no answer", "none"
+DEVELOPMENT, HELD_OUT = "development set", "held-out fifth of the development set"
+HELD_OUT_TRAINING = "held-out fifth of the training set"
+HELD_OUT_PART = 0.2
+# What int8 may lose: so many points, or so many right answers if that is more.
+MOST_POINTS, MOST_ANSWERS = 0.5, 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a task is learned.
+
+    Attributes:
+      title: in the table.
+      metric: the one that is compared, the task's first.
+      folder: of the data, in the shared folder.
+      epochs: passes.
+      learning_rate: the highest.
+      lengths: the bundle's; the model learns with the longest.
+      split: which examples are scored.
+      start: the task whose model it starts from; None for the network.
+    """
+
+    title: str
+    metric: str
+    folder: str = "glue"
+    epochs: int = 3
+    learning_rate: float = 1e-4
+    lengths: tuple[int, ...] = (128,)
+    split: str = DEVELOPMENT
+    start: str | None = None
+
+
+# The short ones first.
+SETTINGS: dict[str, Setting] = {
+    "wnli": Setting(title="WNLI", metric="accuracy"),
+    "rte": Setting(title="RTE", metric="accuracy"),
+    "mrpc": Setting(title="MRPC", metric="f1"),
+    "cola": Setting(title="CoLA", metric="matthews", lengths=(64,)),
+    "xnli": Setting(title="XNLI, English", metric="accuracy", folder="xnli", split=HELD_OUT),
+    "stsb": Setting(title="STS-B", metric="spearman"),
+    "qnli": Setting(title="QNLI", metric="accuracy", split=HELD_OUT),
+    "squad": Setting(title="SQuAD 1.1", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
+    "squad2": Setting(title="SQuAD 2.0", metric="f1", folder="squad", lengths=(128, 384), start="squad"),
+    "tydiqa": Setting(
+        title="TyDi QA, English", metric="f1", folder="tydiqa", epochs=2, lengths=(128, 384), split=HELD_OUT_TRAINING
+    ),
+}
+
+
+def jobs(output: Path) -> list[Job]:
+    """What the commonest label gives, then training, and export with both scores, a task after the other."""
+    # A constant correlates with nothing.
+    counted = [task for task, setting in SETTINGS.items() if setting.metric != "spearman"]
+    found = [Job(name=f"constant/{task}", call=score_commonest, arguments=(task,)) for task in counted]
+    for task, setting in SETTINGS.items():
+        needs = (f"model/{setting.start}",) if setting.start else ()
+        found += [
+            Job(name=f"model/{task}", call=train, arguments=(task, output), needs=needs),
+            Job(name=f"scores/{task}", call=score_both, arguments=(task, output), needs=(f"model/{task}",)),
+        ]
+    return found
+
+
+def score_commonest(task: str) -> dict[str, Any]:
+    """What the commonest label of the training examples gives, or no answer to any question."""
+    config, own, dev = task_examples(task)
+    if config.kind == "span":
+        unanswerable = sum(not question.answers for question in dev) / len(dev)
+        return {"metrics": {SETTINGS[task].metric: unanswerable}, "examples": len(dev)}
+    return {"metrics": commonest_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}
+
+
+def train(task: str, output: Path) -> dict[str, Any]:
+    """Fine-tunes the network; the metrics of its best pass."""
+    from pocketbert.training.loop import finetune
+    from pocketbert.training.options import FinetuneOptions
+    from pocketbert.training.task_examples import task_metrics
+
+    setting = SETTINGS[task]
+    config, own, dev = task_examples(task)
+    options = FinetuneOptions(
+        learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
+    )
+    start = output / "model" / setting.start / "model" if setting.start else minilm()
+    found = finetune(start, config, own, dev, output / "model" / task, options, *task_metrics(config))
+    return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
+
+
+def score_both(task: str, output: Path) -> dict[str, Any]:
+    """Exports the model and scores it and its bundle on the same examples; metrics by recipe.
+
+    Of classes accuracy is always one of them: it says how many right answers are lost.
+    """
+    from pocketbert.training.task_examples import task_metrics
+    from pocketbert_export.predictors import open_both
+    from pocketbert_export.scoring import score
+
+    setting, model, folder = SETTINGS[task], output / "model" / task / "model", output / QUANTIZED / task
+    config, own, dev = task_examples(task)
+    export_quantized(model, folder, setting.lengths)
+    predictors = zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
+    right = ["accuracy"] if config.kind == "classification" else []
+    names = [*dict.fromkeys([*task_metrics(config)[0], *right])]
+    found = {recipe: dict(score(predictor, dev, names, names[0]).metrics) for recipe, predictor in predictors}
+    return {"metrics": found, "examples": len(dev), "training examples": len(own)}
+
+
+def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
+    """The task, what is learned from, and what is scored."""
+    from pocketbert.data.held_out import hold_out
+    from pocketbert.data.question_tasks import QUESTION_TASKS, read_questions
+    from pocketbert.data.xnli import XNLI, read_xnli
+
+    setting = SETTINGS[task]
+    folder = shared_data(setting.folder)
+    if task in QUESTION_TASKS:
+        config = TaskConfig(kind="span", name=task, dropout=0.0)
+        own = read_questions(task, folder, "train")
+        if setting.split == HELD_OUT_TRAINING:
+            return config, *hold_out(own, HELD_OUT_PART)
+        return config, own, read_questions(task, folder, "dev")
+    if task == XNLI.name:
+        return XNLI, *hold_out(read_xnli(folder, "dev", ["en"]), HELD_OUT_PART)
+    dev = read_glue(task, folder, "dev")
+    if setting.split == HELD_OUT:
+        return GLUE[task].task, *hold_out(dev, HELD_OUT_PART)
+    return GLUE[task].task, read_glue(task, folder, "train"), dev
+
+
+def settings() -> dict[str, Any]:
+    """All that decides the table, as JSON values."""
+    names = ("epochs", "learning_rate", "lengths", "split", "start")
+    return {
+        "seed": SEED,
+        "tasks": {task: [_plain(getattr(setting, name)) for name in names] for task, setting in SETTINGS.items()},
+    }
+
+
+def content(done: Mapping[str, Any]) -> results.ResultFile:
+    """The scores of the jobs that are done."""
+    accuracies = []
+    for task, setting in SETTINGS.items():
+        if found := done.get(f"constant/{task}"):
+            accuracies += records(found, COMMONEST, NOBODY, task, setting.split)
+        if found := done.get(f"scores/{task}"):
+            for recipe, metrics in found["metrics"].items():
+                scored = {"metrics": metrics, "examples": found["examples"]}
+                label = seeds_label(f"{found['training examples']} training examples", SEED)
+                accuracies += records(scored, label, NETWORK, task, setting.split, recipe)
+    notes = [settings_note(settings())]
+    return results.result_file("6x384 on every task", quick=False, accuracies=accuracies, notes=notes)
+
+
+def scored(read: results.ResultFile) -> dict[str, Any]:
+    """Name of a job → its result, from a result file with these settings; else nothing."""
+    if settings_note(settings()) not in read.notes:
+        return {}
+    found: dict[str, Any] = {}
+    for each in read.accuracies:
+        if each.model == NOBODY:
+            found[f"constant/{each.task}"] = {"metrics": {each.metric: each.value}, "examples": each.examples}
+            continue
+        count = int(each.label.split()[0])
+        result = {"metrics": {}, "examples": each.examples, "training examples": count}
+        metrics = found.setdefault(f"scores/{each.task}", result)["metrics"]
+        metrics.setdefault(each.recipe, {})[each.metric] = each.value
+    # Nothing that is missing needs their models.
+    return found | {name.replace("scores/", "model/"): {} for name in found if name.startswith("scores/")}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+EXPERIMENT = Experiment(
+    result=RESULTS / "tasks" / "accuracy.json",
+    output="runs/experiment-tasks",
+    settings=settings,
+    jobs=jobs,
+    content=content,
+    scored=scored,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv))

@@ -1,0 +1,85 @@
+"""What int8 costs in accuracy: SST-2 with the 6x384 network, the float model against its bundles.
+
+Fine-tunes on all of SST-2 for one epoch (about ten minutes on two quiet cores; interrupted, it goes on where it was),
+exports, and scores the model and the bundles on the development set.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.progress import say
+from pocketbert.tasks.metrics import compute, predictions_of
+from pocketbert.training.loop import finetune
+from pocketbert.training.options import FinetuneOptions
+from pocketbert_bench import accuracy, results
+from pocketbert_bench.quickstart_training import NETWORK
+from pocketbert_export.bundle import MODEL_FILE
+from pocketbert_export.exporter import export_bundle
+from pocketbert_export.predictors import open_predictor
+from studies.shared_data import shared_data
+
+# Label → recipe and runtime of a bundle; all are scored on LiteRT.
+BUNDLES = {
+    "float32": ("float32", "litert"),
+    "float16": ("float16", "litert"),
+    "dynamic_wi8": ("dynamic_wi8", "litert"),
+    "dynamic_wi8 for tflite-2.16": ("dynamic_wi8", "tflite-2.16"),
+}
+LENGTHS = (32, 64)
+OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
+QUICK_EXAMPLES = 3200
+# Of a percentage point of accuracy, dynamic_wi8 against float.
+MOST_POINTS_LOST = 0.5
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Trains, exports and scores; returns the accuracies."""
+    task = GLUE["sst2"].task
+    folder = shared_data("glue")
+    train, dev = (read_glue("sst2", folder, split) for split in ("train", "dev"))
+    assert dev.labels is not None
+    if quick:
+        train = train.select(range(QUICK_EXAMPLES))
+    output = Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
+    trained = finetune(
+        minilm(), task, train, dev, output / "finetune", OPTIONS, metrics=("accuracy",), main_metric="accuracy"
+    )
+    variants = {"model": Path(trained.model)}
+    for label, (recipe, runtime) in BUNDLES.items():
+        variants[label] = output / label.replace(" ", "-")
+        if not variants[label].exists():
+            export_bundle(variants["model"], recipe, LENGTHS, variants[label], examples=dev, runtime=runtime)
+    accuracies, right = [], {}
+    for label, path in variants.items():
+        answers = predictions_of(task, open_predictor(path).logits(dev.texts))
+        value = compute(("accuracy",), dev.labels, answers)["accuracy"]
+        right[label] = int(np.sum(answers == dev.labels))
+        say(f"{label}: {100 * value:.2f} %")
+        model_file = path / MODEL_FILE
+        accuracies.append(
+            accuracy.record(
+                label=label,
+                model=NETWORK,
+                recipe=BUNDLES[label][0] if label in BUNDLES else "trained",
+                task=task.name,
+                split="dev",
+                metric="accuracy",
+                value=value,
+                examples=len(dev),
+                model_file=model_file if model_file.exists() else None,
+            )
+        )
+    lost = 100 * (right["model"] - right["dynamic_wi8"]) / len(dev)
+    notes = [
+        f"{right['model']} of {len(dev)} right by the float model, {right['dynamic_wi8']} by dynamic_wi8: "
+        f"{lost:.2f} points lost, {'at most' if lost <= MOST_POINTS_LOST else 'MORE THAN'} {MOST_POINTS_LOST}"
+    ]
+    return results.to_json(
+        results.result_file("int8 against float on SST-2", quick=quick, accuracies=accuracies, notes=notes)
+    )

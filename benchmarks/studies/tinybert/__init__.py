@@ -1,0 +1,1 @@
+"""TinyBERT: accuracy of its distillation, and what it needs."""

@@ -1,0 +1,394 @@
+"""TinyBERT on real tasks with a small teacher: what each of its parts gives, over three seeds.
+
+    python -m studies.tinybert.accuracy --minutes=120
+    python -m studies.tables
+
+The 6x384 network is fine-tuned on five GLUE tasks and distilled into 3 and 4 layers of 312 and 384, along the paper's
+ablation of procedures (its table 2) and beside students that never see the teacher. Every student takes the same number
+of steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT; with augmented examples, of
+which there are as many times more, the passes are as many times fewer. That is far less than the paper's (20 + 3 passes
+of 20 times the data, after 3 of Wikipedia), so rates are higher; the students' were chosen on SST-2 alone, on one seed.
+What is scored is a student's last pass, on the development set, and no pass is chosen there: arms pass it 1, 2 or 4
+times, and the best of more would be better by chance.
+
+Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
+read back from the committed result file, if it was made with the same settings.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE
+from pocketbert.presets import preset
+from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import (
+    Experiment,
+    last_metrics,
+    main,
+    records,
+    scores_by_job,
+    seeds_label,
+    settings_note,
+)
+from studies.glue_examples import SST2_EXAMPLES, commonest_label_metrics, task_examples
+from studies.jobs import Job
+from studies.runner import RESULTS
+from studies.shared_data import shared_data
+
+SPLIT = "development set"
+# The augmentation's, from the study tinybert/masked_lm.
+MASKED_LM = Path("runs/suite-masked-lm/model")
+GLOVE = "glove/glove.twitter.27B.25d.subset11925.txt"
+# In one copy, so that pairs and sentences become as many times more.
+PAIR_SIDES: Literal["together"] = "together"
+NOBODY, COMMONEST = "none", "commonest label"
+
+SEEDS = (0, 1, 2)
+TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
+# What the students of other shapes than 4x312 learn, to compare sizes by.
+FEWER_TASKS = ("sst2", "cola")
+LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128, "rte": 128}
+BATCH_SIZE = 32
+PASSES = 4
+COPIES = 1
+TIMES_MORE = 1 + COPIES
+
+TEACHER_PASSES, TEACHER_RATE = 3, 1e-4
+LEARNING_RATES = {"intermediate": 3e-4, "prediction": 1e-4, "labels": 1e-4}
+GENERAL_STEPS, GENERAL_BATCH_SIZE, GENERAL_RATE = 1000, 32, 5e-4
+# The paper's text has two; the published students come from one.
+GENERAL_SEGMENTS: Literal[1] = 1
+
+# Shape → preset and layers, and the teacher's layers that a student of the teacher's width starts from.
+SHAPES: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "4x312": ("tinybert_4l_312d", 4, ()),
+    "3x384": ("minilmv2_6l_384d", 3, (1, 3, 5)),
+    "4x384": ("minilmv2_6l_384d", 4, (1, 2, 4, 5)),
+    "3x312": ("tinybert_4l_312d", 3, ()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to make a student.
+
+    Attributes:
+      label: in the table.
+      start: where the weights come from: fresh, from general distillation, or from the fine-tuned teacher's layers.
+      learns: the task's `labels`, the teacher's `prediction`, or `both steps` of TinyBERT.
+      augmented: whether from augmented examples.
+    """
+
+    label: str
+    start: Literal["fresh", "general", "teacher layers"]
+    learns: Literal["labels", "prediction", "both steps"]
+    augmented: bool = False
+
+
+ARMS = {
+    "4x312": (
+        Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
+        Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
+        Arm(label="general distillation, prediction only", start="general", learns="prediction"),
+        Arm(label="general distillation, two steps", start="general", learns="both steps"),
+        Arm(label="general distillation, two steps, augmented", start="general", learns="both steps", augmented=True),
+    ),
+    "3x384": (
+        Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
+        Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
+    ),
+    "4x384": (Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
+    "3x312": (Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),),
+}
+OTHER_SHAPES = tuple(shape for shape in ARMS if shape != "4x312")
+
+
+def student_config(shape: str) -> EncoderConfig:
+    """The architecture of one of `SHAPES`."""
+    name, layers, _ = SHAPES[shape]
+    return preset(name).config.replace(num_layers=layers)
+
+
+def jobs(output: Path, masked_lm: Path) -> list[Job]:
+    """Everything that the table needs: the ablation a seed at a time, then the other sizes a task at a time."""
+    order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
+    order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
+    classified = [task for task in TASKS if GLUE[task].task.kind == "classification"]
+    found = [Job(name=f"constant/{task}", call=score_commonest_label, arguments=(task,)) for task in classified]
+    found.append(Job(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
+    for shapes, task, seed in order:
+        cells = [_cell(shape, arm, task, seed, output) for shape in shapes for arm in ARMS[shape]]
+        made = {job.name for job in found}
+        found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
+        found += cells
+    return found
+
+
+def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[Job]) -> list[Job]:
+    """What students of a task need, a job behind those that it needs itself."""
+    teacher = Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
+    every = [teacher]
+    for layers in (4, 3):
+        name = f"targets/{layers}-layers/{task}"
+        every.append(Job(name=name, call=store_targets, arguments=(layers, task, output), needs=(teacher.name,)))
+    every.append(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
+    needed = {teacher.name} | {name for cell in cells for name in cell.needs}
+    return [job for job in every if job.name in needed]
+
+
+def _cell(shape: str, arm: Arm, task: str, seed: int, output: Path) -> Job:
+    needs = []
+    if arm.learns != "labels" or arm.start == "teacher layers":
+        needs.append(f"teacher/{task}")
+    if arm.start == "general":
+        needs.append(f"general/{shape}")
+    if arm.augmented:
+        needs.append(f"augmented/{task}")
+    elif arm.learns != "labels":
+        needs.append(f"targets/{SHAPES[shape][1]}-layers/{task}")
+    return Job(
+        name=_cell_name(shape, arm.label, task, seed),
+        call=train_student,
+        arguments=(shape, arm, task, seed, output),
+        needs=tuple(needs),
+    )
+
+
+def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
+    return f"student/{shape}/{label.replace(' ', '-')}/{task}-{seed}"
+
+
+def score_commonest_label(task: str) -> dict[str, Any]:
+    """What the training examples' commonest label for every example gives."""
+    train, dev = task_examples(task)
+    return {"metrics": commonest_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
+
+
+def train_teacher(task: str, output: Path) -> dict[str, Any]:
+    """Fine-tunes the 6x384 network; its metrics."""
+    from pocketbert.training.loop import finetune
+    from pocketbert.training.options import FinetuneOptions
+
+    train, dev = task_examples(task)
+    options = FinetuneOptions(
+        learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
+    )
+    glue = GLUE[task]
+    found = finetune(
+        minilm(), glue.task, train, dev, output / "teacher" / task, options, glue.metrics, glue.main_metric
+    )
+    return {"metrics": found.metrics, "examples": len(dev)}
+
+
+def distil_generally(shape: str, output: Path) -> dict[str, Any]:
+    """General distillation from the network before any task: paper, section 4.2, as far as the time goes."""
+    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+    from pocketbert.distillation.run import distill
+    from pocketbert.distillation.run_options import RunOptions
+
+    found = distill(
+        method="tinybert",
+        student=student_config(shape),
+        output=output / "general" / shape,
+        teacher_directory=minilm(),
+        text=shared_data("text/enwiki2015-train.txt.xz"),
+        options=TinyBERTOptions(
+            general_steps=GENERAL_STEPS,
+            general_batch_size=GENERAL_BATCH_SIZE,
+            general_learning_rate=GENERAL_RATE,
+            text_segments=GENERAL_SEGMENTS,
+        ),
+        run=RunOptions(checkpoint_seconds=300),
+    )
+    return {"steps": found.steps, "seconds": found.seconds}
+
+
+def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
+    """Stores what students of so many layers learn of a teacher, for all seeds and arms with original examples."""
+    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.preparation import prepare
+    from pocketbert.distillation.run_options import RunOptions
+    from pocketbert.distillation.teacher_dump import dump_stages
+
+    arm = Arm(label="", start="fresh", learns="both steps")
+    preparation = prepare(
+        method=get_method("tinybert"),
+        options=_options(arm, GLUE[task].task),
+        run=RunOptions(),
+        student=student_config(f"{layers}x312"),
+        teacher_layers=(),
+        teacher_directory=_teacher(task, output),
+        store=None,
+        task_data=_task_data(task),
+        text=None,
+    )
+    folders = dump_stages(preparation, _store(layers, task, output))
+    return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
+
+
+def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
+    """Augments a task's training examples as the paper does, but for the number of copies; rows and seconds."""
+    from pocketbert.data.augmentation import AugmentationOptions
+    from pocketbert.distillation.augment_run import AugmentationJob, augment
+
+    train, _ = task_examples(task)
+    job = AugmentationJob(
+        masked_lm=str(masked_lm),
+        glove=str(shared_data(GLOVE)),
+        options=AugmentationOptions(copies=COPIES, pair_sides=PAIR_SIDES),
+        max_length=LENGTHS[task],
+        columns=("text",) if train.pairs is None else ("text", "pair"),
+    )
+    found = augment(job, train, GLUE[task].task.labels, _augmented_file(task, output), overwrite=True)
+    return {"rows": found.rows, "seconds": found.seconds}
+
+
+def train_student(shape: str, arm: Arm, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Makes one student; the metrics of its last pass."""
+    from pocketbert.distillation.run import distill
+    from pocketbert.distillation.run_options import RunOptions
+
+    # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
+    taught = arm.learns != "labels"
+    data = _task_data(task, _augmented_file(task, output) if arm.augmented else None)
+    folder = output / _cell_name(shape, arm.label, task, seed)
+    found = distill(
+        method="tinybert",
+        student=output / "general" / shape / "model" if arm.start == "general" else student_config(shape),
+        output=folder,
+        teacher_directory=_teacher(task, output) if taught or arm.start == "teacher layers" else minilm(),
+        teacher_layers=SHAPES[shape][2] if arm.start == "teacher layers" else (),
+        store=_store(SHAPES[shape][1], task, output) if taught and not arm.augmented else None,
+        task_data=data,
+        options=_options(arm, data.task),
+        run=RunOptions(seed=seed),
+    )
+    metrics = last_metrics(folder, data.metrics)
+    return {"metrics": metrics, "examples": len(data.dev), "seconds": found.seconds}
+
+
+def _options(arm: Arm, task: TaskConfig) -> Any:
+    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+
+    without: tuple[str, ...] = () if arm.augmented else ("augmentation",)
+    passes = PASSES
+    if arm.learns == "labels":
+        without += ("task_distillation",)
+    elif arm.learns == "prediction":
+        without += ("embedding", "transformer")
+    else:
+        passes //= 2
+    fewer = TIMES_MORE if arm.augmented else 1
+    return TinyBERTOptions(
+        without=without,
+        intermediate_epochs=passes // fewer,
+        # A regression's prediction learns from the original examples (paper, footnote 5).
+        prediction_epochs=passes if task.kind == "regression" else passes // fewer,
+        intermediate_batch_size=BATCH_SIZE,
+        prediction_batch_size=BATCH_SIZE,
+        intermediate_learning_rate=LEARNING_RATES["intermediate"],
+        prediction_learning_rate=LEARNING_RATES["labels" if arm.learns == "labels" else "prediction"],
+    )
+
+
+def _task_data(task: str, augmented_file: Path | None = None) -> Any:
+    from pocketbert.data.tables import read_table
+    from pocketbert.distillation.preparation import TaskData
+
+    glue = GLUE[task]
+    train, dev = task_examples(task)
+    augmented = None
+    if augmented_file is not None:
+        augmented, _ = read_table(
+            augmented_file,
+            text_column="text",
+            pair_column=None if train.pairs is None else "pair",
+            label_column="label",
+            labels=glue.task.labels or None,
+            kind="regression" if glue.task.kind == "regression" else "classification",
+        )
+    return TaskData(
+        task=glue.task,
+        train=train,
+        dev=dev,
+        metrics=glue.metrics,
+        main_metric=glue.main_metric,
+        augmented=augmented,
+    )
+
+
+def _teacher(task: str, output: Path) -> Path:
+    return output / "teacher" / task / "model"
+
+
+def _store(layers: int, task: str, output: Path) -> Path:
+    return output / "targets" / f"{layers}-layers" / task
+
+
+def _augmented_file(task: str, output: Path) -> Path:
+    return output / "augmented" / f"{task}.jsonl"
+
+
+def settings() -> dict[str, Any]:
+    """All that decides the table, as JSON values."""
+    return {
+        "passes": PASSES,
+        "batch size": BATCH_SIZE,
+        "rates": LEARNING_RATES,
+        "teacher": [TEACHER_PASSES, TEACHER_RATE],
+        "general distillation": {
+            "steps": GENERAL_STEPS,
+            "batch size": GENERAL_BATCH_SIZE,
+            "rate": GENERAL_RATE,
+            "segments": GENERAL_SEGMENTS,
+        },
+        "examples of SST-2": SST2_EXAMPLES,
+        "augmentation": {"copies": COPIES, "pair sides": PAIR_SIDES, "GloVe": GLOVE, "masked LM": str(MASKED_LM)},
+        "lengths": LENGTHS,
+        "scored": "last pass",
+        "started from the teacher's layers": {shape: list(each[2]) for shape, each in SHAPES.items() if each[2]},
+    }
+
+
+def result(done: Mapping[str, Any]) -> results.ResultFile:
+    """The scores of the jobs that are done."""
+    accuracies = []
+    for task in TASKS:
+        if found := done.get(f"constant/{task}"):
+            accuracies += records(found, COMMONEST, NOBODY, task, SPLIT)
+        if found := done.get(f"teacher/{task}"):
+            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
+    for shape, arms in ARMS.items():
+        for arm in arms:
+            for task in TASKS:
+                for seed in SEEDS:
+                    if found := done.get(_cell_name(shape, arm.label, task, seed)):
+                        accuracies += records(found, seeds_label(arm.label, seed), shape, task, SPLIT)
+    notes = [settings_note(settings())]
+    return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
+
+
+def scored(content: results.ResultFile) -> dict[str, Any]:
+    """Name of a student's job → its result, from a result file with these settings; else nothing."""
+    return scores_by_job(content, settings(), _cell_name)
+
+
+EXPERIMENT = Experiment(
+    result=RESULTS / "tinybert" / "accuracy.json",
+    output="runs/experiment-tinybert",
+    settings=settings,
+    jobs=lambda output: jobs(output, MASKED_LM),
+    content=result,
+    scored=scored,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv))

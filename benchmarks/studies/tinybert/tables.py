@@ -1,0 +1,56 @@
+"""The tables of docs/results/tinybert.md, for `studies.tables`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pocketbert.data.glue import GLUE
+from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.marked_block import Block
+from studies.runner import RESULTS
+from studies.score_cells import cell, difference, scores
+from studies.tinybert.accuracy import ARMS, COMMONEST, NOBODY, SEEDS, TASKS
+
+BLOCK = Block(
+    path=Path(__file__).resolve().parents[3] / "docs" / "results" / "tinybert.md",
+    name="TABLE",
+    origin="python -m studies.tables from benchmarks/studies/results/tinybert/accuracy.json",
+)
+
+# What has no seeds: model and how it was made.
+ONCE = ((NOBODY, COMMONEST), (NETWORK, "teacher"))
+GENERAL, FRESH, PREDICTION = "general distillation, two steps", "two steps, no general distillation", "prediction only"
+# What the paper finds, and which of two arms of 4x312 has to be better for it.
+FINDINGS = {
+    "TinyBERT beats a student without distillation (table 1)": (GENERAL, "fine-tuned, no distillation"),
+    "intermediate layers help beside the prediction (table 3)": (GENERAL, f"general distillation, {PREDICTION}"),
+    "general distillation helps (table 2: MRPC +1.7, CoLA +10.0)": (GENERAL, FRESH),
+    "augmentation helps (table 2: MRPC +3.4, CoLA +21.0)": (f"{GENERAL}, augmented", GENERAL),
+}
+
+
+def table(content: results.ResultFile) -> str:
+    """The text between the page's marks."""
+    found = scores(each for each in content.accuracies if each.metric == GLUE[each.task].main_metric)
+    heads = [f"{GLUE[task].folder} ({GLUE[task].main_metric})" for task in TASKS]
+    lines = [f"| student | made by | {' | '.join(heads)} |", "|---|---|" + "---:|" * len(TASKS)]
+    rows = [*ONCE, *((shape, arm.label) for shape, arms in ARMS.items() for arm in arms)]
+    for model, label in rows:
+        cells = [
+            cell(found.get((model, label, task), {}).values(), 1 if (model, label) in ONCE else len(SEEDS))
+            for task in TASKS
+        ]
+        lines.append(f"| {model} | {label} | {' | '.join(cells)} |")
+    lines += ["", "| the paper finds | here, of 4x312: difference |", "|---|---|"]
+    for finding, arms in FINDINGS.items():
+        differences = []
+        for task in TASKS:
+            if change := difference(*(found.get(("4x312", arm, task), {}) for arm in arms)):
+                differences.append(f"{GLUE[task].folder} {change}")
+        lines.append(f"| {finding} | {', '.join(differences) or 'not measured'} |")
+    examples = {each.task: each.examples for each in content.accuracies}
+    counted = ", ".join(f"{GLUE[task].folder} {examples[task]:,}" for task in TASKS if task in examples)
+    masked_words = results.read(RESULTS / "tinybert" / "masked_lm.json").notes[0]
+    lines += ["", f"Development examples: {counted}. The augmentation's masked-LM head: {masked_words}."]
+    return "\n".join(lines) + "\n"
