@@ -27,7 +27,7 @@ MODULES = (
     "pocketbert.training.loop",
     "pocketbert.distillation.run",
     "pocketbert.distillation.augment_run",
-    "pocketbert.distillation.teacher_dump",
+    "pocketbert.distillation.cache_teacher",
     "pocketbert.data.pretraining_run",
     "pocketbert_export.exporter",
     "pocketbert_export.predictors",
@@ -42,7 +42,7 @@ def write_inputs(folder: Path) -> int:
     folder.mkdir()
     tiny_finetuning.write_model(folder / "plain", tiny_finetuning.CONFIG.replace(num_layers=1))
     tiny_distillation.write_teacher(folder / "teacher")
-    pb.build(tiny_distillation.STUDENT).save_pretrained(folder / "student")
+    pb.from_preset(tiny_distillation.STUDENT).save_pretrained(folder / "student")
     tiny_masked_lm.write_model(folder / "masked_lm")
     for name, count in (("train", 48), ("dev", 16)):
         tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=count))
@@ -66,7 +66,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     augment = ["augment", f"--masked-lm={inputs / 'masked_lm'}", f"--train-file={inputs / 'train.csv'}", "--copies=1"]
     augment += ["--output=out.jsonl"]
     export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
-    dump = ["teacher-dump", *method, "--output=out"]
+    dump = ["cache-teacher", *method, "--output=out"]
     bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
     bundle += ["--lengths=16", "--output=out"]
     return {
@@ -81,7 +81,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "pretrain_data": (data, None),
         "pretrain_data_overwrite": ([*data, "--overwrite"], ["--seed=3"]),
         "distill": (["distill", *method, *one_epoch, "--output=out"], None),
-        "teacher_dump": (dump, None),
+        "cache_teacher": (dump, None),
         "bundle": (bundle, None),
     }
 

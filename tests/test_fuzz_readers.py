@@ -170,17 +170,17 @@ def _sign_pretraining(folder: Path) -> None:
 
 
 def _make_store(folder: Path) -> Path:
-    import feature_stores
+    import teacher_caches
 
-    with feature_stores.writer(folder / "first") as store:
-        feature_stores.fill(store)
+    with teacher_caches.writer(folder / "first") as store:
+        teacher_caches.fill(store)
     return folder / "first"
 
 
 def _store(path: Path) -> object:
-    from pocketbert.data.feature_store import FeatureStore
+    from pocketbert.data.teacher_cache import TeacherCache
 
-    store = FeatureStore.open(path)
+    store = TeacherCache.open(path)
     return store.read(np.arange(len(store)), int(store.lengths.max()))
 
 

@@ -12,7 +12,7 @@ import pytest
 TESTS = Path(__file__).parent
 NAMES = (
     "convert", "convert_overwrite", "export", "export_overwrite", "finetune", "finetune_overwrite", "augment",
-    "augment_overwrite", "pretrain_data", "pretrain_data_overwrite", "distill", "teacher_dump", "bundle",
+    "augment_overwrite", "pretrain_data", "pretrain_data_overwrite", "distill", "cache_teacher", "bundle",
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def test_students_of_mobileberts_table_3(
 ) -> None:
     found = preset(name)
     config = found.config
-    assert (config.block_size, config.num_attention_heads, config.num_feed_forwards) == (intra, heads, stacked)
+    assert (config.block_size, config.num_attention_heads, config.num_feedforward_networks) == (intra, heads, stacked)
     assert (config.hidden_size, config.num_layers, config.attention_size) == (512, 24, intra)
     assert config.bottleneck is not None and config.bottleneck.query_key == "raw"
     counts = {"attention": 0, "feed_forwards": 0}

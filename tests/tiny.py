@@ -15,15 +15,15 @@ BERT = EncoderConfig(
     num_attention_heads=5,
     head_size=6,
     intermediate_size=41,
-    num_feed_forwards=1,
+    num_feedforward_networks=1,
     activation="gelu",
     norm="layer_norm",
-    norm_epsilon=1e-12,
-    embedding_norm_epsilon=1e-12,
+    layer_norm_eps=1e-12,
+    embedding_layer_norm_eps=1e-12,
     embedding_size=30,
     embedding_projection="none",
     trigram=False,
-    max_positions=29,
+    max_position_embeddings=29,
     position_offset=0,
     type_vocab_size=2,
     pad_token_id=0,
@@ -40,7 +40,7 @@ MOBILEBERT = BERT.replace(
     model_type="mobilebert",
     head_size=4,
     intermediate_size=37,
-    num_feed_forwards=3,
+    num_feedforward_networks=3,
     activation="relu",
     norm="no_norm",
     embedding_size=11,
@@ -53,11 +53,13 @@ MOBILEBERT = BERT.replace(
     initializer_range=0.1,
 )
 MOBILEBERT_RAW = MOBILEBERT.replace(bottleneck=BottleneckConfig(size=20, query_key="raw"))
-MOBILEBERT_TINY = MOBILEBERT.replace(bottleneck=BottleneckConfig(size=20, query_key="bottleneck"), num_feed_forwards=2)
+MOBILEBERT_TINY = MOBILEBERT.replace(
+    bottleneck=BottleneckConfig(size=20, query_key="bottleneck"), num_feedforward_networks=2
+)
 MOBILEBERT_LAYER_NORM = MOBILEBERT_RAW.replace(norm="layer_norm", activation="gelu_tanh")
 IB_BERT = MOBILEBERT_LAYER_NORM.replace(
     head_size=7,
-    num_feed_forwards=1,
+    num_feedforward_networks=1,
     bottleneck=BottleneckConfig(size=35, query_key="raw"),
     pooler="tanh",
     hidden_dropout=0.1,

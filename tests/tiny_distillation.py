@@ -27,9 +27,9 @@ def write_teacher(folder: Path, config: EncoderConfig = TEACHER) -> Path:
     bare = tiny_finetuning.write_model(
         folder.parent / "bare", tiny_finetuning.CONFIG.replace(pad_token_id=config.pad_token_id)
     )
-    model = pb.build(config, tasks=(TASK,), tokenizer=pb.load(bare).tokenizer, seed=12)
+    model = pb.from_preset(config, tasks=(TASK,), tokenizer=pb.from_pretrained(bare).tokenizer, seed=12)
     low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
-    model.heads["classification"].output_map.bias.assign([np.median(high - low), 0.0])
+    model.heads["classification"].output_projection.bias.assign([np.median(high - low), 0.0])
     model.save_pretrained(folder)
     return folder
 
@@ -39,7 +39,7 @@ def labelled_by(teacher: Path, count: int, seed: int) -> Examples:
     import pocketbert as pb
 
     plain = tiny_finetuning.examples(count, seed)
-    labels = _logits(pb.load(teacher), plain.texts).argmax(-1)
+    labels = _logits(pb.from_pretrained(teacher), plain.texts).argmax(-1)
     return Examples(plain.texts, None, labels.astype(np.int32), plain.ids, plain.source)
 
 

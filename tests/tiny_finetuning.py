@@ -30,7 +30,7 @@ def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:
     pieces += [f"filler{number}" for number in range(config.vocab_size - len(pieces))]
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
     vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    pb.build(config, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
+    pb.from_preset(config, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
     return folder
 
 

@@ -25,7 +25,7 @@ def write_model(folder: Path) -> Path:
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
     vocabulary.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     tokenizer = pb.WordPieceTokenizer(vocabulary)
-    pb.build(CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=23).save_pretrained(folder)
+    pb.from_preset(CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=23).save_pretrained(folder)
     return folder
 
 

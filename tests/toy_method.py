@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert.distillation.means import masked_mean
+from pocketbert.distillation.loss_normalization import masked_mean
 from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting, Stage, Steps
-from pocketbert.layers.linear import Linear
+from pocketbert.layers.dense import Dense
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ToyMethod:
         return [make[name]() for name in make if self.only in (None, name)]
 
     def adapters(self, setting: Setting, options: ToyOptions) -> dict[str, Any]:
-        return {"widening": Linear(setting.student.hidden_size, setting.teacher.hidden_size)}
+        return {"widening": Dense(setting.student.hidden_size, setting.teacher.hidden_size)}
 
     def mismatches(self, setting: Setting, options: ToyOptions) -> list[str]:
         return []

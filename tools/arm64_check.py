@@ -167,10 +167,10 @@ def reference_bundles(folder: Path) -> list[Path]:
         head_size=32,
         intermediate_size=768,
         vocab_size=len(SPECIAL_TOKENS) + len(letters),
-        max_positions=max(LENGTHS),
+        max_position_embeddings=max(LENGTHS),
     )
     task = TaskConfig(kind="classification", labels=("no", "yes", "perhaps"))
-    model = pb.build(config, [task], pb.WordPieceTokenizer(vocabulary), seed=3)
+    model = pb.from_preset(config, [task], pb.WordPieceTokenizer(vocabulary), seed=3)
     model.save_pretrained(folder / "model")
     for recipe in RECIPES:
         export_bundle(folder / "model", recipe, LENGTHS, folder / recipe)
@@ -181,7 +181,7 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ans
     """Runs a model file under QEMU.
 
     Args:
-      folder: what `build` made.
+      folder: what `from_preset` made.
       model: the `.tflite` file.
       calls: at least one.
 

@@ -30,7 +30,7 @@ TESTS = {
     "modeling/pocketbert/distillation/distiller.py": ["pocketbert/distillation/test_distiller.py"],
     "modeling/pocketbert/distillation/losses.py": ["pocketbert/distillation/test_losses.py"],
     "modeling/pocketbert/distillation/label_losses.py": ["pocketbert/distillation/test_tinybert_losses.py"],
-    "modeling/pocketbert/distillation/means.py": ["pocketbert/distillation/test_means.py"],
+    "modeling/pocketbert/distillation/loss_normalization.py": ["pocketbert/distillation/test_loss_normalization.py"],
     "modeling/pocketbert/distillation/layer_maps.py": ["pocketbert/distillation/test_layer_maps.py"],
     "modeling/pocketbert/training/optimizers.py": ["pocketbert/training/test_optimizers.py"],
     "modeling/pocketbert/training/gradients.py": ["pocketbert/training/test_optimizers.py"],
@@ -39,7 +39,7 @@ TESTS = {
     "modeling/pocketbert/tasks/masked_lm.py": ["pocketbert/test_keras.py"],
     "modeling/pocketbert/tasks/outputs.py": ["pocketbert/test_keras.py"],
     "export/pocketbert_export/checks.py": ["pocketbert_export/test_checks.py"],
-    "export/pocketbert_export/lowering.py": ["pocketbert_export/test_lowering.py"],
+    "export/pocketbert_export/graph_optimization.py": ["pocketbert_export/test_graph_optimization.py"],
     "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py", "pocketbert_export/test_faults.py"],
     "export/pocketbert_export/verify.py": ["pocketbert_export/test_verify.py"],
 }

@@ -27,11 +27,11 @@ with open("vocab.txt", "w", encoding="utf-8") as stream:
     stream.write("\\n".join(words) + "\\n")
 config = preset("minilmv2_6l_384d").config.replace(
     vocab_size=len(words), hidden_size=30, embedding_size=30, num_layers=2, num_attention_heads=3, head_size=10,
-    intermediate_size=41, max_positions=29, activation="gelu_tanh",
+    intermediate_size=41, max_position_embeddings=29, activation="gelu_tanh",
 )
 task = pb.TaskConfig(kind="classification", name="films", labels=("negative", "positive"))
 tokenizer = pb.WordPieceTokenizer("vocab.txt", lowercase=True)
-pb.build(config, tasks=[task], tokenizer=tokenizer, seed=1).save_pretrained("given")
+pb.from_preset(config, tasks=[task], tokenizer=tokenizer, seed=1).save_pretrained("given")
 """
 COMMANDS = (
     "--help",

@@ -160,7 +160,7 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     Raises:
       UserError: none of the examples fits.
     """
-    from pocketbert_export import placement
+    from pocketbert_export import length_buckets
     from pocketbert_export.checks import TOKEN_OUTPUTS
 
     answers_tokens = not set(bundle.output_names).isdisjoint(TOKEN_OUTPUTS)
@@ -170,7 +170,7 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
         fits = golden.length == length if answers_tokens else golden.inputs["input_mask"].sum() <= length
         if not fits:
             continue
-        inputs = placement.fit_length(golden.inputs, length, pad_token_id)
+        inputs = length_buckets.fit_length(golden.inputs, length, pad_token_id)
         rows = {name: array[0].tolist() for name, array in inputs.items()}
         expected = {name: array.tolist() for name, array in golden.exported_outputs.items()}
         calls.append(Call(signature=bundle.signature(length), inputs=rows, expected=expected))

@@ -160,7 +160,7 @@ class _Session:
         except (PhoneError, UserError, OSError) as error:
             # Other phones go on, whatever this one's folder or bundles have.
             problem = str(error)
-            progress.say(f"{self._subject.name}: {problem}")
+            progress.log_info(f"{self._subject.name}: {problem}")
         what = "the GPU of a" if self._plan.delegate == "gpu" else "a"
         result = None
         try:
@@ -177,7 +177,7 @@ class _Session:
         """Has the app on the phone; its SHA-256."""
         installed = self._installed()
         if self._apk and installed != files.sha256(self._apk):
-            progress.say(f"{self._subject.name}: installing {self._apk.name}")
+            progress.log_info(f"{self._subject.name}: installing {self._apk.name}")
             try:
                 self._phone.install(self._apk)
             except PhoneError as error:
@@ -234,7 +234,7 @@ class _Session:
                 except (PhoneError, UserError) as error:
                     configuration = self._plan.configurations[turn[0]]
                     where = f"{configuration.label} at {configuration.length} tokens, repeat {turn[1]}"
-                    progress.say(f"{self._subject.name}: {where}: {error}")
+                    progress.log_info(f"{self._subject.name}: {where}: {error}")
                     self._kept.note(turn, str(error))
                     failures += 1
                     if failures == FAILURES_IN_A_ROW:

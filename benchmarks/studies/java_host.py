@@ -84,7 +84,7 @@ def make_bundles(folder: Path) -> dict[str, Path]:
     from pocketbert_export.exporter import export_bundle
     from pocketbert_export.recipes import RECIPES
 
-    pb.load(minilm(), task=TASK, seed=0).save_pretrained(folder / "model")
+    pb.from_pretrained(minilm(), task=TASK, seed=0).save_pretrained(folder / "model")
     for recipe in RECIPES:
         export_bundle(folder / "model", recipe, (LENGTH,), folder / recipe)
     return {recipe: folder / recipe for recipe in RECIPES}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pocketbert import files
 from pocketbert.processes import end_with_parent, stderr_in
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 # A process gives the memory of its graphs back when it ends.
 JOBS_A_PROCESS = 6
@@ -71,7 +71,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: floa
     """
     done = {job.name: result_of(folder, job.name) for job in jobs if _path(folder, job.name).exists()}
     waiting = [job for job in jobs if job.name not in done]
-    say(f"{len(done)} of {len(jobs)} jobs are done")
+    log_info(f"{len(done)} of {len(jobs)} jobs are done")
     failed: dict[str, str] = {}
     running: dict[concurrent.futures.Future[Any], tuple[Job, float]] = {}
     begun = time.monotonic()
@@ -93,10 +93,10 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: floa
                 if error := future.exception():
                     broken |= isinstance(error, process.BrokenProcessPool)
                     failed[job.name] = f"{type(error).__name__}: {error}"
-                    say(f"{job.name}: failed: {failed[job.name]}")
+                    log_info(f"{job.name}: failed: {failed[job.name]}")
                     continue
                 done[job.name] = future.result()
-                say(f"{job.name}: {time.monotonic() - since:.0f} s; {len(done)} of {len(jobs)} jobs are done")
+                log_info(f"{job.name}: {time.monotonic() - since:.0f} s; {len(done)} of {len(jobs)} jobs are done")
     return Found(done, failed)
 
 

@@ -49,11 +49,11 @@ def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str,
         raise UserError(f"a study is one of {', '.join(known)}; received {', '.join(unknown)}")
     written = {}
     for name in names:
-        progress.say(f"study {name}")
+        progress.log_info(f"study {name}")
         try:
             content = run_of(name)(quick)
         except (UserError, ImportError) as error:
-            progress.say(f"study {name} is left out: {error}")
+            progress.log_info(f"study {name} is left out: {error}")
             continue
         path = output / f"{name}.json"
         raise_if_any(results.problems(content), str(path))

@@ -19,7 +19,7 @@ from pocketbert.json_reading import read_json
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
 from pocketbert_export.goldens import Golden, read_goldens
-from pocketbert_export.placement import place
+from pocketbert_export.length_buckets import place
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
@@ -51,7 +51,7 @@ class Bundle:
       recipe: the name of the recipe.
       lengths: numbers of tokens, ascending.
       runtimes: names of the runtimes that the bundle is for.
-      lowerings: lowering → what was decided on it.
+      graph_optimizations: optimization → what was decided on it.
       output_names: the outputs of every signature.
       num_parameters: weights of the network that the file holds.
       source: file of the model's weights → its SHA-256.
@@ -67,7 +67,7 @@ class Bundle:
         self.recipe: str = description["recipe"]
         self.lengths = tuple(sorted(signature["length"] for signature in description["signatures"]))
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
-        self.lowerings: dict[str, str] = description["lowerings"]
+        self.graph_optimizations: dict[str, str] = description["graph_optimizations"]
         self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]

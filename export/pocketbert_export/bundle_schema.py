@@ -69,7 +69,7 @@ SCHEMA: dict[str, Any] = {
         tokenizer=_object(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG, vocab_size=_COUNT),
         recipe=_TEXT,
         runtimes=_list(_TEXT),
-        lowerings=_by_name(_TEXT),
+        graph_optimizations=_by_name(_TEXT),
         num_parameters=_COUNT,
         source=_by_name(_DIGEST),
         tools=_by_name(_TEXT),

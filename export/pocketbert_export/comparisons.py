@@ -14,20 +14,22 @@ from pocketbert.progress import track
 from pocketbert_export import checks
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Bounds, Check, Outputs
-from pocketbert_export.gate_examples import GateExamples
-from pocketbert_export.placement import Placed
-from pocketbert_export.probes import Probes
+from pocketbert_export.length_buckets import LengthBucket
+from pocketbert_export.validation_inputs import ValidationInputs
+from pocketbert_export.validation_set import ValidationSet
 
 _ROWS_A_CALL = 32
 _SEGMENTS = ("segments", "no segments")
 
 
-def check_segments_are_read(probes: Probes, answers: Mapping[int, Outputs]) -> Check:
+def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mapping[int, Outputs]) -> Check:
     """Without the model: the type rows differ, so that some answer changes with the segments."""
     passed = any(
         not np.array_equal(output[name], other[name])
         for output, other in zip(
-            probes.answers("segments", answers), probes.answers("no segments", answers), strict=True
+            validation_inputs.answers("segments", answers),
+            validation_inputs.answers("no segments", answers),
+            strict=True,
         )
         for name in output
     )
@@ -35,7 +37,7 @@ def check_segments_are_read(probes: Probes, answers: Mapping[int, Outputs]) -> C
     return Check(name="segments", passed=passed, measured=None, bound=None, reason=reason)
 
 
-def batches_of(examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
+def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
     """Rows of inputs, as many as the float model answers at once."""
     return [
         {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
@@ -44,14 +46,14 @@ def batches_of(examples: Sequence[Placed]) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def reference_outputs(model: Model, probes: Probes) -> Mapping[str, Outputs]:
+def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapping[str, Outputs]:
     """The float model's answers to the examples and to the rows with and without segments."""
     # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
     answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
-    asked = {"examples": batches_of(probes.examples)}
+    asked = {"examples": batches_of(validation_inputs.examples)}
     if model.config.type_vocab_size > 1:
-        asked |= {name: [*probes.inputs(name)] for name in _SEGMENTS}
+        asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
     found = {}
     for name, batches in asked.items():
         told = track(batches, "float model's answers", "batch") if name == "examples" else batches
@@ -73,22 +75,29 @@ def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.
     return float_answers, own_answers
 
 
-def judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds: Bounds) -> list[Check]:
+def judge(
+    bundle: Bundle, validation_inputs: ValidationInputs, answers: Mapping[int, Outputs], bounds: Bounds
+) -> list[Check]:
     """What needs no float model beside the golden examples."""
     kind = bundle.task.kind if bundle.task else None
-    goldens = _answers(probes, "goldens", answers)
+    goldens = _answers(validation_inputs, "goldens", answers)
     float_answers, own_answers = golden_answers(bundle)
     same_texts = {
         length: checks.real_values(output, mask)
         for length, output, mask in zip(
-            bundle.lengths, probes.answers("lengths", answers), probes.masks("lengths"), strict=True
+            bundle.lengths,
+            validation_inputs.answers("lengths", answers),
+            validation_inputs.masks("lengths"),
+            strict=True,
         )
     }
     return [
         checks.check_alive(goldens),
         *checks.check_difference(float_answers, goldens, bounds, "goldens", kind),
         checks.check_own_answers(own_answers, goldens, bounds, kind),
-        checks.check_padding(_answers(probes, "padding", answers), _answers(probes, "noise", answers)),
+        checks.check_padding(
+            _answers(validation_inputs, "padding", answers), _answers(validation_inputs, "noise", answers)
+        ),
         # Of a few short texts, scores and tokens differ too little to be a scale.
         checks.check_lengths(same_texts, bounds, kind if kind == "classification" else None),
     ]
@@ -96,25 +105,25 @@ def judge(bundle: Bundle, probes: Probes, answers: Mapping[int, Outputs], bounds
 
 def compare(
     task: TaskConfig | None,
-    probes: Probes,
+    validation_inputs: ValidationInputs,
     expected: Mapping[str, Outputs],
     answers: Mapping[int, Outputs],
-    examples: GateExamples,
+    examples: ValidationSet,
     bounds: Bounds,
     metric: str | None,
 ) -> list[Check]:
     """What compares with the float model on real texts."""
     kind = task.kind if task else None
-    reference, received = expected["examples"], _answers(probes, "examples", answers)
+    reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
     made = checks.check_difference(reference, received, bounds, kind=kind)
     if any(check.measured is None for check in made):
         return made
     moves, moved = checks.deviations(reference, kind), checks.deviations(received, kind)
     made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, kind)))
     if "segments" in expected:
-        with_segments = _answers(probes, "segments", answers)
+        with_segments = _answers(validation_inputs, "segments", answers)
         moves = _change(expected["segments"], expected["no segments"])
-        moved = _change(with_segments, _answers(probes, "no segments", answers))
+        moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
         scales = checks.centred(expected["segments"], kind)
         made.append(checks.check_response("segments", "other segment ids", moves, moved, scales))
     if task is None or task.kind not in ("classification", "multi_label", "regression", "span"):
@@ -124,15 +133,15 @@ def compare(
     if task.kind == "multi_label":
         made.append(checks.check_label_decisions(reference["logits"], received["logits"], bounds))
     if examples.labelled and metric is not None:
-        order = np.concatenate([placed.indices for placed in probes.examples])
+        order = np.concatenate([placed.indices for placed in validation_inputs.examples])
         expected_score, score = (examples.score(task, metric, outputs, order) for outputs in (reference, received))
         made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
     return made
 
 
-def _answers(probes: Probes, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
+def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
     """The bundle's answers to the rows called `name`, without padding."""
-    parts = zip(probes.answers(name, answers), probes.masks(name), strict=True)
+    parts = zip(validation_inputs.answers(name, answers), validation_inputs.masks(name), strict=True)
     return checks.join([checks.real_values(output, mask) for output, mask in parts])
 
 

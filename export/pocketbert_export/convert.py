@@ -14,8 +14,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert import outputs
 from pocketbert.model import Model
-from pocketbert_export.one_scale import without_channel_scales
-from pocketbert_export.op_census import FILE_IDENTIFIER
+from pocketbert_export.op_histogram import FILE_IDENTIFIER
+from pocketbert_export.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.recipes import Recipe, configure
 from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
 
@@ -28,7 +28,7 @@ def write_saved_model(
     `serving_default` is the longest length once more: stock tools such as `tflite_convert` take that one.
 
     Args:
-      model: the model, lowered or not.
+      model: the model, optimized or not.
       path: the folder to make.
       lengths: numbers of tokens.
       overwrite: replace an existing folder.
@@ -46,7 +46,7 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
     """Converts a model to a `.tflite` file with one signature a length, which share their weights.
 
     Args:
-      model: the model, lowered or not.
+      model: the model, optimized or not.
       lengths: numbers of tokens.
       recipe: how numbers are stored.
       channelwise: whether an int8 map may have a scale for each output, which runtimes before version 12 of
@@ -65,7 +65,7 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
         )
         configure(converter, recipe)
         content = converter.convert()
-    return share_quantization(content if channelwise else without_channel_scales(content))
+    return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 
 def share_quantization(content: bytes) -> bytes:

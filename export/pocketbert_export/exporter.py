@@ -20,8 +20,8 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.model import Model, load
-from pocketbert.progress import say
+from pocketbert.model import Model, from_pretrained
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bundle as layout
@@ -29,13 +29,13 @@ from pocketbert_export.bundle import Bundle
 from pocketbert_export.bundle_schema import SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
-from pocketbert_export.gate_examples import GivenExamples, as_pairs, gate_metric
 from pocketbert_export.goldens import Golden, answers_file, entries
+from pocketbert_export.graph_optimization import GraphOptimizations, decide, optimize_graph
 from pocketbert_export.label_order import named
-from pocketbert_export.lowering import Lowerings, decide, lower
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, signature_name
+from pocketbert_export.validation_set import GivenExamples, as_pairs, gate_metric
 from pocketbert_export.verify import verify_bundle
 
 _TOOLS = ("pocketbert", "tensorflow", "tf_keras", "ai-edge-litert")
@@ -80,7 +80,7 @@ def export_bundle(
     output: str | os.PathLike[str],
     examples: GivenExamples | None = None,
     *,
-    lowerings: Lowerings = Lowerings(),  # noqa: B008
+    graph_optimizations: GraphOptimizations = GraphOptimizations(),  # noqa: B008
     runtime: str = LITERT,
     overwrite: bool = False,
     bounds: Bounds | None = None,
@@ -96,7 +96,7 @@ def export_bundle(
       lengths: numbers of tokens, one signature each.
       output: the folder to make.
       examples: real texts or questions for the gate, best with labels; None takes `DEFAULT_TEXTS`.
-      lowerings: what to apply where it suits the model.
+      graph_optimizations: what to apply where it suits the model.
       runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
       bounds: what the gate allows; None takes the recipe's own.
@@ -114,16 +114,16 @@ def export_bundle(
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
     outputs.check_inputs(output, (model_directory, examples.source if examples is not None else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
-    model = load(model_directory)
+    model = from_pretrained(model_directory)
     lengths = check_lengths(lengths, model.config)
     _check_exportable(model, model_directory)
     # Before the conversion, and not minutes later.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
-    decided = decide(model, lowerings)
-    say(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
-    lowered = lower(model, lowerings)
-    content = to_tflite(lowered, lengths, chosen, channelwise=runtime != TFLITE_2_16)
+    decided = decide(model, graph_optimizations)
+    log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
+    optimized = optimize_graph(model, graph_optimizations)
+    content = to_tflite(optimized, lengths, chosen, channelwise=runtime != TFLITE_2_16)
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         assert model.tokenizer is not None
@@ -131,14 +131,14 @@ def export_bundle(
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description = {
-            **_description(model, lowered, chosen, lengths, runtime, decided),
+            **_description(model, optimized, chosen, lengths, runtime, decided),
             "source": _digests(Path(model_directory).glob("*.safetensors")),
         }
         goldens = _goldens(model, Bundle(folder, description), as_pairs(examples, _MOST_GOLDEN_CANDIDATES), lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": _files(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)
-        say(f"export {recipe}: verifying")
+        log_info(f"export {recipe}: verifying")
         verification = verify_bundle(
             folder,
             reference=model,
@@ -150,7 +150,7 @@ def export_bundle(
         )
         verification.require()
         for warning in verification.warnings:
-            say(f"export {recipe}: warning: {warning}")
+            log_info(f"export {recipe}: warning: {warning}")
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
         description["files"] = _files(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
@@ -173,7 +173,7 @@ def _check_exportable(model: Model, model_directory: str | os.PathLike[str]) -> 
 
 def _description(
     model: Model,
-    lowered: Model,
+    optimized: Model,
     recipe: Recipe,
     lengths: Sequence[int],
     runtime: str,
@@ -194,8 +194,8 @@ def _description(
         },
         "recipe": recipe.name,
         "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
-        "lowerings": dict(decided),
-        "num_parameters": _num_parameters(lowered, lengths),
+        "graph_optimizations": dict(decided),
+        "num_parameters": _num_parameters(optimized, lengths),
         "tools": {"python": platform.python_version(), **{name: metadata.version(name) for name in _TOOLS}},
     }
 
@@ -207,10 +207,12 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
     return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **threshold}
 
 
-def _num_parameters(lowered: Model, lengths: Sequence[int]) -> int:
+def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
     """Weights that the file holds: of the positions, those rows that a signature reads, once for each."""
-    counts = {path: int(np.prod(variable.shape)) for path, variable in lowered.weights_by_path().items()}
-    counts["encoder.embeddings.position.table"] = sum(lengths) * int(lowered.encoder.embeddings.position.table.shape[1])
+    counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
+    counts["encoder.embeddings.position.table"] = sum(lengths) * int(
+        optimized.encoder.embeddings.position.table.shape[1]
+    )
     return sum(counts.values())
 
 

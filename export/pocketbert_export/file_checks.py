@@ -7,34 +7,34 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.configs import TaskConfig
 from pocketbert_export.checks import Check
-from pocketbert_export.op_census import LARGEST_FLOAT16, Census
+from pocketbert_export.op_histogram import LARGEST_FLOAT16, OpHistogram
 
 # Smaller matrices stay float32: the converter quantizes from this many elements on.
 FEWEST_QUANTIZED = 1024
 
 
-def check_operators(census: Census) -> Check:
+def check_operators(histogram: OpHistogram) -> Check:
     """Only TFLite's own operators: custom ones and TensorFlow's (Flex) are not on a phone."""
-    foreign = sorted(set(census.custom))
+    foreign = sorted(set(histogram.custom))
     what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "every operator is a TFLite builtin"
     return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
 
 
-def check_signatures(census: Census, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
+def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
     """One signature a length, int32 `[1, length]` in and float32 out, all bound by name.
 
     Args:
-      census: the file's.
+      histogram: the file's.
       names: signature → its length.
       inputs: the names of the inputs.
     """
     problems = []
-    missing, extra = set(names) - set(census.signatures), set(census.signatures) - set(names)
+    missing, extra = set(names) - set(histogram.signatures), set(histogram.signatures) - set(names)
     problems += [f"{name} is missing" for name in sorted(missing)] + [
         f"{name} is not in bundle.json" for name in sorted(extra)
     ]
-    for name in sorted(set(names) & set(census.signatures)):
-        signature, wanted = census.signatures[name], ("int32", (1, names[name]))
+    for name in sorted(set(names) & set(histogram.signatures)):
+        signature, wanted = histogram.signatures[name], ("int32", (1, names[name]))
         if set(signature.inputs) != set(inputs):
             problems.append(f"{name} takes {', '.join(sorted(signature.inputs))}, not {', '.join(sorted(inputs))}")
         for input_name, tensor in signature.inputs.items():
@@ -43,18 +43,18 @@ def check_signatures(census: Census, names: Mapping[str, int], inputs: Sequence[
         for output_name, tensor in signature.outputs.items():
             if tensor.dtype != "float32":
                 problems.append(f"{name}'s {output_name} is {tensor.dtype}, not float32")
-    outputs = {tuple(sorted(signature.outputs)) for signature in census.signatures.values()}
+    outputs = {tuple(sorted(signature.outputs)) for signature in histogram.signatures.values()}
     if len(outputs) > 1:
         problems.append("the signatures' outputs have different names")
     reason = "; ".join(problems) or f"{len(names)} signatures, int32 in, float32 out, bound by name"
     return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
-def check_size(census: Census, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
+def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
     """The file is as large as its weights: none stored wider than the recipe says, and none stored twice.
 
     Args:
-      census: the file's.
+      histogram: the file's.
       shapes: of every weight of the float model.
       bytes_per_weight: of a quantized matrix; vectors and small matrices are float32 in every recipe.
     """
@@ -67,28 +67,32 @@ def check_size(census: Census, shapes: Iterable[tuple[int, ...]], bytes_per_weig
             # A scale (4 bytes) and a zero point (8) for each channel of an int8 matrix.
             expected += bytes_per_weight * size + (12 * shape[-1] if bytes_per_weight == 1 else 0)
     # An operator takes about 300 bytes with the tensors it makes; constants of the graph are few and small.
-    bound = 1.05 * expected + 512 * census.num_operators + 16_384
+    bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
     reason = (
-        f"{census.file_bytes:,} bytes, of them {census.weight_bytes:,} of weights; the recipe's weights take "
-        f"{expected:,}, and {len(census.signatures)} graphs of {census.num_operators} operators may add to that"
+        f"{histogram.file_bytes:,} bytes, of them {histogram.weight_bytes:,} of weights; the recipe's weights take "
+        f"{expected:,}, and {len(histogram.signatures)} graphs of {histogram.num_operators} operators may add to that"
     )
     return Check(
-        name="size", passed=census.file_bytes <= bound, measured=float(census.file_bytes), bound=bound, reason=reason
+        name="size",
+        passed=histogram.file_bytes <= bound,
+        measured=float(histogram.file_bytes),
+        bound=bound,
+        reason=reason,
     )
 
 
-def check_shapes(census: Census) -> Check:
+def check_shapes(histogram: OpHistogram) -> Check:
     """Every shape is known before the file runs: delegates take no others."""
-    shown = ", ".join(census.dynamic[:3])
-    reason = f"dimensions that are open until the file runs: {shown}" if census.dynamic else "every shape is static"
+    shown = ", ".join(histogram.dynamic[:3])
+    reason = f"dimensions that are open until the file runs: {shown}" if histogram.dynamic else "every shape is static"
     return Check(
-        name="shapes", passed=not census.dynamic, measured=float(len(census.dynamic)), bound=0.0, reason=reason
+        name="shapes", passed=not histogram.dynamic, measured=float(len(histogram.dynamic)), bound=0.0, reason=reason
     )
 
 
-def check_constants(census: Census) -> Check:
+def check_constants(histogram: OpHistogram) -> Check:
     """No constant overflows float16, in which a GPU computes: a mask of -1e9 becomes minus infinity there."""
-    largest = census.largest_constant
+    largest = histogram.largest_constant
     finite = math.isfinite(largest)
     return Check(
         name="constants",
@@ -99,16 +103,16 @@ def check_constants(census: Census) -> Check:
     )
 
 
-def check_outputs(census: Census, names: Sequence[str], task: TaskConfig | None) -> Check:
+def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig | None) -> Check:
     """The outputs are those of `bundle.json`, with a logit for each label.
 
     Args:
-      census: the file's.
+      histogram: the file's.
       names: the outputs of `bundle.json`.
       task: the bundle's.
     """
     problems = []
-    for signature_name, signature in sorted(census.signatures.items()):
+    for signature_name, signature in sorted(histogram.signatures.items()):
         if set(signature.outputs) != set(names):
             found = ", ".join(sorted(signature.outputs))
             problems.append(f"{signature_name} gives {found}, not {', '.join(sorted(names))}")
@@ -122,16 +126,16 @@ def check_outputs(census: Census, names: Sequence[str], task: TaskConfig | None)
     return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
-def check_vocabulary(census: Census, vocab_size: int, ids: str) -> Check:
+def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
     """The word table has a row for each piece of the vocabulary, in every graph.
 
     Args:
-      census: the file's.
+      histogram: the file's.
       vocab_size: pieces of the bundle's vocabulary.
       ids: the input that holds the ids.
     """
-    rows = [table.rows for table in census.tables.get(ids, ())]
-    passed = len(rows) == len(census.signatures) and set(rows) == {vocab_size}
+    rows = [table.rows for table in histogram.tables.get(ids, ())]
+    passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
     reason = f"the vocabulary has {vocab_size:,} pieces, and the file's word table {found} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training.scores import Scores, score_answers
 from pocketbert_export.glue_models import GlueModel, check_models
 
@@ -76,7 +76,7 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
         scores[task] = {}
         for split, examples in splits.items():
             assert examples.labels is not None
-            say(f"{task}: {len(examples)} examples of {examples.source}")
+            log_info(f"{task}: {len(examples)} examples of {examples.source}")
             glue, predictions = GLUE[task], model.predictions(examples)
             scores[task][split] = score_answers(glue.task, glue.metrics, glue.main_metric, examples.labels, predictions)
     baselines = _each(scores, lambda found: found.baseline)

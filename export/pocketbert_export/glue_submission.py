@@ -12,7 +12,7 @@ from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.data.submission import CONSTANTS, SubmissionFile, as_texts, files_of, write_submission
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert_export.glue_models import GlueModel, check_models
 
 
@@ -50,12 +50,12 @@ def make_submission(
         model = GlueModel(task, models[task]) if task in models else None
         for file in files_of(task):
             if model is None:
-                say(f"{file.name}: no model; {file.rows} times {CONSTANTS[task]}")
+                log_info(f"{file.name}: no model; {file.rows} times {CONSTANTS[task]}")
                 answers[file.name] = [CONSTANTS[task]] * file.rows
                 report[file.name] = {"rows": file.rows, "answered_by": f"constant {CONSTANTS[task]}"}
                 continue
             examples = tests[file]
-            say(f"{file.name}: {len(examples)} rows with {models[task]}")
+            log_info(f"{file.name}: {len(examples)} rows with {models[task]}")
             answers[file.name], clipped = as_texts(task, model.predictions(examples))
             report[file.name] = {"rows": len(examples), "answered_by": models[task]}
             if GLUE[task].task.kind == "regression":
@@ -91,7 +91,7 @@ def _read_tests(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict
             problems.append(str(error))
             continue
         if len(tests[file]) != file.rows:
-            say(
+            log_info(
                 f"{tests[file].source}: {len(tests[file])} rows, and the official file has {file.rows}; the server "
                 "will refuse another number"
             )

@@ -15,11 +15,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import BUCKET_MULTIPLE
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.model import Model, load
+from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import bar
 from pocketbert.tasks.outputs import output_names
 from pocketbert_export.bundle import BUNDLE_FILE, Bundle
-from pocketbert_export.placement import Inputs, place
+from pocketbert_export.length_buckets import Inputs, place
 from pocketbert_export.span_predictors import SpanPredictor, bundle_span_predictor, check_finite, model_span_predictor
 
 KINDS = ("classification", "multi_label", "regression")
@@ -92,7 +92,7 @@ class ModelPredictor(Predictor):
     def __init__(self, model: Model, source: str = "the model") -> None:
         task = _check_task(model.task, source)
         _check_tokenizer(model, source)
-        longest = model.config.max_positions
+        longest = model.config.max_position_embeddings
         super().__init__(task, model.tokenizer, [*range(BUCKET_MULTIPLE, longest, BUCKET_MULTIPLE), longest])
         spec = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
         # The first task's, which goes by the head's name where several heads give logits.
@@ -185,7 +185,7 @@ def _open(path: str | os.PathLike[str]) -> Model | Bundle:
     if (folder / BUNDLE_FILE).exists():
         return Bundle.open(folder)
     if (folder / "config.json").exists():
-        return load(folder)
+        return from_pretrained(folder)
     raise UserError(
         f"a model must be a folder with {BUNDLE_FILE} (a bundle) or config.json (a model directory); received {path}; "
         "pocketbert finetune makes the one, pocketbert export the other"

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.errors import UserError
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 TFLITE_2_16 = "tflite-2.16"
 LITERT = "litert"
@@ -119,7 +119,7 @@ def environment_of_tflite_2_16() -> Path:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if complete.exists():
             return python
-        say(f"making an environment for TFLite 2.16.1 in {folder} (once; about 300 MB to fetch)")
+        log_info(f"making an environment for TFLite 2.16.1 in {folder} (once; about 300 MB to fetch)")
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
         finished = subprocess.run(

@@ -22,16 +22,16 @@ def signature_name(length: int) -> str:
     return f"length_{length}"
 
 
-def default_lengths(task: TaskConfig | None, max_positions: int, longest: int | None = None) -> list[int]:
+def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longest: int | None = None) -> list[int]:
     """The lengths where none are given: 32, 64 and 128, of questions on paragraphs 128 and 384.
 
     Args:
       task: the model's.
-      max_positions: the model's; no length is beyond them.
+      max_position_embeddings: the model's; no length is beyond them.
       longest: the length that the model was trained with: one of them, and none is longer.
     """
     usual = _QUESTION_LENGTHS if task is not None and task.kind == "span" else _TEXT_LENGTHS
-    longest = longest or min(usual[-1], max_positions)
+    longest = longest or min(usual[-1], max_position_embeddings)
     return [*(length for length in usual if length < longest), longest]
 
 
@@ -47,9 +47,9 @@ def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, .
     if len(set(lengths)) != len(lengths):
         problems.append(f"each length once; received {','.join(map(str, lengths))}")
     problems += [
-        f"a length must lie in 3 to {config.max_positions}, the model's positions; received {length}"
+        f"a length must lie in 3 to {config.max_position_embeddings}, the model's positions; received {length}"
         for length in lengths
-        if not 3 <= length <= config.max_positions
+        if not 3 <= length <= config.max_position_embeddings
     ]
     raise_if_any(problems, "lengths")
     return tuple(sorted(lengths))
@@ -59,7 +59,7 @@ def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.typ
     """One function a length: int32 `[1, length]` inputs and the model's outputs, both by name.
 
     Args:
-      model: the model, lowered or not.
+      model: the model, optimized or not.
       lengths: numbers of tokens.
     Returns:
       `signature_name(length)` → function.

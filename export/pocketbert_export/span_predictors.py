@@ -16,7 +16,7 @@ from pocketbert.model import Model
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered
 from pocketbert.training.question_answering import WindowLogits, as_examples, fill, model_logits, read_answers
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.placement import place
+from pocketbert_export.length_buckets import place
 
 # Windows that a model answers at once, and that are made ready for a bundle at once.
 _WINDOWS_A_CALL = 32
@@ -83,7 +83,7 @@ def model_span_predictor(model: Model, **windows: Any) -> SpanPredictor:
       UserError: a window that the positions do not reach.
     """
     assert model.task is not None
-    positions = model.config.max_positions
+    positions = model.config.max_position_embeddings
     options = WindowOptions(**{"max_length": min(WindowOptions.max_length, positions), **windows})
     if options.max_length > positions:
         raise UserError(f"windows must fit into the model's {positions} positions; received {options.max_length}")

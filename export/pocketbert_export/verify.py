@@ -14,26 +14,26 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
-from pocketbert.health import ActivationMaxima, activation_maxima
 from pocketbert.model import Model
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export import file_checks
 from pocketbert_export.bundle import VOCAB_FILE, Bundle
 from pocketbert_export.checks import BOUNDS, Bounds, Check
 from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
-from pocketbert_export.gate_examples import GateExamples, GivenExamples, as_pairs, gate_examples, gate_metric
 from pocketbert_export.goldens import tokenization_problems
+from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
 from pocketbert_export.label_order import named
-from pocketbert_export.lowering import APPLIED, LOWERINGS, Lowerings, lower
-from pocketbert_export.op_census import Census, take_census
-from pocketbert_export.placement import Placed
-from pocketbert_export.probes import Probes
+from pocketbert_export.length_buckets import LengthBucket
+from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
+from pocketbert_export.validation_inputs import ValidationInputs
+from pocketbert_export.validation_set import GivenExamples, ValidationSet, as_pairs, gate_metric, validation_set
 
 SCHEMA_VERSION = 1
 # Recipe → the next one that rounds less, and the checks that it helps with.
@@ -70,7 +70,7 @@ class Verification:
       labelled: whether the task's metric could be taken.
       weights_need: operator → the version that the weights need, whatever the file records.
       operators: builtin operator → how often, over all signatures.
-      activation_maxima: of the network that the file computes, for recipes in float16; None for others, or where the
+      activation_range: of the network that the file computes, for recipes in float16; None for others, or where the
         float model was not there.
     """
 
@@ -82,7 +82,7 @@ class Verification:
     labelled: bool
     weights_need: Mapping[str, int]
     operators: Mapping[str, int]
-    activation_maxima: ActivationMaxima | None = None
+    activation_range: ActivationRange | None = None
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -102,14 +102,14 @@ class Verification:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of a bundle that passes: where a runtime that computes in float16 would overflow, or nearly."""
-        if self.activation_maxima is None:
+        if self.activation_range is None:
             return ()
         where = "the CPU computes this file in float32; a GPU that computes in float16 may answer wrongly"
-        return tuple(f"{warning}; {where}" for warning in self.activation_maxima.float16_warnings())
+        return tuple(f"{warning}; {where}" for warning in self.activation_range.float16_warnings())
 
     def to_json(self) -> dict[str, Any]:
         """The content of `verification.json`."""
-        maxima = self.activation_maxima
+        maxima = self.activation_range
         return {
             "schema_version": SCHEMA_VERSION,
             "passed": self.passed,
@@ -119,7 +119,7 @@ class Verification:
             "weights_need": dict(self.weights_need),
             "operators": dict(self.operators),
             "checks": [check.to_json() for check in self.checks],
-            "activation_maxima": None if maxima is None else maxima.to_json(),
+            "activation_range": None if maxima is None else maxima.to_json(),
         }
 
 
@@ -138,8 +138,8 @@ def verify_bundle(
 
     Args:
       bundle_directory: the bundle.
-      reference: the float model that it was made from, in its plain form, so that lowering is judged too. Without
-        it the golden examples, which hold the float model's answers, are all there is to compare with.
+      reference: the float model that it was made from, in its plain form, so that graph optimization is judged too.
+        Without it the golden examples, which hold the float model's answers, are all there is to compare with.
       examples: real texts or questions, best with labels; `MOST_EXAMPLES` of them are run, taken evenly. None takes
         the golden examples'.
       bounds: what to hold the answers against; None takes those of the bundle's recipe.
@@ -162,39 +162,39 @@ def verify_bundle(
     task = bundle.task if reference is None else reference.task
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
-    asked = gate_examples(given, bundle.tokenizer(), max(bundle.lengths), windows)
-    census = take_census(bundle.model_path)
+    asked = validation_set(given, bundle.tokenizer(), max(bundle.lengths), windows)
+    histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
-        file_checks.check_operators(census),
-        file_checks.check_signatures(census, names, INPUT_NAMES),
-        file_checks.check_outputs(census, bundle.output_names, bundle.task),
+        file_checks.check_operators(histogram),
+        file_checks.check_signatures(histogram, names, INPUT_NAMES),
+        file_checks.check_outputs(histogram, bundle.output_names, bundle.task),
     ]
     # A file with foreign operators or other inputs cannot be called: more reasons would hide the first.
     callable_by_name = all(check.passed for check in found)
     found += [
-        file_checks.check_shapes(census),
-        file_checks.check_constants(census),
-        file_checks.check_vocabulary(census, bundle.vocab_size, "input_word_ids"),
+        file_checks.check_shapes(histogram),
+        file_checks.check_constants(histogram),
+        file_checks.check_vocabulary(histogram, bundle.vocab_size, "input_word_ids"),
     ]
     tokenizer = _check_tokenizer(bundle, reference, given)
     found.append(tokenizer)
     if reference is not None:
         found.append(_check_task(bundle.task, reference.task))
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        found.append(file_checks.check_size(census, shapes, bounds.bytes_per_weight))
+        found.append(file_checks.check_size(histogram, shapes, bounds.bytes_per_weight))
     # Texts that become other ids in the model are no question to compare answers to.
     reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}
     maxima = None
     if callable_by_name:
-        probes = _probes(bundle, asked, census)
+        validation_inputs = _probes(bundle, asked, histogram)
         if reference is not None and get_recipe(bundle.recipe).weights == "float16":
-            maxima = _activation_maxima(bundle, reference, probes.examples)
-        expected = None if reference is None else reference_outputs(reference, probes)
+            maxima = _activation_maxima(bundle, reference, validation_inputs.examples)
+        expected = None if reference is None else reference_outputs(reference, validation_inputs)
         for runtime in runtimes or bundle.runtimes:
             try:
-                ran = run_on(runtime, bundle.model_path, probes.batches(bundle.signature))
+                ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
             except RuntimeRefused as refusal:
                 reason = str(refusal)
                 found.append(
@@ -203,11 +203,11 @@ def verify_bundle(
                 continue
             versions[runtime] = ran.version
             answers = {length: ran.answers[name] for name, length in names.items()}
-            made = judge(bundle, probes, answers, bounds)
+            made = judge(bundle, validation_inputs, answers, bounds)
             if expected is not None:
-                made += compare(task, probes, expected, answers, asked, bounds, metric)
-            elif any(table.first_two_differ for table in census.tables.get("input_type_ids", ())):
-                made.append(check_segments_are_read(probes, answers))
+                made += compare(task, validation_inputs, expected, answers, asked, bounds, metric)
+            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
+                made.append(check_segments_are_read(validation_inputs, answers))
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
     return Verification(
         recipe=bundle.recipe,
@@ -216,9 +216,9 @@ def verify_bundle(
         num_examples=asked.count,
         source=asked.source,
         labelled=asked.labelled,
-        weights_need=census.needed_versions,
-        operators=census.operators,
-        activation_maxima=maxima,
+        weights_need=histogram.needed_versions,
+        operators=histogram.operators,
+        activation_range=maxima,
     )
 
 
@@ -261,10 +261,10 @@ def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
     return Check(name="task", passed=passed, measured=None, bound=None, reason=reason)
 
 
-def _probes(bundle: Bundle, examples: GateExamples, census: Census) -> Probes:
+def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
     tokenizer = bundle.tokenizer()
-    types = [table.rows for table in census.tables.get("input_type_ids", ())]
-    return Probes(
+    types = [table.rows for table in histogram.tables.get("input_type_ids", ())]
+    return ValidationInputs(
         examples.encoded,
         bundle.lengths,
         pad_token_id=tokenizer.pad_token_id,
@@ -274,13 +274,15 @@ def _probes(bundle: Bundle, examples: GateExamples, census: Census) -> Probes:
     )
 
 
-def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[Placed]) -> ActivationMaxima:
+def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[LengthBucket]) -> ActivationRange:
     # Folding NoNorm changes the unit of the residual stream, so the network is asked in the form that the file has.
-    applied = Lowerings(**{name: bundle.lowerings.get(name) == APPLIED for name in LOWERINGS})
+    applied = GraphOptimizations(
+        **{name: bundle.graph_optimizations.get(name) == APPLIED for name in GRAPH_OPTIMIZATIONS}
+    )
     batches = batches_of(examples)
     # Evenly over all lengths.
     chosen = batches[:: -(-len(batches) // _MOST_HEALTH_BATCHES)]
-    return activation_maxima(lower(model, applied), chosen)
+    return activation_range(optimize_graph(model, applied), chosen)
 
 
 def _remedy(verification: Verification) -> str:

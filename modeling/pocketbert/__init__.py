@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.encoder import Encoder, FeatureRequest
     from pocketbert.errors import UserError
-    from pocketbert.model import Model, build, load
+    from pocketbert.model import Model, from_preset, from_pretrained
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 __version__ = "0.1.0"
@@ -33,8 +33,8 @@ _MODULE_OF = {
     "TaskConfig": "pocketbert.configs",
     "UserError": "pocketbert.errors",
     "WordPieceTokenizer": "pocketbert.tokenizers.wordpiece",
-    "build": "pocketbert.model",
-    "load": "pocketbert.model",
+    "from_preset": "pocketbert.model",
+    "from_pretrained": "pocketbert.model",
 }
 
 __all__ = sorted([*_MODULE_OF, "presets"])

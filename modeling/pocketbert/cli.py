@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
     "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
     "pretrain-data": ("pocketbert.commands.pretrain_data", "turn plain text into pretraining's examples"),
-    "teacher-dump": ("pocketbert.commands.teacher_dump", "store what a teacher knows of a data set, for distill"),
+    "cache-teacher": ("pocketbert.commands.cache_teacher", "store what a teacher knows of a data set, for distill"),
     "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
     "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
     "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),

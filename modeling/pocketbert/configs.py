@@ -25,7 +25,13 @@ TaskKind = Literal["classification", "multi_label", "regression", "masked_lm", "
 
 # Far above every published encoder, and far below what would hang or exhaust a machine.
 _MOST_SIZE = 1 << 20
-_MOST = {"vocab_size": 1 << 24, "num_layers": 1024, "num_feed_forwards": 64, "norm_epsilon": 1, "initializer_range": 1}
+_MOST = {
+    "vocab_size": 1 << 24,
+    "num_layers": 1024,
+    "num_feedforward_networks": 64,
+    "layer_norm_eps": 1,
+    "initializer_range": 1,
+}
 _MOST_WEIGHTS = 1 << 34
 
 
@@ -63,18 +69,18 @@ class EncoderConfig:
       num_attention_heads: heads a layer.
       head_size: width of a head; the heads together are `attention_size` wide.
       intermediate_size: inner width of a feed-forward network.
-      num_feed_forwards: stacked feed-forward networks a layer (MobileBERT, section 3.2).
+      num_feedforward_networks: stacked feed-forward networks a layer (MobileBERT, section 3.2).
       activation: `gelu` is the exact one (erf), `gelu_tanh` its approximation, or `relu`.
-      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity`, which only an export's lowering makes.
-      norm_epsilon: added to the variance in `layer_norm`.
-      embedding_norm_epsilon: the same, in the embedding's norm. Equal to `norm_epsilon` but for MobileBERT with
+      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity`, which only an export's graph optimization makes.
+      layer_norm_eps: added to the variance in `layer_norm`.
+      embedding_layer_norm_eps: the same, in the embedding's norm. Equal to `layer_norm_eps` but for MobileBERT with
         `layer_norm` as transformers' PyTorch class computes it, which leaves torch's default of 1e-5 there.
       embedding_size: width of the word table.
       embedding_projection: the linear map from `embedding_size` to `hidden_size`. `word`: applied to the
         word vectors alone, positions and segments being `hidden_size` wide. `output`: applied last, after
         the norm, positions and segments being `embedding_size` wide. `none`: the two sizes are equal.
       trigram: each word vector is joined by its neighbours' before the map (MobileBERT, section 3.4).
-      max_positions: the longest sequence, in tokens.
+      max_position_embeddings: the longest sequence, in tokens.
       position_offset: rows at the start of the position table that no token uses (RoBERTa: 2).
       type_vocab_size: rows of the segment table; 0 where there is none (DistilBERT).
       pad_token_id: the id that fills up a batch.
@@ -93,15 +99,15 @@ class EncoderConfig:
     num_attention_heads: int
     head_size: int
     intermediate_size: int
-    num_feed_forwards: int
+    num_feedforward_networks: int
     activation: Activation
     norm: Norm
-    norm_epsilon: float
-    embedding_norm_epsilon: float
+    layer_norm_eps: float
+    embedding_layer_norm_eps: float
     embedding_size: int
     embedding_projection: EmbeddingProjection
     trigram: bool
-    max_positions: int
+    max_position_embeddings: int
     position_offset: int
     type_vocab_size: int
     pad_token_id: int
@@ -115,7 +121,7 @@ class EncoderConfig:
         problems = []
         positive = (
             "vocab_size hidden_size num_layers num_attention_heads head_size intermediate_size "
-            "num_feed_forwards embedding_size max_positions norm_epsilon embedding_norm_epsilon "
+            "num_feedforward_networks embedding_size max_position_embeddings layer_norm_eps embedding_layer_norm_eps "
             "initializer_range"
         )
         for name in positive.split():
@@ -170,14 +176,14 @@ class EncoderConfig:
     @property
     def num_position_rows(self) -> int:
         """Rows of the position table."""
-        return self.max_positions + self.position_offset
+        return self.max_position_embeddings + self.position_offset
 
     def _least_weights(self) -> int:
         """The large matrices alone: tables, attention and feed-forward networks."""
-        tables = (self.vocab_size + self.max_positions + self.type_vocab_size) * self.embedding_size
+        tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
         attention = 4 * self.block_size * self.attention_size
         return tables + self.num_layers * (
-            attention + 2 * self.num_feed_forwards * self.block_size * self.intermediate_size
+            attention + 2 * self.num_feedforward_networks * self.block_size * self.intermediate_size
         )
 
     @classmethod
@@ -290,7 +296,7 @@ class TokenizerConfig:
 class GraphForm:
     """How an encoder's graph is laid out; the mathematics is the same in every form.
 
-    Training uses the plain form; export chooses others (`pocketbert_export.lowering`).
+    Training uses the plain form; export chooses others (`pocketbert_export.graph_optimization`).
 
     Attributes:
       fused_projections: linear maps of one input are one matrix product.

@@ -28,7 +28,7 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     value_width = block if source == "bottleneck" else hidden
 
     per_token = 2 * query_width * attention + value_width * attention + attention * block
-    per_token += config.num_feed_forwards * 2 * block * config.intermediate_size
+    per_token += config.num_feedforward_networks * 2 * block * config.intermediate_size
     if config.bottleneck:
         input_maps = 2 if source == "shared" else 1
         per_token += (input_maps + 1) * hidden * block

@@ -15,8 +15,8 @@ from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
 from pocketbert.layers.checks import require
+from pocketbert.layers.dense import Dense
 from pocketbert.layers.embeddings import Embeddings
-from pocketbert.layers.linear import Linear
 from pocketbert.layers.paths import initialize_weights
 
 # Names alone ask for all layers; with a mapping, layers count from 1, and 0 is the embedding output.
@@ -55,7 +55,7 @@ class Encoder(tf_keras.Model):
             for index in range(config.num_layers)
         ]
         if config.pooler == "tanh":
-            self.pooler = Linear(config.hidden_size, config.hidden_size)
+            self.pooler = Dense(config.hidden_size, config.hidden_size)
         initialize_weights(self, config.initializer_range, seed)
         # As with torch's padding_idx: the padding row starts at zero.
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
@@ -104,8 +104,8 @@ class Encoder(tf_keras.Model):
         return cls(EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"]), config["seed"])
 
     def _check_length(self, ids: tf.Tensor) -> list[tf.Operation]:
-        longest = self.config.max_positions
-        rule = f"inputs must have at most {longest} tokens (max_positions), so truncate them"
+        longest = self.config.max_position_embeddings
+        rule = f"inputs must have at most {longest} tokens (max_position_embeddings), so truncate them"
         if ids.shape[1] is None:
             return require(tf.shape(ids)[1] <= longest, rule, tf.shape(ids)[1])
         if ids.shape[1] > longest:

@@ -220,7 +220,7 @@ class Model(tf_keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Model:
-        """Keras' hook: a model with the weights of `build` and without a tokenizer, from what `get_config` gave."""
+        """Keras' hook: a model with `from_preset`'s weights and no tokenizer, from what `get_config` gave."""
         encoder, graph = EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"])
         tasks = [TaskConfig(**{**task, "labels": tuple(task["labels"])}) for task in config["tasks"]]
         return _called_once(cls(encoder, tasks, graph=graph, seed=config["seed"]))
@@ -293,7 +293,7 @@ class Model(tf_keras.Model):
         return outputs
 
 
-def build(
+def from_preset(
     name_or_config: str | EncoderConfig,
     tasks: Sequence[TaskConfig] = (),
     tokenizer: WordPieceTokenizer | None = None,
@@ -313,7 +313,7 @@ def build(
     return _called_once(Model(config, tasks, tokenizer, seed=seed))
 
 
-def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
+def from_pretrained(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
     """Loads a model directory, ours or Hugging Face's.
 
     Args:
@@ -345,7 +345,7 @@ def load(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int
 
 
 def _called_once(model: Model) -> Model:
-    ids = tf.zeros([1, min(3, model.config.max_positions)], tf.int32)
+    ids = tf.zeros([1, min(3, model.config.max_position_embeddings)], tf.int32)
     model({name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")})
     return model
 

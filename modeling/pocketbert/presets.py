@@ -26,7 +26,7 @@ class Preset:
 
 
 def presets() -> list[str]:
-    """The names that `pocketbert.build` knows."""
+    """The names that `pocketbert.from_preset` knows."""
     return list(PRESETS)
 
 
@@ -50,15 +50,15 @@ def _bert(hidden_size: int, num_layers: int, num_attention_heads: int, intermedi
         num_attention_heads=num_attention_heads,
         head_size=hidden_size // num_attention_heads,
         intermediate_size=intermediate_size,
-        num_feed_forwards=1,
+        num_feedforward_networks=1,
         activation="gelu",
         norm="layer_norm",
-        norm_epsilon=1e-12,
-        embedding_norm_epsilon=1e-12,
+        layer_norm_eps=1e-12,
+        embedding_layer_norm_eps=1e-12,
         embedding_size=hidden_size,
         embedding_projection="none",
         trigram=False,
-        max_positions=512,
+        max_position_embeddings=512,
         position_offset=0,
         type_vocab_size=2,
         pad_token_id=0,
@@ -78,15 +78,15 @@ _MOBILEBERT = EncoderConfig(
     num_attention_heads=4,
     head_size=32,
     intermediate_size=512,
-    num_feed_forwards=4,
+    num_feedforward_networks=4,
     activation="relu",
     norm="no_norm",
-    norm_epsilon=1e-12,
-    embedding_norm_epsilon=1e-12,
+    layer_norm_eps=1e-12,
+    embedding_layer_norm_eps=1e-12,
     embedding_size=128,
     embedding_projection="word",
     trigram=True,
-    max_positions=512,
+    max_position_embeddings=512,
     position_offset=0,
     type_vocab_size=2,
     pad_token_id=0,
@@ -105,7 +105,7 @@ def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> Enc
         num_attention_heads=num_attention_heads,
         head_size=intra_size // num_attention_heads,
         intermediate_size=4 * intra_size,
-        num_feed_forwards=1,
+        num_feedforward_networks=1,
         activation="gelu_tanh",
         norm="layer_norm",
         bottleneck=BottleneckConfig(size=intra_size, query_key="raw"),
@@ -114,13 +114,13 @@ def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> Enc
     )
 
 
-def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feed_forwards: int) -> EncoderConfig:
+def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feedforward_networks: int) -> EncoderConfig:
     """A row of table 3: h_intra, heads and stacked feed-forward networks of four times h_intra."""
     return _MOBILEBERT.replace(
         num_attention_heads=num_attention_heads,
         head_size=intra_size // num_attention_heads,
         intermediate_size=4 * intra_size,
-        num_feed_forwards=num_feed_forwards,
+        num_feedforward_networks=num_feedforward_networks,
         bottleneck=BottleneckConfig(size=intra_size, query_key="raw"),
     )
 
@@ -138,8 +138,8 @@ PRESETS: dict[str, Preset] = {
         config=_bert(768, 12, 12, 3072).replace(
             model_type="roberta",
             vocab_size=50265,
-            norm_epsilon=1e-5,
-            embedding_norm_epsilon=1e-5,
+            layer_norm_eps=1e-5,
+            embedding_layer_norm_eps=1e-5,
             position_offset=2,
             type_vocab_size=1,
             pad_token_id=1,
@@ -190,7 +190,9 @@ PRESETS: dict[str, Preset] = {
         parameters=25_359_104,
     ),
     "mobilebert_tiny": Preset(
-        config=_MOBILEBERT.replace(num_feed_forwards=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")),
+        config=_MOBILEBERT.replace(
+            num_feedforward_networks=2, bottleneck=BottleneckConfig(size=128, query_key="bottleneck")
+        ),
         source="MobileBERT-TINY as released (uncased_L-24_H-128_B-512_A-4_F-2_OPT)",
         parameters=15_485_696,
     ),

@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def say(message: str) -> None:
+def log_info(message: str) -> None:
     """Prints one line for the person who waits; results go to stdout, this goes to stderr."""
     tqdm.write(message, file=sys.stderr)
 

@@ -45,11 +45,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *words, *unused]), encoding="utf-8")
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
-    pb.build(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
+    pb.from_preset(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
     for recipe in RECIPES:
         export_bundle(folder / "model", recipe, (9, 17), folder / recipe)
     span = TaskConfig(kind="span", null_threshold=-0.5)
-    pb.build(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
+    pb.from_preset(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
     export_bundle(folder / "span-model", "float32", (9, 17), folder / "spans")
     return {name: folder / name for name in (*RECIPES, "spans")}
 

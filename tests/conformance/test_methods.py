@@ -23,9 +23,10 @@ import pocketbert as pb
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
-from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.pretraining import PretrainingData
-from pocketbert.distillation import means
+from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.distillation import loss_normalization
+from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller, adapter_variables
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import LABEL_TERMS, Method, Setting, Stage, Steps, check_setting
@@ -35,7 +36,6 @@ from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.distillation.stage_run import StageRun
-from pocketbert.distillation.teacher_dump import dump_targets
 from pocketbert.training import run as driving
 from pocketbert.training.checkpointing import Position, write_checkpoint
 from pocketbert.training.distribution import open_distribution
@@ -122,8 +122,8 @@ def make_case(name: str, kind: str, *, copies: bool = False) -> Case:
     method, setting = get_method(name), make_setting(name, kind, copies=copies)
     options = dataclasses.replace(method.options(), **lengths(method))
     stages = tuple(shortened(stage) for stage in check_setting(method, setting, options))
-    teacher = pb.build(setting.teacher, HEADS[kind], seed=12)
-    student = pb.build(setting.student, HEADS[kind], seed=12 if copies else 4)
+    teacher = pb.from_preset(setting.teacher, HEADS[kind], seed=12)
+    student = pb.from_preset(setting.student, HEADS[kind], seed=12 if copies else 4)
     return Case(method, setting, options, stages, teacher, student)
 
 
@@ -235,7 +235,7 @@ def recorded_operations(distiller: Distiller, data: dict[str, tf.Tensor]) -> lis
 
     @tf.function(input_signature=[signature])
     def record(data: Any) -> None:
-        with means.recording() as totals:
+        with loss_normalization.count_weights() as totals:
             distiller.losses(data)
         found.extend(total.op for total in totals)
 
@@ -288,8 +288,8 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> Any:
     @functools.cache
     def write(name: str, kind: str) -> Path:
         config = make_setting(name, kind).teacher
-        tokenizer = pb.load(vocabulary).tokenizer
-        pb.build(config, HEADS[kind], tokenizer, seed=12).save_pretrained(folder / f"{name}-{kind}")
+        tokenizer = pb.from_pretrained(vocabulary).tokenizer
+        pb.from_preset(config, HEADS[kind], tokenizer, seed=12).save_pretrained(folder / f"{name}-{kind}")
         return folder / f"{name}-{kind}"
 
     return write
@@ -334,7 +334,7 @@ def sources(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) ->
 def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
     name: str, kind: str, teachers: Any, tmp_path: Path
 ) -> None:
-    case, tokenizer = make_case(name, kind), pb.load(teachers(name, kind)).tokenizer
+    case, tokenizer = make_case(name, kind), pb.from_pretrained(teachers(name, kind)).tokenizer
     traced = Traced(case.method)
     for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
         distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)
@@ -354,15 +354,15 @@ def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
 @each_kind_of_stored_data
 def test_live_and_stored_targets_agree(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
     case, directory = make_case(name, kind), teachers(name, kind)
-    teacher = pb.load(directory)
+    teacher = pb.from_pretrained(directory)
     encoded = encode(examples(kind, 21, seed=0), teacher.tokenizer, 23)
     plan = plan_batches(encoded.lengths, batch_size=8, seed=0, epoch=0)
     for stage in case.stages:
         if not stage.teacher_features:
             continue
-        path = dump_targets(teacher, directory, case.method, stage, encoded, tmp_path)
+        path = cache_targets(teacher, directory, case.method, stage, encoded, tmp_path)
         live = Distiller(case.student, case.method, stage, teacher=teacher, adapters=case.adapters)
-        stored = FeatureStore.open(path).dataset(encoded, plan)
+        stored = TeacherCache.open(path).dataset(encoded, plan)
         plain = dataset(encoded, plan)
         for (data, targets), element in zip(stored, plain, strict=True):
             assert set(data) == set(element if kind == "general" else {**element[0], "labels": 0})

@@ -44,7 +44,7 @@ def test_presets_have_the_published_parameter_counts(name: str) -> None:
 def test_weights_are_those_that_the_names_map_lists(config: EncoderConfig) -> None:
     from pocketbert.checkpoints.name_maps import tensor_specs
 
-    model = pb.build(config, tasks=[TaskConfig(kind="classification", labels=("a", "b", "c"))])
+    model = pb.from_preset(config, tasks=[TaskConfig(kind="classification", labels=("a", "b", "c"))])
     specs = tensor_specs(config, model.tasks)
     shapes = {path: tuple(variable.shape) for path, variable in model.weights_by_path().items()}
     assert shapes == {path: spec.shape[::-1] if spec.transpose else spec.shape for path, spec in specs.items()}
@@ -54,7 +54,7 @@ def test_weights_are_those_that_the_names_map_lists(config: EncoderConfig) -> No
 
 @families
 def test_features_by_name_and_by_layer_agree(config: EncoderConfig) -> None:
-    model, inputs = shake(pb.build(config, seed=4)), tiny.batch(config)
+    model, inputs = shake(pb.from_preset(config, seed=4)), tiny.batch(config)
     names = ["hidden_states", "attention_logits", "attention_probs", "queries", "keys", "values"]
     every = model.features(inputs, names)
     batch, length, layers = 3, 7, config.num_layers
@@ -77,7 +77,9 @@ def test_features_by_name_and_by_layer_agree(config: EncoderConfig) -> None:
 def test_attention_features_follow_their_definitions() -> None:
     """An independent NumPy attention, from queries and keys to probabilities."""
     config, inputs = tiny.BERT, tiny.batch(tiny.BERT)
-    features = shake(pb.build(config)).features(inputs, ["queries", "keys", "attention_logits", "attention_probs"])
+    features = shake(pb.from_preset(config)).features(
+        inputs, ["queries", "keys", "attention_logits", "attention_probs"]
+    )
     mask = inputs["input_mask"].numpy()
     for q, k, logits, probs in zip(*features.values(), strict=True):
         q, k = (x.numpy().reshape(3, 7, 5, 6) for x in (q, k))
@@ -88,7 +90,7 @@ def test_attention_features_follow_their_definitions() -> None:
 
 
 def test_nothing_above_the_highest_request_is_computed() -> None:
-    model, inputs = pb.build(tiny.BERT), tiny.batch(tiny.BERT)
+    model, inputs = pb.from_preset(tiny.BERT), tiny.batch(tiny.BERT)
 
     def operations(request: pb.FeatureRequest) -> int:
         function = tf.function(lambda: model.features(inputs, request, training=True))
@@ -103,7 +105,7 @@ def test_nothing_above_the_highest_request_is_computed() -> None:
 
 
 def test_bad_requests_are_refused_with_what_there_is() -> None:
-    model = pb.build(tiny.BERT)
+    model = pb.from_preset(tiny.BERT)
     with pytest.raises(pb.UserError, match=r"unknown feature 'scores'.*queries has layers 1 to 3, received \[0, 4\]"):
         model.features(tiny.batch(tiny.BERT), {"scores": (1,), "queries": (0, 4)})
     with pytest.raises(pb.UserError, match="bare encoder"):
@@ -114,7 +116,7 @@ def test_bad_requests_are_refused_with_what_there_is() -> None:
 
 @families
 def test_padding_content_and_length_change_nothing(config: EncoderConfig) -> None:
-    model = shake(pb.build(config, tasks=[CLASSIFICATION], seed=6))
+    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=6))
     inputs = tiny.batch(config)
     expected = model(inputs)["logits"].numpy()
     mask = inputs["input_mask"].numpy()
@@ -131,7 +133,7 @@ def test_padding_content_and_length_change_nothing(config: EncoderConfig) -> Non
 def test_padding_stays_hidden_from_logits_of_thousands() -> None:
     """NoNorm does not bound the attention logits: -1e4 in front of padding would let it in."""
     config = tiny.MOBILEBERT
-    model = shake(pb.build(config, tasks=[CLASSIFICATION], seed=6))
+    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=6))
     for block in model.encoder.layers_:
         block.attention.query.kernel.assign(block.attention.query.kernel * 1e7)
     inputs = tiny.batch(config)
@@ -152,7 +154,7 @@ PRETRAINING = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm",
 def test_the_padding_row_of_trigrams_learns_nothing(name: str, tasks: tuple[TaskConfig, ...]) -> None:
     """Padding length would matter if the row that stands for padding learned something."""
     config = tiny.FAMILIES[name].replace(pad_token_id=1)
-    model = shake(pb.build(config, tasks))
+    model = shake(pb.from_preset(config, tasks))
     table = model.encoder.embeddings.word.table
     assert np.abs(table[config.pad_token_id]).max() == 0.0
     inputs = tiny.batch(config)
@@ -172,7 +174,7 @@ def test_the_padding_row_of_trigrams_learns_nothing(name: str, tasks: tuple[Task
 @TRIGRAMS
 def test_all_other_rows_learn_as_in_any_tied_table(name: str) -> None:
     config = tiny.FAMILIES[name]
-    model = shake(pb.build(config, PRETRAINING))
+    model = shake(pb.from_preset(config, PRETRAINING))
     table = model.encoder.embeddings.word.table
     # No padding: the encoder's part of the gradient is a plain look-up's.
     inputs = {key: value[:1] for key, value in tiny.batch(config).items()}
@@ -188,7 +190,7 @@ def test_all_other_rows_learn_as_in_any_tied_table(name: str) -> None:
 
 @families
 def test_every_graph_form_gives_the_same_answer(config: EncoderConfig) -> None:
-    plain = shake(pb.build(config, tasks=[CLASSIFICATION], seed=8))
+    plain = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=8))
     inputs = tiny.batch(config)
     expected = plain(inputs)["logits"].numpy()
     for fused in (False, True):
@@ -205,10 +207,10 @@ def test_every_graph_form_gives_the_same_answer(config: EncoderConfig) -> None:
 @pytest.mark.parametrize("name", ["bert", "mobilebert", "ib_bert", "roberta"])
 def test_bfloat16_stays_near_float32(name: str) -> None:
     config = tiny.FAMILIES[name]
-    expected = shake(pb.build(config, tasks=[CLASSIFICATION], seed=9))(tiny.batch(config))["logits"].numpy()
+    expected = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=9))(tiny.batch(config))["logits"].numpy()
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        model = shake(pb.build(config, tasks=[CLASSIFICATION], seed=9))
+        model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=9))
         logits = model(tiny.batch(config))["logits"]
         assert model.features(tiny.batch(config), {"hidden_states": (1,)})["hidden_states"][0].dtype == tf.bfloat16
     finally:
@@ -229,7 +231,7 @@ def test_bfloat16_stays_near_float32(name: str) -> None:
 )
 def test_function_saved_model_and_tflite_agree(name: str, tmp_path: Path) -> None:
     config = tiny.FAMILIES[name]
-    model = shake(pb.build(config, tasks=[CLASSIFICATION], seed=10))
+    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=10))
     inputs = {key: value[:1] for key, value in tiny.batch(config, length=9).items()}
     expected = model(inputs)["logits"].numpy()
     signature = {key: tf.TensorSpec([1, 9], tf.int32, name=key) for key in inputs}
@@ -247,7 +249,7 @@ def test_function_saved_model_and_tflite_agree(name: str, tmp_path: Path) -> Non
 
 
 def test_same_seed_same_weights_and_different_weights_differ() -> None:
-    first, second, third = (pb.build(tiny.BERT, seed=seed).weights_by_path() for seed in (1, 1, 2))
+    first, second, third = (pb.from_preset(tiny.BERT, seed=seed).weights_by_path() for seed in (1, 1, 2))
     for path, variable in first.items():
         np.testing.assert_array_equal(variable, second[path])
     query, key = (f"encoder.layers.0.attention.{name}.kernel" for name in ("query", "key"))
@@ -277,7 +279,7 @@ def test_dropout_keeps_the_mean_and_repeats_from_its_state() -> None:
 
 def test_training_uses_dropout_and_its_seed() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.build(tiny.BERT, tasks=[CLASSIFICATION], seed=3)
+    model = pb.from_preset(tiny.BERT, tasks=[CLASSIFICATION], seed=3)
     assert len(model.dropout_generators()) == 1 + 3 * 3 + 1
     draws = []
     for seed in (5, 5, 6):
@@ -292,7 +294,7 @@ def test_training_uses_dropout_and_its_seed() -> None:
 def test_features_in_training_use_the_heads_dropout(name: str, kind: str) -> None:
     config = tiny.FAMILIES[name].replace(num_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
     labels = CLASSIFICATION.labels if kind == "classification" else ()
-    model = pb.build(config, [TaskConfig(kind=kind, labels=labels, dropout=0.5)], seed=3)
+    model = pb.from_preset(config, [TaskConfig(kind=kind, labels=labels, dropout=0.5)], seed=3)
     inputs = tiny.batch(config)
     expected = model(inputs)["logits"].numpy()
     for training, same in ((False, True), (True, False)):
@@ -302,7 +304,7 @@ def test_features_in_training_use_the_heads_dropout(name: str, kind: str) -> Non
 
 def test_pretraining_heads_score_the_asked_positions() -> None:
     tasks = [TaskConfig(kind="masked_lm"), TaskConfig(kind="next_sentence")]
-    model = shake(pb.build(tiny.MOBILEBERT, tasks=tasks))
+    model = shake(pb.from_preset(tiny.MOBILEBERT, tasks=tasks))
     inputs = tiny.batch(tiny.MOBILEBERT)
     every = model(inputs)
     positions = tf.constant([[1, 5], [0, 3], [2, 2]])
@@ -317,7 +319,7 @@ def test_pretraining_heads_score_the_asked_positions() -> None:
 
 def test_fit_takes_plain_labels() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.build(tiny.BERT, tasks=[CLASSIFICATION])
+    model = pb.from_preset(tiny.BERT, tasks=[CLASSIFICATION])
     model.compile(tf_keras.optimizers.Adam(3e-3), metrics={"logits": "accuracy"})
     labels = tf.constant([2, 0, 1])
     history = model.fit(inputs, labels, epochs=25, batch_size=3, verbose=0).history
@@ -331,7 +333,7 @@ def test_fit_takes_plain_labels() -> None:
 
 def test_fit_regression_is_mean_squared_error() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.build(tiny.BERT, tasks=[TaskConfig(kind="regression")])
+    model = pb.from_preset(tiny.BERT, tasks=[TaskConfig(kind="regression")])
     model.compile(tf_keras.optimizers.Adam())
     labels = np.array([0.5, 4.0, 2.5], np.float32)
     by_hand = np.mean((model(inputs)["logits"].numpy() - labels) ** 2)
@@ -340,9 +342,9 @@ def test_fit_regression_is_mean_squared_error() -> None:
 
 def test_tasks_that_an_encoder_cannot_carry_are_refused() -> None:
     with pytest.raises(pb.UserError, match="next_sentence needs a pooler"):
-        pb.build(tiny.ROBERTA, tasks=[TaskConfig(kind="next_sentence")])
+        pb.from_preset(tiny.ROBERTA, tasks=[TaskConfig(kind="next_sentence")])
     with pytest.raises(pb.UserError, match="no preset 'bert'; the presets are bert_base_uncased"):
-        pb.build("bert")
+        pb.from_preset("bert")
 
 
 def test_configurations_report_every_broken_rule_at_once() -> None:

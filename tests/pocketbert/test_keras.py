@@ -27,12 +27,12 @@ PRETRAINING = [TaskConfig(kind="masked_lm"), TaskConfig(kind="next_sentence")]
 
 @pytest.fixture(scope="module")
 def mood() -> pb.Model:
-    return pb.build(SMALL, [MOOD], seed=3)
+    return pb.from_preset(SMALL, [MOOD], seed=3)
 
 
 @pytest.fixture(scope="module")
 def words() -> pb.Model:
-    model = pb.build(SMALL, PRETRAINING, seed=3)
+    model = pb.from_preset(SMALL, PRETRAINING, seed=3)
     model.compile(tf_keras.optimizers.SGD(0.1))
     return model
 
@@ -52,7 +52,7 @@ def cross_entropies(logits: Any, labels: np.ndarray) -> np.ndarray:
 
 
 def test_outputs_of_several_heads_are_named_by_head() -> None:
-    model = pb.build(SMALL, [MOOD, TOPIC, SCORE], seed=3)
+    model = pb.from_preset(SMALL, [MOOD, TOPIC, SCORE], seed=3)
     assert list(model.heads) == ["mood", "topic", "regression"]
     outputs = model(inputs())
     assert {name: value.shape[1:] for name, value in outputs.items()} == {
@@ -62,13 +62,13 @@ def test_outputs_of_several_heads_are_named_by_head() -> None:
     }
     listed = model.features(inputs(), ["logits"])["logits"]
     assert all(np.array_equal(*pair) for pair in zip(listed, outputs.values(), strict=True))
-    assert list(pb.build(SMALL, [MOOD])(inputs())) == ["logits"]
-    two_kinds = pb.build(SMALL, [MOOD, SCORE])(inputs())
+    assert list(pb.from_preset(SMALL, [MOOD])(inputs())) == ["logits"]
+    two_kinds = pb.from_preset(SMALL, [MOOD, SCORE])(inputs())
     assert list(two_kinds) == ["classification_logits", "regression_logits"]
 
 
 def test_two_heads_learn_from_their_own_labels() -> None:
-    model = pb.build(SMALL, [MOOD, SCORE], seed=3)
+    model = pb.from_preset(SMALL, [MOOD, SCORE], seed=3)
     model.compile(tf_keras.optimizers.SGD(0.0))
     scores = np.array([0.5, 4.0, 2.5], np.float32)
     outputs = {name: value.numpy() for name, value in model(inputs()).items()}
@@ -89,23 +89,23 @@ def test_two_heads_learn_from_their_own_labels() -> None:
 
 def test_several_heads_survive_a_model_directory(tmp_path: Path) -> None:
     for tasks in ([MOOD, TOPIC, SCORE], [SCORE, MOOD]):
-        model = pb.build(SMALL, tasks, seed=3)
+        model = pb.from_preset(SMALL, tasks, seed=3)
         model.save_pretrained(tmp_path / "model", overwrite=True)
-        loaded = pb.load(tmp_path / "model")
+        loaded = pb.from_pretrained(tmp_path / "model")
         assert loaded.tasks == tuple(tasks)
         expected, found = model(inputs()), loaded(inputs())
         assert list(found) == list(expected)
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    model = pb.build(SMALL, [MOOD, TOPIC])
+    model = pb.from_preset(SMALL, [MOOD, TOPIC])
     model.save_pretrained(tmp_path / "model", overwrite=True)
-    assert pb.load(tmp_path / "model", task=TOPIC)(inputs())["logits"].shape == [3, 4]
+    assert pb.from_pretrained(tmp_path / "model", task=TOPIC)(inputs())["logits"].shape == [3, 4]
 
 
 @pytest.mark.parametrize("names", [("", ""), ("mood", "mood"), ("mood", "a.b"), ("mood", "regression")])
 def test_heads_of_one_kind_need_names(names: tuple[str, str]) -> None:
     tasks = [TaskConfig(kind="classification", name=name, labels=("a", "b")) for name in names]
     with pytest.raises(pb.UserError, match="tasks of one kind need names that differ, of letters.*; received '"):
-        pb.build(SMALL, [*tasks, SCORE])
+        pb.from_preset(SMALL, [*tasks, SCORE])
 
 
 # Losses
@@ -144,7 +144,7 @@ def test_masked_lm_loss_is_the_mean_over_words_for_every_batch_size(words: pb.Mo
 
 
 def test_metrics_and_weights_leave_unlabelled_words_out() -> None:
-    model = pb.build(SMALL, PRETRAINING[:1], seed=3)
+    model = pb.from_preset(SMALL, PRETRAINING[:1], seed=3)
     batch, labels = masked_words(6)
     counted = labels >= 0
     logits = model(batch)["prediction_logits"].numpy()
@@ -171,7 +171,7 @@ def test_labels_outside_the_classes_are_refused(mood: pb.Model, words: pb.Model)
     labels[1, 2] = SMALL.vocab_size
     with pytest.raises(pb.UserError, match="^labels must be token ids from 0 to 96; received 97$"):
         words.fit(batch, {"prediction_logits": labels}, verbose=0)
-    spans = pb.build(SMALL, [TaskConfig(kind="span")])
+    spans = pb.from_preset(SMALL, [TaskConfig(kind="span")])
     spans.compile(tf_keras.optimizers.SGD(0.0))
     with pytest.raises(pb.UserError, match="^labels must be token positions from 0 .*; received 7$"):
         spans.fit(inputs(), np.array([[0, 1], [2, 7], [1, 1]]), verbose=0)
@@ -183,7 +183,7 @@ def test_labels_outside_the_classes_are_refused(mood: pb.Model, words: pb.Model)
 @pytest.mark.parametrize("dtype", [bool, np.float32, np.float64, np.int64, np.uint8])
 @pytest.mark.parametrize("name", ["bert", "mobilebert"])
 def test_masks_of_any_type_give_the_same(name: str, dtype: type) -> None:
-    model, batch = pb.build(tiny.FAMILIES[name], [MOOD], seed=3), tiny.batch(tiny.FAMILIES[name])
+    model, batch = pb.from_preset(tiny.FAMILIES[name], [MOOD], seed=3), tiny.batch(tiny.FAMILIES[name])
     other = {**batch, "input_mask": batch["input_mask"].numpy().astype(dtype)}
     expected = model(batch)["logits"].numpy()
     np.testing.assert_array_equal(model(other)["logits"], expected)
@@ -212,7 +212,7 @@ def test_inputs_of_another_kind_are_refused(mood: pb.Model) -> None:
 
 
 def test_inputs_longer_than_the_positions_are_refused(mood: pb.Model) -> None:
-    match = r"^inputs must have at most 29 tokens \(max_positions\), so truncate them; received 31$"
+    match = r"^inputs must have at most 29 tokens \(max_position_embeddings\), so truncate them; received 31$"
     longer = tiny.batch(tiny.BERT, length=31)
     with pytest.raises(pb.UserError, match=match):
         mood(longer)
@@ -235,7 +235,7 @@ def test_inputs_longer_than_the_positions_are_refused(mood: pb.Model) -> None:
 def test_a_saved_model_is_loaded_and_goes_on(tmp_path: Path) -> None:
     config = SMALL.replace(hidden_dropout=0.0, attention_dropout=0.0)
     tasks = [TaskConfig(kind="classification", labels=MOOD.labels, dropout=0.0), TaskConfig(kind="span")]
-    model, batch = pb.build(config, tasks, seed=3), inputs()
+    model, batch = pb.from_preset(config, tasks, seed=3), inputs()
     model.compile(AdamW(1e-2))
     labels = {"logits": CLASSES, "start_logits": CLASSES, "end_logits": CLASSES + 1}
     model.fit(batch, labels, verbose=0)
@@ -253,7 +253,7 @@ def test_a_saved_model_is_loaded_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_copies_are_equal_and_independent(tmp_path: Path) -> None:
-    model = pb.build(SMALL, [MOOD], seed=3)
+    model = pb.from_preset(SMALL, [MOOD], seed=3)
     tokenizer: Any = object()
     model.tokenizer = tokenizer
     expected = model(inputs())["logits"].numpy()

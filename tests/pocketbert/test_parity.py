@@ -39,7 +39,7 @@ def test_every_case_is_there() -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
 def test_outputs_equal_transformers(case: str, graph: bool) -> None:
-    model = pb.load(GOLDENS / case)
+    model = pb.from_pretrained(GOLDENS / case)
     golden = np.load(GOLDENS / case / "golden.npz")
     inputs = inputs_of(golden)
     request = ["hidden_states", "attention_probs"]
@@ -56,7 +56,7 @@ def test_outputs_equal_transformers(case: str, graph: bool) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_heads_equal_transformers(case: str) -> None:
-    model = pb.load(GOLDENS / case)
+    model = pb.from_pretrained(GOLDENS / case)
     golden = np.load(GOLDENS / case / "golden.npz")
     tokens = golden["attention_mask"].astype(bool)
     outputs = model(inputs_of(golden))
@@ -71,7 +71,7 @@ def test_heads_equal_transformers(case: str) -> None:
 
 def test_last_state_reaches_the_softmax_without_padding() -> None:
     """Attention logits beyond ±1e4 occur without a LayerNorm; padding must stay out even then."""
-    model = pb.load(GOLDENS / "mobilebert")
+    model = pb.from_pretrained(GOLDENS / "mobilebert")
     golden = np.load(GOLDENS / "mobilebert" / "golden.npz")
     features = model.features(inputs_of(golden), ["attention_logits", "attention_probs"])
     assert max(float(tf.reduce_max(tf.abs(logits))) for logits in features["attention_logits"]) > 1e4
@@ -83,7 +83,7 @@ def test_last_state_reaches_the_softmax_without_padding() -> None:
 @pytest.mark.data
 def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens: Path) -> None:
     golden = np.load(goldens / "all_minilm_l6_v2.npz")
-    model = pb.load(minilm_directory)
+    model = pb.from_pretrained(minilm_directory)
     features = model.features(inputs_of(golden), {"hidden_states": range(7), "attention_probs": (1,)})
     tokens = golden["attention_mask"].astype(bool)
     last = features["hidden_states"][-1].numpy()
@@ -105,7 +105,7 @@ def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens:
 def test_pretrained_network_from_text(minilm_directory: Path, goldens: Path) -> None:
     """From sentences to mean-pooled vectors: tokenizer and network together."""
     golden = np.load(goldens / "all_minilm_l6_v2.npz")
-    model = pb.load(minilm_directory)
+    model = pb.from_pretrained(minilm_directory)
     inputs = model.tokenizer(golden["sentences"].tolist(), max_length=64, pad_to=64)
     np.testing.assert_array_equal(inputs["input_word_ids"], golden["input_ids"])
     states = model(inputs)["sequence_output"].numpy()

@@ -85,7 +85,7 @@ def bert_config(**changes: object) -> EncoderConfig:
         "num_attention_heads": 3,
         "head_size": 12,
         "intermediate_size": 56,
-        "max_positions": 23,
+        "max_position_embeddings": 23,
     }
     return preset("tinybert_4l_312d").config.replace(**{**sizes, **changes})
 
@@ -97,7 +97,7 @@ def write_network(folder: Path, config: EncoderConfig | None = None, task: TaskC
     folder.parent.mkdir(parents=True, exist_ok=True)
     vocabulary = folder.parent / "vocab.txt"
     vocabulary.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    model = pb.build(config or bert_config(), [task], pb.WordPieceTokenizer(vocabulary), seed=5)
+    model = pb.from_preset(config or bert_config(), [task], pb.WordPieceTokenizer(vocabulary), seed=5)
     generator = np.random.default_rng(7)
     for path, variable in model.weights_by_path().items():
         shape = variable.shape.as_list()

@@ -54,7 +54,7 @@ def test_the_plain_export_answers_as_the_model_and_is_quantized(
     assert all(each.peer and each.length == LENGTH for each in plain)
     measured = host.measure(plain[::2], BRIEF)
     assert [each.error for each in measured] == [None, None]
-    model = pb.load(network)
+    model = pb.from_pretrained(network)
     call = plain[0].calls[1]
     row = {name: np.array([ids], np.int32) for name, ids in call.inputs.items()}
     assert call.expected
@@ -98,7 +98,7 @@ def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, ob
     source = read_directory(folder)
     graph = onnx_peer.build_graph(source.config, task.kind, source.tensors, LENGTH)
     session = onnxruntime.InferenceSession(graph.SerializeToString())
-    model = pb.load(folder)
+    model = pb.from_pretrained(folder)
     for row in peers.legal_inputs(source.config, LENGTH):
         inputs = {name: np.array([ids], np.int32) for name, ids in row.items()}
         expected = model(inputs, training=False)["logits"].numpy()

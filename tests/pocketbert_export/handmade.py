@@ -156,7 +156,7 @@ def write_bundle(
         },
         "recipe": recipe,
         "runtimes": list(runtimes),
-        "lowerings": {"none": "off"},
+        "graph_optimizations": {"none": "off"},
         "num_parameters": WORD_TABLE.size + TYPE_TABLE.size + KERNEL.size,
         "source": {"model.safetensors": "0" * 64},
         "tools": {"python": "3.11"},

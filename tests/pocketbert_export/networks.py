@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert import build
+from pocketbert import from_preset
 from pocketbert.configs import BottleneckConfig, EncoderConfig, QueryKeySource, TaskConfig
 from pocketbert.model import Model
 from pocketbert.presets import preset
@@ -31,7 +31,7 @@ def bert_config(**changes: object) -> EncoderConfig:
         "num_attention_heads": 3,
         "head_size": 10,
         "intermediate_size": 56,
-        "max_positions": 23,
+        "max_position_embeddings": 23,
     }
     return preset("tinybert_4l_312d").config.replace(**{**sizes, **changes})
 
@@ -46,8 +46,8 @@ def mobilebert_config(query_key: QueryKeySource = "shared", **changes: object) -
         "num_attention_heads": 2,
         "head_size": 8,
         "intermediate_size": 19,
-        "num_feed_forwards": 2,
-        "max_positions": 23,
+        "num_feedforward_networks": 2,
+        "max_position_embeddings": 23,
         "bottleneck": BottleneckConfig(size=16, query_key=query_key),
     }
     return preset("mobilebert").config.replace(**{**sizes, **changes})
@@ -57,7 +57,7 @@ def network(
     config: EncoderConfig, tasks: Sequence[TaskConfig] = (SENTIMENT,), tokenizer: WordPieceTokenizer | None = None
 ) -> Model:
     """Random weights, with gammas of both signs away from zero and biases that matter."""
-    model = build(config, tasks, tokenizer, seed=5)
+    model = from_preset(config, tasks, tokenizer, seed=5)
     generator = np.random.default_rng(7)
     for path, variable in model.weights_by_path().items():
         shape = variable.shape.as_list()

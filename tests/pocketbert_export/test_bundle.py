@@ -20,7 +20,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.lowering import APPLIED
+from pocketbert_export.graph_optimization import APPLIED
 from pocketbert_export.verify import GateFailed
 
 LENGTHS = (7, 19)
@@ -69,8 +69,8 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert bundle.recipe == "float32"
     assert bundle.runtimes == ("litert",)
     assert bundle.output_names == ("logits",)
-    assert bundle.lowerings["first_token_only"] == APPLIED
-    assert bundle.lowerings["fuse_projections"].startswith("does not pay")
+    assert bundle.graph_optimizations["first_token_only"] == APPLIED
+    assert bundle.graph_optimizations["fuse_projections"].startswith("does not pay")
     assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
     assert sorted(path.name for path in bundle.directory.glob("[!.]*")) == [
         "bundle.json",
@@ -172,7 +172,7 @@ def test_mobilebert_with_all_lowerings_passes_its_gate(tmp_path: Path) -> None:
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
     model.save_pretrained(tmp_path / "model")
     bundle = export_bundle(tmp_path / "model", "float32", (11,), tmp_path / "bundle", examples())
-    assert set(bundle.lowerings.values()) == {APPLIED}
+    assert set(bundle.graph_optimizations.values()) == {APPLIED}
     assert not (bundle.directory / "labels.txt").exists()
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
     assert networks.relative(expected, bundle.predict(TEXTS)) < 2e-4

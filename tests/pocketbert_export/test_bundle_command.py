@@ -15,10 +15,10 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.commands import task_flags
 from pocketbert.data.examples import Examples
-from pocketbert.data.held_out import hold_out
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.windows import WindowOptions, Windows
-from pocketbert_export import gate_examples
+from pocketbert_export import validation_set
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.span_predictors import SpanPredictor
 
@@ -37,7 +37,7 @@ def arguments(bare: Path, output: Path, *more: str) -> list[str]:
 def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
     """How paragraphs were cut: by the gate, and then by what scores the model and the bundle."""
     seen: list[WindowOptions] = []
-    make, own = gate_examples.make_windows, SpanPredictor.__init__
+    make, own = validation_set.make_windows, SpanPredictor.__init__
 
     def make_windows(questions: Any, tokenizer: Any, options: WindowOptions) -> Windows:
         seen.append(options)
@@ -47,7 +47,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
         seen.append(options)
         own(predictor, task, tokenizer, options, logits)
 
-    monkeypatch.setattr(gate_examples, "make_windows", make_windows)
+    monkeypatch.setattr(validation_set, "make_windows", make_windows)
     monkeypatch.setattr(SpanPredictor, "__init__", initialize)
     return seen
 
@@ -71,7 +71,7 @@ def test_questions_to_a_bundle_that_answers_them(
     assert result["metrics"]["bundle"] == result["metrics"]["model"]
     bundle = Bundle.open(tmp_path / "out" / "bundle")
     assert bundle.lengths == (tiny_questions.MAX_LENGTH,)
-    assert bundle.task == pb.load(tmp_path / "out" / "run" / "model").task.__class__(
+    assert bundle.task == pb.from_pretrained(tmp_path / "out" / "run" / "model").task.__class__(
         kind="span", null_threshold=bundle.task.null_threshold
     )
     # Again: nothing is made anew.
@@ -109,7 +109,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
     # Two rows of one class that a draw without classes would set aside both.
     texts = [f"text {row}" for row in range(100)]
-    rare = {*hold_out(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
+    rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "".join(f"{text},{'rare' if text in rare else 'common'}\n" for text in texts))
     values = flags_of("bundle")
@@ -144,15 +144,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 def test_a_part_is_set_aside_by_text() -> None:
     texts = [f"text {index // 3}" for index in range(90)]
     examples = Examples(texts, None, None, [str(index) for index in range(90)], "here")
-    train, aside = hold_out(examples)
+    train, aside = train_dev_split(examples)
     assert not {*train.texts} & {*aside.texts}
     assert len(train) + len(aside) == 90
     assert len(aside) == 9
     # The same at every call, and of another seed another.
-    assert hold_out(examples)[1].ids == aside.ids
-    assert hold_out(examples, seed=1)[1].ids != aside.ids
+    assert train_dev_split(examples)[1].ids == aside.ids
+    assert train_dev_split(examples, seed=1)[1].ids != aside.ids
     with pytest.raises(Exception, match="at least two different texts; here has 1"):
-        hold_out(examples.select([0, 1, 2]))
+        train_dev_split(examples.select([0, 1, 2]))
 
 
 def test_no_paragraph_is_on_both_sides(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_no_paragraph_is_on_both_sides(tmp_path: Path) -> None:
     }
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    train, aside = hold_out(QuestionFile(path), part=0.2)
+    train, aside = train_dev_split(QuestionFile(path), part=0.2)
     assert {each.context for each in train} | {each.context for each in aside} == {f"words of {n}" for n in range(20)}
     assert not {each.context for each in train} & {each.context for each in aside}
     assert len(aside) == 16

@@ -11,27 +11,27 @@ import pytest
 from pocketbert.errors import UserError
 from pocketbert_export import checks, file_checks
 from pocketbert_export.checks import BOUNDS, Scored
-from pocketbert_export.op_census import Census, take_census
+from pocketbert_export.op_histogram import OpHistogram, count_ops
 
 NAMES = {f"length_{length}": length for length in handmade.LENGTHS}
 LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.25, 1.0], [0.5, 0.0, -2.0], [1.0, 4.0, -1.0]], np.float32)
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Census:
-    return take_census(handmade.write(tmp_path_factory.mktemp("good") / "good.tflite", handmade.Bag()))
+def good(tmp_path_factory: pytest.TempPathFactory) -> OpHistogram:
+    return count_ops(handmade.write(tmp_path_factory.mktemp("good") / "good.tflite", handmade.Bag()))
 
 
 @pytest.fixture(scope="module")
-def int8(tmp_path_factory: pytest.TempPathFactory) -> Census:
-    return take_census(handmade.write(tmp_path_factory.mktemp("int8") / "int8.tflite", handmade.Bag(), int8=True))
+def int8(tmp_path_factory: pytest.TempPathFactory) -> OpHistogram:
+    return count_ops(handmade.write(tmp_path_factory.mktemp("int8") / "int8.tflite", handmade.Bag(), int8=True))
 
 
 def weight_shapes() -> list[tuple[int, ...]]:
     return [handmade.WORD_TABLE.shape, handmade.TYPE_TABLE.shape, handmade.KERNEL.shape]
 
 
-def test_census_counts_each_buffer_once(good: Census) -> None:
+def test_census_counts_each_buffer_once(good: OpHistogram) -> None:
     weights = 4 * (handmade.VOCAB_SIZE + 2 + 3) * handmade.WIDTH
     assert good.weight_bytes_by_type["float32"] == weights
     assert good.operators["FULLY_CONNECTED"] == len(handmade.LENGTHS)
@@ -39,7 +39,7 @@ def test_census_counts_each_buffer_once(good: Census) -> None:
     assert good.needed_versions == {}
 
 
-def test_census_says_what_int8_weights_need(int8: Census) -> None:
+def test_census_says_what_int8_weights_need(int8: OpHistogram) -> None:
     assert int8.int8_fully_connected == int8.channelwise_fully_connected == len(handmade.LENGTHS)
     assert int8.needed_versions == {"FULLY_CONNECTED": 12}
 
@@ -50,22 +50,22 @@ def test_census_refuses_a_file_cut_short(tmp_path: Path, kept: int) -> None:
     cut = tmp_path / "cut.tflite"
     cut.write_bytes(whole[:kept])
     with pytest.raises(UserError, match="TFLite model"):
-        take_census(cut)
+        count_ops(cut)
 
 
-def test_operators(good: Census) -> None:
+def test_operators(good: OpHistogram) -> None:
     assert file_checks.check_operators(good).passed
 
 
 @pytest.mark.parametrize(("foreign", "name"), [("flex", "FlexMatrixInverse"), ("custom", "Erfinv")])
 def test_operators_fail_on_foreign_ones(tmp_path: Path, foreign: str, name: str) -> None:
-    census = take_census(handmade.write(tmp_path / "foreign.tflite", handmade.Bag(foreign=foreign)))
-    check = file_checks.check_operators(census)
+    histogram = count_ops(handmade.write(tmp_path / "foreign.tflite", handmade.Bag(foreign=foreign)))
+    check = file_checks.check_operators(histogram)
     assert not check.passed
     assert name in check.reason
 
 
-def test_signatures(good: Census) -> None:
+def test_signatures(good: OpHistogram) -> None:
     assert file_checks.check_signatures(good, NAMES, handmade.INPUT_NAMES).passed
 
 
@@ -78,23 +78,23 @@ def test_signatures(good: Census) -> None:
         (NAMES, ("ids", "input_mask", "input_type_ids"), "takes input_mask"),
     ],
 )
-def test_signatures_fail(good: Census, names: dict[str, int], inputs: tuple[str, ...], reason: str) -> None:
+def test_signatures_fail(good: OpHistogram, names: dict[str, int], inputs: tuple[str, ...], reason: str) -> None:
     check = file_checks.check_signatures(good, names, inputs)
     assert not check.passed
     assert reason in check.reason
 
 
-def test_size(good: Census, int8: Census) -> None:
+def test_size(good: OpHistogram, int8: OpHistogram) -> None:
     assert file_checks.check_size(good, weight_shapes(), 4).passed
     assert file_checks.check_size(int8, weight_shapes(), 1).passed
 
 
-def test_size_fails_when_the_weights_are_wider_than_the_recipe_says(good: Census) -> None:
+def test_size_fails_when_the_weights_are_wider_than_the_recipe_says(good: OpHistogram) -> None:
     assert not file_checks.check_size(good, weight_shapes(), 1).passed
     assert not file_checks.check_size(good, weight_shapes(), 2).passed
 
 
-def test_size_fails_when_a_table_is_stored_twice(good: Census) -> None:
+def test_size_fails_when_a_table_is_stored_twice(good: OpHistogram) -> None:
     assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
 
 

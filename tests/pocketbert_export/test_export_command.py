@@ -42,8 +42,8 @@ def test_it_exports_and_prints_one_json_object(
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
     assert summary["lengths"] == [7, 19]
-    assert summary["lowerings"]["fuse_projections"] == "off"
-    assert summary["lowerings"]["first_token_only"] == "applied"
+    assert summary["graph_optimizations"]["fuse_projections"] == "off"
+    assert summary["graph_optimizations"]["first_token_only"] == "applied"
     assert summary["examples"] == {"count": 3, "source": str(table), "labelled": True}
     assert summary["size_bytes"] == (tmp_path / "bundle" / "model.tflite").stat().st_size
     assert "verifying" in captured.err

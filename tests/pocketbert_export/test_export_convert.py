@@ -18,15 +18,15 @@ import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from pocketbert import build, cli
+from pocketbert import cli, from_preset
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert_export.convert import share_quantization, to_tflite
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
-from pocketbert_export.op_census import Census, take_census
+from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
+from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
 from pocketbert_export.signatures import check_lengths
 
@@ -35,7 +35,7 @@ FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED
 # Float32 rounding (6e-8) in other orders of summation and another exp and erf, grown by unnormalized residuals over
 # the blocks; wrong maths is off by parts of 1.
 TOLERANCE = 2e-4
-NONE = Lowerings(**dict.fromkeys(LOWERINGS, False))
+NONE = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, False))
 
 
 def answers(content: bytes, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -48,10 +48,10 @@ def answers(content: bytes, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarr
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def census(content: bytes, folder: Path) -> Census:
+def histogram(content: bytes, folder: Path) -> OpHistogram:
     path = folder / "model.tflite"
     path.write_bytes(content)
-    return take_census(path)
+    return count_ops(path)
 
 
 @pytest.fixture(scope="module", params=["bert", "mobilebert"])
@@ -61,7 +61,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 
 def test_float32_answers_as_the_model_at_every_length(model: Model) -> None:
-    content = to_tflite(lower(model, Lowerings()), LENGTHS, get_recipe("float32"))
+    content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
     for length in LENGTHS:
         inputs = networks.inputs_of(model.config, length=length)
         expected = model(inputs)["logits"].numpy()
@@ -71,7 +71,7 @@ def test_float32_answers_as_the_model_at_every_length(model: Model) -> None:
 @pytest.mark.parametrize("task", [None, TaskConfig(kind="span"), TaskConfig(kind="regression")])
 def test_every_kind_of_output_keeps_its_name_and_shape(task: TaskConfig | None) -> None:
     model = networks.network(networks.bert_config(), [task] if task else [])
-    content = to_tflite(lower(model, Lowerings()), (13,), get_recipe("float32"))
+    content = to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe("float32"))
     inputs = networks.inputs_of(model.config, length=13)
     received = answers(content, inputs)
     expected = {name: output.numpy() for name, output in model(inputs).items()}
@@ -84,7 +84,7 @@ def test_every_kind_of_output_keeps_its_name_and_shape(task: TaskConfig | None) 
 
 def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
-    found = census(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
+    found = histogram(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
     assert set(found.signatures) == {"length_5", "length_13"}
     for length in (5, 13):
         inputs = found.signatures[f"length_{length}"].inputs
@@ -97,7 +97,7 @@ def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
 def test_distilbert_has_no_segments_and_gives_the_models_answers() -> None:
     config = networks.bert_config(model_type="distilbert", type_vocab_size=0, pooler="none")
     model = networks.network(config)
-    content = to_tflite(lower(model, Lowerings()), (13,), get_recipe("float32"))
+    content = to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe("float32"))
     inputs = networks.inputs_of(model.config, length=13)
     received = answers(content, inputs)
     assert networks.relative(model(inputs)["logits"].numpy(), received["logits"]) < TOLERANCE
@@ -106,7 +106,7 @@ def test_distilbert_has_no_segments_and_gives_the_models_answers() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
-    found = census(to_tflite(lower(model, Lowerings()), (13,), get_recipe(recipe)), tmp_path)
+    found = histogram(to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe(recipe)), tmp_path)
     assert not found.custom
     sizes = {path: int(np.prod(variable.shape)) for path, variable in model.weights_by_path().items()}
     sizes["encoder.embeddings.position.table"] = 13 * 40
@@ -122,7 +122,7 @@ def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_
 def test_weights_and_scales_are_shared_between_lengths(tmp_path: Path) -> None:
     model = networks.network(networks.bert_config(num_layers=1))
     recipe = get_recipe("dynamic_wi8")
-    one, two = (census(to_tflite(model, lengths, recipe), tmp_path) for lengths in ((13,), (5, 13)))
+    one, two = (histogram(to_tflite(model, lengths, recipe), tmp_path) for lengths in ((13,), (5, 13)))
     # The second length brings its own 5 rows of positions, and constants of shapes: 1 KiB is more than those.
     assert two.weight_bytes - one.weight_bytes < 5 * 40 * 4 + 1024
     shared = to_tflite(model, (5, 13), recipe)
@@ -144,11 +144,11 @@ def test_one_scale_a_map_for_older_runtimes_changes_nothing(family: str, tmp_pat
     model = networks.network(config)
     # gelu stands behind a map, relu inside it.
     inputs = networks.inputs_of(config)
-    lowered = lower(model, Lowerings())
-    split, single = (to_tflite(lowered, (5, 13), get_recipe("dynamic_wi8"), channelwise=c) for c in (True, False))
-    found = census(split, tmp_path)
+    optimized = optimize_graph(model, GraphOptimizations())
+    split, single = (to_tflite(optimized, (5, 13), get_recipe("dynamic_wi8"), channelwise=c) for c in (True, False))
+    found = histogram(split, tmp_path)
     assert found.channelwise_fully_connected == found.int8_fully_connected > 0
-    found = census(single, tmp_path)
+    found = histogram(single, tmp_path)
     assert found.channelwise_fully_connected == 0 < found.int8_fully_connected
     assert int8_weights(single) == int8_weights(split)
     versions = [code.version for code in operator_codes(single) if code.builtinCode == FULLY_CONNECTED]
@@ -173,11 +173,13 @@ def operator_codes(content: bytes) -> list[Any]:
     return schema.ModelT.InitFromPackedBuf(content, 0).operatorCodes
 
 
-def test_lowerings_show_in_the_graph(tmp_path: Path) -> None:
+def test_graph_optimizations_show_in_the_graph(tmp_path: Path) -> None:
     model = networks.network(networks.mobilebert_config())
 
-    def operators(lowerings: Lowerings) -> Mapping[str, int]:
-        return census(to_tflite(lower(model, lowerings), (13,), get_recipe("float32")), tmp_path).operators
+    def operators(graph_optimizations: GraphOptimizations) -> Mapping[str, int]:
+        return histogram(
+            to_tflite(optimize_graph(model, graph_optimizations), (13,), get_recipe("float32")), tmp_path
+        ).operators
 
     plain = operators(NONE)
     # Each of two blocks has four norms behind residual sums; the converter gets rid of some of the products itself.
@@ -211,7 +213,7 @@ def test_an_unknown_recipe_is_named_with_those_there_are() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert"])
 def test_two_more_lengths_add_less_than_five_percent(name: str) -> None:
-    model = lower(build(preset(name).config, [networks.SENTIMENT]), Lowerings())
+    model = optimize_graph(from_preset(preset(name).config, [networks.SENTIMENT]), GraphOptimizations())
     for recipe in ("float32", "dynamic_wi8"):
         one, three = (len(to_tflite(model, lengths, get_recipe(recipe))) for lengths in ((128,), (32, 64, 128)))
         assert three < 1.05 * one
@@ -220,11 +222,11 @@ def test_two_more_lengths_add_less_than_five_percent(name: str) -> None:
 def test_the_same_weights_give_the_same_bytes(small_directory: Path, small_bundle: Path, tmp_path: Path) -> None:
     # Keras numbers the layers of all models in a process.
     for seed in (1, 2):
-        build(networks.bert_config(num_layers=1), seed=seed)
+        from_preset(networks.bert_config(num_layers=1), seed=seed)
     made = export_bundle(small_directory, "float32", (7, 19), tmp_path / "again")
     assert made.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
     # The caller's own layers are numbered on.
-    assert build(networks.bert_config(num_layers=1)).name != build(networks.bert_config(num_layers=1)).name
+    assert from_preset(networks.bert_config(num_layers=1)).name != from_preset(networks.bert_config(num_layers=1)).name
 
 
 @pytest.mark.slow

@@ -291,7 +291,7 @@ def test_bench_reads_both_answers(kind: str, copy: Path, tokenizers: object) -> 
 
 
 def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None:
-    config = networks.bert_config(max_positions=384, num_layers=1)
+    config = networks.bert_config(max_position_embeddings=384, num_layers=1)
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     networks.network(config, (), tokenizer).save_pretrained(tmp_path / "model")
     made = export_bundle(tmp_path / "model", "float32", (128, 384), tmp_path / "bundle")

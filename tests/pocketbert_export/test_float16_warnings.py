@@ -42,10 +42,10 @@ def test_an_overflow_is_warned_of_by_its_layer(tmp_path: Path, capsys: pytest.Ca
     # float16's rounding of weights into another answer.
     written = export(tmp_path, {2: 3000.0})
     captured = capsys.readouterr()
-    maxima = written["activation_maxima"]
+    maxima = written["activation_range"]
     assert maxima["hidden_states"][2] > 65_504 > 8 * maxima["hidden_states"][1]
     assert len(maxima["hidden_states"]) == LAYERS + 1 and len(maxima["attention_logits"]) == LAYERS
-    assert json.loads(captured.out)["activation_maxima"] == maxima
+    assert json.loads(captured.out)["activation_range"] == maxima
     said = [line for line in captured.err.splitlines() if "export float16: warning: " in line]
     assert "layer 2's hidden state: " in said[0] and "which overflows in float16" in said[0]
     assert "the embedding's output" not in captured.err
@@ -57,8 +57,8 @@ def test_an_overflow_is_warned_of_by_its_layer(tmp_path: Path, capsys: pytest.Ca
 def test_the_maxima_are_of_the_folded_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain, larger = tmp_path / "plain", tmp_path / "larger"
     plain.mkdir(), larger.mkdir()
-    before = export(plain, {})["activation_maxima"]
-    after = export(larger, {2: 20.0})["activation_maxima"]
+    before = export(plain, {})["activation_range"]
+    after = export(larger, {2: 20.0})["activation_range"]
     # Folded, the last gamma multiplies the residual stream from its start: 20 is part of every earlier unit. Products
     # in float32, rounded a few times.
     ratios = np.divide(after["hidden_states"], before["hidden_states"])
@@ -67,4 +67,4 @@ def test_the_maxima_are_of_the_folded_network(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_other_recipes_have_none(tmp_path: Path) -> None:
-    assert export(tmp_path, {}, recipe="float32")["activation_maxima"] is None
+    assert export(tmp_path, {}, recipe="float32")["activation_range"] is None

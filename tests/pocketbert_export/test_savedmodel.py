@@ -14,7 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert.errors import UserError
 from pocketbert_export.convert import write_saved_model
-from pocketbert_export.lowering import Lowerings, lower
+from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
 
 # As in test_export_convert.
 TOLERANCE = 2e-4
@@ -23,7 +23,7 @@ TOLERANCE = 2e-4
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved_model") / "model"
-    write_saved_model(lower(networks.network(networks.bert_config()), Lowerings()), path, [5, 13])
+    write_saved_model(optimize_graph(networks.network(networks.bert_config()), GraphOptimizations()), path, [5, 13])
     return path
 
 

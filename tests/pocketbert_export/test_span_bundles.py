@@ -59,7 +59,7 @@ def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict
     metric = next(check for check in verification["checks"] if check["name"] == "metric")
     assert metric["passed"] and "f1" in metric["reason"] and "37 examples" in metric["reason"]
     assert verification["examples"] == {"count": 37, "source": str(made["questions"]), "labelled": True}
-    bundle, model = Bundle.open(made["bundle"]), pb.load(made["model"])
+    bundle, model = Bundle.open(made["bundle"]), pb.from_pretrained(made["model"])
     assert bundle.task == model.task.__class__(kind="span", null_threshold=model.task.null_threshold)
     # A golden example is a question with its paragraph, as an app would give it.
     golden = bundle.goldens[0]
@@ -70,7 +70,7 @@ def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict
 
 def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp_path: Path) -> None:
     # A model whose end is always the first token: its float answers are others than the bundle's.
-    model = pb.load(made["model"])
+    model = pb.from_pretrained(made["model"])
     questions = QuestionFile(made["questions"])
     verification = verify_bundle(made["bundle"], reference=model, examples=questions)
     assert verification.passed
@@ -86,7 +86,11 @@ def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp
         **{**BOUNDS["float32"].__dict__, "largest_difference": 1e9, "rms_difference": 1e9}
     )
     found = verify_bundle(
-        tmp_path / "bundle", reference=pb.load(made["model"]), examples=questions, bounds=bounds, metric="exact_match"
+        tmp_path / "bundle",
+        reference=pb.from_pretrained(made["model"]),
+        examples=questions,
+        bounds=bounds,
+        metric="exact_match",
     )
     (metric,) = [check for check in found.checks if check.name == "metric"]
     assert not metric.passed and metric.measured > 20
@@ -106,7 +110,7 @@ def test_evaluate_gives_what_squads_own_script_gives(
     assert result["metrics"]["no_answer_exact_match"] == pytest.approx(official["NoAns_exact"] / 100)
     assert 0.5 < result["metrics"]["f1"]
     assert result["examples"] == 37
-    assert result["null_threshold"] == pb.load(made["model"]).task.null_threshold
+    assert result["null_threshold"] == pb.from_pretrained(made["model"]).task.null_threshold
     # Nothing is overwritten unasked.
     assert cli.main(common) == 2
     assert "--overwrite" in capsys.readouterr().err
@@ -211,7 +215,7 @@ def test_export_takes_the_lengths_of_questions(
         raise UserError(f"lengths {lengths}")
 
     monkeypatch.setattr("pocketbert_export.exporter.export_bundle", refuse)
-    positions = pb.load(made["model"]).config.max_positions
+    positions = pb.from_pretrained(made["model"]).config.max_position_embeddings
     assert 19 < positions < 128
     call = ["export", f"--model={made['model']}", f"--output={tmp_path / 'bundle'}"]
     assert cli.main(call) == 2

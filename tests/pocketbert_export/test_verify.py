@@ -22,9 +22,9 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import runtimes
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.placement import fit_length, place
-from pocketbert_export.probes import Probes, cut, with_noise
+from pocketbert_export.length_buckets import fit_length, place
 from pocketbert_export.runtimes import LITERT, TFLITE_2_16
+from pocketbert_export.validation_inputs import ValidationInputs, cut, with_noise
 from pocketbert_export.verify import GateFailed, Verification, verify_bundle
 
 
@@ -347,14 +347,18 @@ def test_noise_stays_in_the_vocabulary_and_in_the_padding() -> None:
 
 def test_probes_give_answers_back_to_their_rows() -> None:
     goldens = [handmade.rows(9, 1, seed=seed) for seed in (1, 2)]
-    probes = Probes(handmade.rows(9, 12), (5, 9), pad_token_id=0, vocab_size=67, type_vocab_size=2, goldens=goldens)
-    batches = probes.batches("length_{}".format)
+    validation_inputs = ValidationInputs(
+        handmade.rows(9, 12), (5, 9), pad_token_id=0, vocab_size=67, type_vocab_size=2, goldens=goldens
+    )
+    batches = validation_inputs.batches("length_{}".format)
     # A stand-in for a runtime: each row answers with its own ids.
     answers = {length: {"logits": batches[f"length_{length}"]["input_word_ids"]} for length in (5, 9)}
-    for part, answer in zip(probes.examples, probes.answers("examples", answers), strict=True):
+    for part, answer in zip(validation_inputs.examples, validation_inputs.answers("examples", answers), strict=True):
         np.testing.assert_array_equal(answer["logits"], part.inputs["input_word_ids"])
-    for golden, answer in zip(goldens, probes.answers("goldens", answers), strict=True):
+    for golden, answer in zip(goldens, validation_inputs.answers("goldens", answers), strict=True):
         np.testing.assert_array_equal(answer["logits"], golden["input_word_ids"])
-    for mask, answer in zip(probes.masks("padding"), probes.answers("padding", answers), strict=True):
+    for mask, answer in zip(
+        validation_inputs.masks("padding"), validation_inputs.answers("padding", answers), strict=True
+    ):
         assert answer["logits"].shape == mask.shape
         assert (answer["logits"][mask == 0] == 0).all()

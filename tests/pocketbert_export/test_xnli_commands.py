@@ -68,7 +68,7 @@ def accuracies(model: pb.Model, data: Path) -> dict[str, float]:
 def test_training_chooses_by_the_mean_over_languages(run: Path, data: Path) -> None:
     result = json.loads((run / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "accuracy"
-    model = pb.load(run / "model")
+    model = pb.from_pretrained(run / "model")
     assert model.task is not None and (model.task.name, model.task.labels) == ("xnli", XNLI.labels)
     assert result["metrics"] == pytest.approx(accuracies(model, data), abs=1e-12)
     # What it has learnt is the word: in the other languages it is wrong where the word is.

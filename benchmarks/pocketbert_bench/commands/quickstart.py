@@ -33,13 +33,13 @@ def define(flag_values: flags.FlagValues) -> None:
 def run(flag_values: flags.FlagValues) -> int:
     """Runs the path and prints the table."""
     from pocketbert.errors import TrainingFailed
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 
     try:
         print(quickstart(Path(flag_values.output), quick=flag_values.quick, seed=flag_values.seed))
     except (GateFailed, TrainingFailed) as error:
-        say(f"pocketbert quickstart: {error}")
+        log_info(f"pocketbert quickstart: {error}")
         return 1
     return 0

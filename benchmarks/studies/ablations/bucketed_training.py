@@ -49,11 +49,11 @@ def run(quick: bool) -> dict[str, Any]:
 
     from pocketbert.data.batches import dataset, encode, plan_batches
     from pocketbert.data.glue import glue_task, read_glue
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
     from pocketbert.training.optimizers import AdamW
 
-    model = build("minilmv2_6l_384d", tasks=[glue_task("sst2").task], seed=0)
+    model = from_preset("minilmv2_6l_384d", tasks=[glue_task("sst2").task], seed=0)
     model.compile(AdamW(learning_rate=3e-5, weight_decay=0.01, clip_norm=1.0))
     train = read_glue("sst2", shared_data("glue"), "train")
     encoded = encode(train, WordPieceTokenizer(vocabulary), FIXED_LENGTH)

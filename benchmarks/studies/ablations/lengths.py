@@ -1,8 +1,8 @@
 """What several signatures are worth: SST-2's dev sentences, each in the shortest length that holds it.
 
 A 6x384 classifier, dynamic int8, 1 thread, exported at 32, 64 and 128 tokens, at six lengths, and at 128 alone; the
-same network and lowerings in all three, so that the lengths are the only difference. Weights are random. The files
-take turns at the same few sentences; a pass through all of them, in a new order each time, is one pair.
+same network and graph optimizations in all three, so that the lengths are the only difference. Weights are random. The
+files take turns at the same few sentences; a pass through all of them, in a new order each time, is one pair.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ def _sentences(quick: bool) -> dict[str, np.ndarray]:
 def _export(folder: Path) -> dict[tuple[int, ...], Path]:
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
-    from pocketbert_export.lowering import Lowerings, lower
+    from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
     from pocketbert_export.recipes import get_recipe
 
-    lowered = lower(pb.build(PRESET, [TASK], seed=0), Lowerings())
+    optimized = optimize_graph(pb.from_preset(PRESET, [TASK], seed=0), GraphOptimizations())
     paths: dict[tuple[int, ...], Path] = {}
     for lengths in (FIXED, USUAL, MORE):
         paths[lengths] = folder / f"{'_'.join(map(str, lengths))}.tflite"
-        paths[lengths].write_bytes(to_tflite(lowered, lengths, get_recipe(RECIPE)))
+        paths[lengths].write_bytes(to_tflite(optimized, lengths, get_recipe(RECIPE)))
     return paths
 
 

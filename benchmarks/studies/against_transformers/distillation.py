@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.batches import EncodedExamples
-    from pocketbert.data.feature_store import FeatureStore
+    from pocketbert.data.teacher_cache import TeacherCache
     from pocketbert.distillation.stage import Stage
     from pocketbert.model import Model
 
@@ -102,10 +102,10 @@ def run(quick: bool) -> dict[str, Any]:
 def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tuple[list[Any], list[str]]:
     """Live teacher against PyTorch, stored against live, on sequences of full length."""
     from pocketbert.data.batches import dataset
-    from pocketbert.data.feature_store import FeatureStore
+    from pocketbert.data.teacher_cache import TeacherCache
 
     examples = _random_examples(subject)
-    store = FeatureStore.open(_dump(subject, subject.stage, examples, folder / "random"))
+    store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "random"))
     plan = _plan(examples, epochs=range((rounds + 1) * max(STEPS_A_ROUND.values()) // RANDOM_BATCHES + 1))
     batches = {
         "live": dataset(examples, plan).map(lambda inputs, labels: {**inputs, "labels": labels}),
@@ -166,9 +166,9 @@ def _size(subject: _Subject, examples: EncodedExamples, folder: Path) -> Any:
 
 def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folder: Path, rounds: int) -> Any:
     """Batches of one length against batches padded to `LENGTH`, both from one store."""
-    from pocketbert.data.feature_store import FeatureStore
+    from pocketbert.data.teacher_cache import TeacherCache
 
-    store = FeatureStore.open(_dump(subject, subject.stage, examples, folder / "lengths"))
+    store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "lengths"))
     # The left-over of an epoch is smaller and would spoil a round.
     whole = len(examples) // BATCH_SIZE
     epochs = range((rounds + 1) * STEPS_A_ROUND["bucketed"] // whole + 1)
@@ -204,14 +204,14 @@ def _subject(folder: Path) -> _Subject:
     from pocketbert.configs import TaskConfig
     from pocketbert.distillation.method import Setting
     from pocketbert.distillation.methods import get_method
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.presets import preset
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    progress.say(f"preparing the teacher, {TEACHER}")
+    progress.log_info(f"preparing the teacher, {TEACHER}")
     task = TaskConfig(kind="classification", name="sst2", labels=LABELS)
     tokenizer = WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
-    teacher = build(TEACHER, tasks=[task], tokenizer=tokenizer, seed=0)
+    teacher = from_preset(TEACHER, tasks=[task], tokenizer=tokenizer, seed=0)
     teacher.save_pretrained(folder / "teacher")
     method = get_method("tinybert")
     setting = Setting(teacher=teacher.config, student=preset(STUDENT).config, task=task, teacher_task=task)
@@ -230,9 +230,9 @@ def _distiller(subject: _Subject) -> Any:
     from pocketbert.distillation.distiller import Distiller, make_optimizer
     from pocketbert.distillation.initialization import initialize_adapters
     from pocketbert.distillation.methods import get_method
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
 
-    student = build(STUDENT, tasks=subject.teacher.tasks, seed=0)
+    student = from_preset(STUDENT, tasks=subject.teacher.tasks, seed=0)
     initialize_adapters(subject.adapters, student.config.initializer_range, 0)
     distiller = Distiller(
         student, get_method("tinybert"), subject.stage, teacher=subject.teacher, adapters=subject.adapters
@@ -306,10 +306,10 @@ def _sentences(subject: _Subject, count: int) -> EncodedExamples:
 
 
 def _dump(subject: _Subject, stage: Stage, examples: EncodedExamples, output: Path) -> Path:
+    from pocketbert.distillation.cache_teacher import cache_targets
     from pocketbert.distillation.methods import get_method
-    from pocketbert.distillation.teacher_dump import dump_targets
 
-    return dump_targets(subject.teacher, subject.directory, get_method("tinybert"), stage, examples, output)
+    return cache_targets(subject.teacher, subject.directory, get_method("tinybert"), stage, examples, output)
 
 
 def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int = 8) -> list[np.ndarray]:
@@ -323,7 +323,7 @@ def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int
     return [indices for plan in plans for indices in plan if len(indices) == BATCH_SIZE]
 
 
-def _padded(store: FeatureStore, examples: EncodedExamples, plan: list[np.ndarray]) -> tf.data.Dataset:
+def _padded(store: TeacherCache, examples: EncodedExamples, plan: list[np.ndarray]) -> tf.data.Dataset:
     """`store.dataset` with every batch `LENGTH` wide."""
     import tensorflow as tf
 

@@ -21,7 +21,7 @@ from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 
 if TYPE_CHECKING:
-    from pocketbert_export.lowering import Lowerings
+    from pocketbert_export.graph_optimization import GraphOptimizations
 
 LENGTH = 128
 RECIPE = "dynamic_wi8"
@@ -62,18 +62,22 @@ def run(quick: bool) -> dict[str, Any]:
     )
 
 
-def our_export(name: str, folder: Path, lowerings: Lowerings | None = None, label: str = "PocketBERT") -> Configuration:
-    """The preset's classifier at `LENGTH` alone, with some lowerings or the export's own choice."""
+def our_export(
+    name: str, folder: Path, graph_optimizations: GraphOptimizations | None = None, label: str = "PocketBERT"
+) -> Configuration:
+    """The preset's classifier at `LENGTH` alone, with some graph optimizations or the export's own choice."""
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
-    from pocketbert_export.lowering import Lowerings, lower
+    from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.signatures import signature_name
 
-    model = pb.build(name, [TASK], seed=0)
+    model = pb.from_preset(name, [TASK], seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
     path = folder / f"{label}.tflite"
-    path.write_bytes(to_tflite(lower(model, lowerings or Lowerings()), [LENGTH], get_recipe(RECIPE)))
+    path.write_bytes(
+        to_tflite(optimize_graph(model, graph_optimizations or GraphOptimizations()), [LENGTH], get_recipe(RECIPE))
+    )
     calls = peers.calls_with_answers(model, LENGTH, signature_name(LENGTH))
     return _configuration(label, name, path, calls)
 
@@ -137,7 +141,7 @@ def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_positions,
+        "max_position_embeddings": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
         "num_labels": labels,
     }
@@ -147,7 +151,7 @@ def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
                 **sizes,
                 embedding_size=config.embedding_size,
                 intra_bottleneck_size=config.bottleneck.size,
-                num_feedforward_networks=config.num_feed_forwards,
+                num_feedforward_networks=config.num_feedforward_networks,
                 key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
                 # transformers' MobileBERT classifier has the raw first token as pooled output.
                 classifier_activation=False,

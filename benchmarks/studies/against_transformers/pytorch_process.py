@@ -68,7 +68,7 @@ def bert_config(name: str, **others: Any) -> Any:
         num_hidden_layers=config.num_layers,
         num_attention_heads=config.num_attention_heads,
         intermediate_size=config.intermediate_size,
-        max_position_embeddings=config.max_positions,
+        max_position_embeddings=config.max_position_embeddings,
         hidden_dropout_prob=config.hidden_dropout,
         attention_probs_dropout_prob=config.attention_dropout,
         **others,

@@ -58,10 +58,10 @@ def run(quick: bool) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         steps = {}
         for name, make in makers.items():
-            progress.say(f"preparing {name}")
+            progress.log_info(f"preparing {name}")
             steps[name] = make(ids, labels)
         if importlib.util.find_spec("torch"):
-            progress.say(f"preparing {PYTORCH}")
+            progress.log_info(f"preparing {PYTORCH}")
             sizes = (BATCH_SIZE, LENGTH, len(LABELS), THREADS)
             steps[PYTORCH] = stack.enter_context(
                 pytorch_process.steps("studies.against_transformers.pytorch_training", PRESET, *sizes, threads=THREADS)
@@ -106,11 +106,11 @@ def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
     import tensorflow as tf
 
     from pocketbert.configs import TaskConfig
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.training.optimizers import AdamW
     from pocketbert.training.schedules import LinearSchedule
 
-    model = build(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+    model = from_preset(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
     schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
     model.compile(AdamW(schedule, clip_norm=1.0))
     inputs = {

@@ -141,7 +141,7 @@ def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
     from pocketbert.distillation.methods.mobilebert import METHOD
 
     student = _fresh_student(seed, output)
-    METHOD.initialize(pb.load(output / TEACHER_JOB / "model"), student, MobileBERTOptions())
+    METHOD.initialize(pb.from_pretrained(output / TEACHER_JOB / "model"), student, MobileBERTOptions())
     student.save_pretrained(output / name / "model", overwrite=True)
     return {}
 
@@ -194,7 +194,7 @@ def _fresh_student(seed: int, output: Path) -> Model:
 
     data = PretrainingData.open(_data(output), verify=False)
     heads = [TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS]
-    return pb.build(STUDENT, heads, WordPieceTokenizer(data.vocab_path, lowercase=data.lowercase), seed=seed)
+    return pb.from_preset(STUDENT, heads, WordPieceTokenizer(data.vocab_path, lowercase=data.lowercase), seed=seed)
 
 
 def score_attention(student: str, output: Path) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     from pocketbert.data.pretraining import PretrainingData
     from pocketbert.distillation.losses import attention_transfer
 
-    teacher, student = pb.load(teacher_directory), pb.load(student_directory)
+    teacher, student = pb.from_pretrained(teacher_directory), pb.from_pretrained(student_directory)
     examples = PretrainingData.open(data)
     plan = examples.plan(batch_size=BATCH_SIZE, seed=0, epoch=0)[: setting.DIVERGENCE_BATCHES]
 

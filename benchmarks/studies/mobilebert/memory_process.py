@@ -32,9 +32,9 @@ def gradients(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> Any:
     """
     import tensorflow as tf
 
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
 
-    teacher, student = (build(setting.config(name, shape), seed=0) for name in (setting.TEACHER, setting.STUDENT))
+    teacher, student = (from_preset(setting.config(name, shape), seed=0) for name in (setting.TEACHER, setting.STUDENT))
     batch = setting.batch(shape)
     method, stage = setting.transfer(shape)
     variables = student.trainable_variables

@@ -114,7 +114,7 @@ def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
     """
     from official.nlp.modeling import networks
 
-    from pocketbert.layers.linear import activate
+    from pocketbert.layers.dense import activate
 
     bottleneck = config.bottleneck
     assert bottleneck is not None and config.trigram
@@ -122,7 +122,7 @@ def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
         word_vocab_size=config.vocab_size,
         word_embed_size=config.embedding_size,
         type_vocab_size=config.type_vocab_size,
-        max_sequence_length=config.max_positions,
+        max_sequence_length=config.max_position_embeddings,
         num_blocks=config.num_layers,
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
@@ -134,7 +134,7 @@ def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
         initializer_range=config.initializer_range,
         use_bottleneck_attention=bottleneck.query_key == "bottleneck",
         key_query_shared_bottleneck=bottleneck.query_key == "shared",
-        num_feedforward_networks=config.num_feed_forwards,
+        num_feedforward_networks=config.num_feedforward_networks,
         normalization_type=config.norm,
         classifier_activation=config.pooler == "tanh",
     )

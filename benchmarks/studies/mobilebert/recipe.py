@@ -56,7 +56,7 @@ TEACHER = preset("ib_bert_large").config.replace(
     head_size=96,
     intermediate_size=1152,
     bottleneck=BottleneckConfig(size=384, query_key="raw"),
-    max_positions=TASK_LENGTH,
+    max_position_embeddings=TASK_LENGTH,
     # It sees no example twice.
     hidden_dropout=0.0,
     attention_dropout=0.0,
@@ -67,7 +67,7 @@ STUDENT = preset("mobilebert_paper").config.replace(
     head_size=16,
     intermediate_size=256,
     bottleneck=BottleneckConfig(size=64, query_key="raw"),
-    max_positions=TASK_LENGTH,
+    max_position_embeddings=TASK_LENGTH,
 )
 
 

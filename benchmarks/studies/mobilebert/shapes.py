@@ -78,7 +78,7 @@ def transfer(shape: Shape) -> tuple[Method, Stage]:
 
     All weights learn, as in the peer's: the method itself leaves embedding and heads as they are.
     """
-    from pocketbert.distillation.method import Setting, everything, one
+    from pocketbert.distillation.method import Setting, all_trainable, unit_multiplier
     from pocketbert.distillation.methods import get_method
     from pocketbert.distillation.methods.mobilebert import MobileBERTOptions
 
@@ -94,4 +94,4 @@ def transfer(shape: Shape) -> tuple[Method, Stage]:
     setting = Setting(teacher=config(TEACHER, shape), student=config(STUDENT, shape), task=None)
     method = get_method("mobilebert")
     stage = method.stages(setting, options)[0]
-    return method, dataclasses.replace(stage, trainable=everything, learning_rate_multiplier=one)
+    return method, dataclasses.replace(stage, trainable=all_trainable, learning_rate_multiplier=unit_multiplier)

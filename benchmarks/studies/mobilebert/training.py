@@ -54,7 +54,7 @@ def run(quick: bool) -> dict[str, Any]:
     batch = setting.batch(SHAPE)
     ratios = []
     for name, make in (("masked words", _masked_words), ("transfer", _transfer)):
-        progress.say(f"preparing the steps of {name}, {SHAPE}")
+        progress.log_info(f"preparing the steps of {name}, {SHAPE}")
         rates = _rates(make(batch), rounds=3 if quick else 15)
         ratios += [
             results.ratio(
@@ -97,10 +97,10 @@ def _our_training_step(batch: dict[str, Any]) -> Step:
     import tensorflow as tf
 
     from pocketbert.configs import TaskConfig
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.training.optimizers import LAMB
 
-    model = build(setting.config(setting.STUDENT, SHAPE), tasks=[TaskConfig(kind="masked_lm")], seed=0)
+    model = from_preset(setting.config(setting.STUDENT, SHAPE), tasks=[TaskConfig(kind="masked_lm")], seed=0)
     optimizer = LAMB(setting.LEARNING_RATE, weight_decay=setting.WEIGHT_DECAY, clip_norm=setting.CLIP_NORM)
     model.compile(optimizer)
     optimizer.build(model.trainable_variables)
@@ -119,13 +119,13 @@ def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Ca
       A step on a batch of inputs, for `tf.function`; it gives its loss.
     """
     from pocketbert.distillation.distiller import Distiller, make_optimizer
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.training.run import precision_policy
 
     method, stage = setting.transfer(shape)
     with precision_policy(teacher_precision):
-        teacher = build(setting.config(setting.TEACHER, shape), seed=1)
-    student = build(setting.config(setting.STUDENT, shape), seed=0)
+        teacher = from_preset(setting.config(setting.TEACHER, shape), seed=1)
+    student = from_preset(setting.config(setting.STUDENT, shape), seed=0)
     distiller = Distiller(student, method, stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, total_steps=10_000))
     return lambda batch: distiller.update(batch)["loss"]

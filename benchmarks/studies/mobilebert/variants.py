@@ -121,7 +121,7 @@ def exports(variant: Variant, layers: int, folder: Path) -> list[Configuration]:
     from pocketbert_export.exporter import export_bundle
 
     tokenizer = pb.WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
-    model = pb.build(variant.config(layers), [TASK], tokenizer, seed=0)
+    model = pb.from_preset(variant.config(layers), [TASK], tokenizer, seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
     directory = folder / variant.name
     model.save_pretrained(directory)

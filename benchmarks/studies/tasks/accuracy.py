@@ -155,8 +155,8 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
     """The task, what is learned from, and what is scored."""
-    from pocketbert.data.held_out import hold_out
     from pocketbert.data.question_tasks import QUESTION_TASKS, read_questions
+    from pocketbert.data.train_dev_split import train_dev_split
     from pocketbert.data.xnli import XNLI, read_xnli
 
     setting = SETTINGS[task]
@@ -165,13 +165,13 @@ def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
         config = TaskConfig(kind="span", name=task, dropout=0.0)
         own = read_questions(task, folder, "train")
         if setting.split == HELD_OUT_TRAINING:
-            return config, *hold_out(own, HELD_OUT_PART)
+            return config, *train_dev_split(own, HELD_OUT_PART)
         return config, own, read_questions(task, folder, "dev")
     if task == XNLI.name:
-        return XNLI, *hold_out(read_xnli(folder, "dev", ["en"]), HELD_OUT_PART)
+        return XNLI, *train_dev_split(read_xnli(folder, "dev", ["en"]), HELD_OUT_PART)
     dev = read_glue(task, folder, "dev")
     if setting.split == HELD_OUT:
-        return GLUE[task].task, *hold_out(dev, HELD_OUT_PART)
+        return GLUE[task].task, *train_dev_split(dev, HELD_OUT_PART)
     return GLUE[task].task, read_glue(task, folder, "train"), dev
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.tasks.metrics import compute, predictions_of
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
@@ -60,7 +60,7 @@ def run(quick: bool) -> dict[str, Any]:
         answers = predictions_of(task, open_predictor(path).logits(dev.texts))
         value = compute(("accuracy",), dev.labels, answers)["accuracy"]
         right[label] = int(np.sum(answers == dev.labels))
-        say(f"{label}: {100 * value:.2f} %")
+        log_info(f"{label}: {100 * value:.2f} %")
         model_file = path / MODEL_FILE
         accuracies.append(
             accuracy.record(

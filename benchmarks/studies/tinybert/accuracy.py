@@ -213,10 +213,10 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
 
 def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
     """Stores what students of so many layers learn of a teacher, for all seeds and arms with original examples."""
+    from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.methods import get_method
     from pocketbert.distillation.preparation import prepare
     from pocketbert.distillation.run_options import RunOptions
-    from pocketbert.distillation.teacher_dump import dump_stages
 
     arm = Arm(label="", start="fresh", learns="both steps")
     preparation = prepare(
@@ -230,7 +230,7 @@ def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
         task_data=_task_data(task),
         text=None,
     )
-    folders = dump_stages(preparation, _store(layers, task, output))
+    folders = cache_stages(preparation, _store(layers, task, output))
     return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
 
 

@@ -59,10 +59,10 @@ def run(quick: bool) -> dict[str, Any]:
     from pocketbert.configs import TaskConfig
     from pocketbert.data.glove import read_glove
     from pocketbert.data.glue import read_glue
-    from pocketbert.model import build
+    from pocketbert.model import from_preset
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    model = build(PRESET, [TaskConfig(kind="masked_lm")], WordPieceTokenizer(vocabulary), seed=0)
+    model = from_preset(PRESET, [TaskConfig(kind="masked_lm")], WordPieceTokenizer(vocabulary), seed=0)
     vectors = read_glove(vectors_file)
     texts = list(dict.fromkeys(read_glue("sst2", shared_data("glue"), "train").texts))
     texts.sort(key=len)
@@ -99,7 +99,7 @@ def run(quick: bool) -> dict[str, Any]:
     ]
     ratios = []
     for name, description, mine, peer_name, peer, target in comparisons:
-        progress.say(name)
+        progress.log_info(name)
         samples = _rounds(mine, peer, texts, rounds=2 if quick else 7)
         ratios.append(
             results.ratio(

@@ -25,7 +25,7 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.batches import EncodedExamples, plan_batches
 from pocketbert.data.packing import pack
 from pocketbert.data.text import Document, TextCounts, read_documents
-from pocketbert.progress import say, track
+from pocketbert.progress import log_info, track
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.shared_data import shared_data
@@ -83,13 +83,13 @@ def run_for(minutes: float, output: Path, *, quick: bool = False) -> dict[str, A
     import pocketbert as pb
 
     text = shared_data("text/enwiki2015-train.txt.xz")
-    start = pb.load(minilm(), task=TASK, seed=SEED)
+    start = pb.from_pretrained(minilm(), task=TASK, seed=SEED)
     data = _data(text, start.tokenizer, quick)
     before = _score(start, data, quick)
     if not (output / "model").exists():
         _train(data, output, None if not quick else QUICK_STEPS, minutes)
     training = json.loads((output / "training.json").read_text("utf-8"))
-    after = _score(pb.load(output / "model"), data, quick)
+    after = _score(pb.from_pretrained(output / "model"), data, quick)
     token, baseline = _most_frequent(data, start.tokenizer, quick)
     scores = {"before": before, "after": after, "most frequent token": baseline}
     notes = [
@@ -132,9 +132,11 @@ def _data(text: Path, tokenizer: Any, quick: bool) -> _Data:
                 yield document
 
     train = pack(training_documents(), tokenizer, MAX_LENGTH, seed=SEED)
-    say(f"{text.name}: {counts}")
+    log_info(f"{text.name}: {counts}")
     packed = pack(held_out, tokenizer, MAX_LENGTH, seed=SEED)
-    say(f"packed into {len(train)} examples, {train.lengths.mean():.0f} tokens on average, and {len(packed)} held out")
+    log_info(
+        f"packed into {len(train)} examples, {train.lengths.mean():.0f} tokens on average, and {len(packed)} held out"
+    )
     return _Data(train, packed, len(held_out))
 
 
@@ -166,10 +168,12 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
                 self._sum = total
                 if self.spoken:
                     rest = (self.times[-1] - self.times[0]) / max(self.step - 1, 1) * (self.total - self.step)
-                    say(f"step {self.step} of {self.total}: loss {self.losses[-1]:.3f}, {rest / 60:.1f} minutes left")
+                    log_info(
+                        f"step {self.step} of {self.total}: loss {self.losses[-1]:.3f}, {rest / 60:.1f} minutes left"
+                    )
 
     def fit(total: int, spoken: bool) -> tuple[Any, Watch]:
-        model = pb.load(minilm(), task=TASK, seed=SEED)
+        model = pb.from_pretrained(minilm(), task=TASK, seed=SEED)
         # No masked word is read through it: without a gradient Keras would warn of it.
         model.encoder.pooler.trainable = False
         schedule = LinearSchedule(LEARNING_RATE, total_steps=total + 1, warmup_steps=int(WARMUP_RATIO * total))
@@ -179,11 +183,11 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
         return model, watch
 
     if steps is None:
-        say(f"timing {STEPS_TIMED} steps")
+        log_info(f"timing {STEPS_TIMED} steps")
         _, timed = fit(STEPS_UNTIMED + STEPS_TIMED, spoken=False)
         seconds_a_step = (timed.times[-1] - timed.times[STEPS_UNTIMED - 1]) / STEPS_TIMED
         steps = max(1, int(60 * minutes / seconds_a_step))
-        say(f"{seconds_a_step:.2f} s a step: {steps} steps in {minutes} minutes")
+        log_info(f"{seconds_a_step:.2f} s a step: {steps} steps in {minutes} minutes")
     began = time.perf_counter()
     model, watch = fit(steps, spoken=True)
     output.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def run(flag_values: flags.FlagValues) -> int:
     # Before training, and not an hour later.
     config = read_directory(model, headless=True).config
     lengths = list(
-        check_lengths(lengths or default_lengths(task.task, config.max_positions, options.max_length), config)
+        check_lengths(lengths or default_lengths(task.task, config.max_position_embeddings, options.max_length), config)
     )
     # As in training, where checkpoint and threshold were chosen.
     windows = {"stride": options.stride, "max_question_tokens": options.max_question_tokens}
@@ -98,24 +98,24 @@ def run(flag_values: flags.FlagValues) -> int:
 
 def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -> dict[str, Any]:
     """The scores of the model and of its bundle."""
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert_export.predictors import open_both
     from pocketbert_export.scoring import score
 
     predictors = zip(("model", "bundle"), open_both(model, bundle.directory, **windows), strict=True)
     scores = {name: score(predictor, task.dev, task.metrics, task.main_metric) for name, predictor in predictors}
     for name, found in scores.items():
-        say(f"{name}: {found.sentence}")
+        log_info(f"{name}: {found.sentence}")
     return scores
 
 
 def _result(bundle: Bundle, task: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
     """What `scores.json` says; its warnings are shown."""
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
 
     warnings = [f"{name}: {warning}" for name, found in scores.items() for warning in found.warnings]
     for warning in warnings:
-        say(f"pocketbert bundle: warning: {warning}")
+        log_info(f"pocketbert bundle: warning: {warning}")
     shared = scores["model"]
     return {
         "bundle": str(bundle.directory),
@@ -140,7 +140,7 @@ def _bundle(
 ) -> Bundle:
     """The bundle of these weights: the one that is there, or a new one in its place."""
     from pocketbert.files import sha256
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.exporter import export_bundle
 
@@ -148,7 +148,7 @@ def _bundle(
         found = Bundle.open(output)
         same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
         if same and found.recipe == flag_values.recipe and list(found.lengths) == sorted(lengths):
-            say(f"{output}: this bundle is finished")
+            log_info(f"{output}: this bundle is finished")
             return found
         raise UserError(
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "

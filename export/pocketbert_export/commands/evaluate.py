@@ -62,7 +62,7 @@ def run(flag_values: flags.FlagValues) -> None:
         raise UserError("evaluate needs --model, a model directory or a bundle; received none")
     if not (flag_values.data or flag_values.file):
         raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert_export.predictors import open_any_predictor
     from pocketbert_export.span_predictors import SpanPredictor
 
@@ -74,12 +74,12 @@ def run(flag_values: flags.FlagValues) -> None:
         result = _score_texts(flag_values, predictor)
     seconds = time.perf_counter() - start
     for warning in result["warnings"]:
-        say(f"pocketbert evaluate: warning: {warning}")
+        log_info(f"pocketbert evaluate: warning: {warning}")
     print(json.dumps({**result, "model": flag_values.model, "seconds": round(seconds, 3)}))
 
 
 def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert.tasks.metrics import default_metrics
     from pocketbert.training.task_examples import task_metrics
     from pocketbert_export.label_order import named
@@ -92,7 +92,7 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
     of_task = flag_values.data or flag_values.task
     names, main = task_metrics(named(task, flag_values.task)) if of_task else default_metrics(task)
     scores = score_texts(predictor, examples, names, main, flag_values.task)
-    say(scores.sentence)
+    log_info(scores.sentence)
     skipped = {"skipped_rows": examples.skipped_rows} if flag_values["skip-bad-rows"].value else {}
     return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
 
@@ -100,7 +100,7 @@ def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[st
 def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert.tasks.mlqa_scores import mlqa_scorer
     from pocketbert_export.scoring import score_questions
 
@@ -128,7 +128,7 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
             max_answer_tokens=flag_values["max-answer-tokens"].value,
             keep_answers=bool(flag_values.predictions),
         )
-        say(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
+        log_info(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
         parts[part] = {**scores.to_json(), "examples": len(questions)}
     if flag_values.predictions:
         # The ids of one part may be those of another, as MLQA's are, where they name the same question.

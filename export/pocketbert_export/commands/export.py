@@ -5,8 +5,9 @@ bundle.json (what the file is, checksums, golden examples) and verification.json
 the model on real texts: those of --data or --file, best with labels, or a few built-in ones. If they
 differ too much nothing is written and the exit code is 1.
 
-Prints one JSON object: the bundle's path, size, lengths, lowerings and the gate's figures. With --recipe=float16 they
-include each layer's largest activations, and a warning says where float16 arithmetic would overflow.
+Prints one JSON object: the bundle's path, size, lengths, graph optimizations and the gate's figures. With
+--recipe=float16 they include each layer's largest activations, and a warning says where float16 arithmetic would
+overflow.
 
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
@@ -37,15 +38,15 @@ def define(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
-    flags.DEFINE_bool("fold-no-norm", True, "lowering: NoNorm into the linear maps", flag_values=flag_values)
+    flags.DEFINE_bool("fold-no-norm", True, "graph optimization: NoNorm into the linear maps", flag_values=flag_values)
     flags.DEFINE_bool(
         "fuse-projections",
         None,
-        "lowering: maps of one input as one; by default where blocks have a bottleneck",
+        "graph optimization: maps of one input as one; by default where blocks have a bottleneck",
         flag_values=flag_values,
     )
     flags.DEFINE_bool(
-        "first-token-only", True, "lowering: last layer for the first token alone", flag_values=flag_values
+        "first-token-only", True, "graph optimization: last layer for the first token alone", flag_values=flag_values
     )
     flags.DEFINE_string(
         "metric",
@@ -67,21 +68,23 @@ def run(flag_values: flags.FlagValues) -> int:
             raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
     lengths = [whole_number(text) for text in flag_values.lengths or ()]
     from pocketbert.checkpoints.directory import read_directory
-    from pocketbert.model import load
+    from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import export_bundle
-    from pocketbert_export.lowering import LOWERINGS, Lowerings, lower
+    from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
-    lowerings = Lowerings(**{name: flag_values[name.replace("_", "-")].value for name in LOWERINGS})
+    graph_optimizations = GraphOptimizations(
+        **{name: flag_values[name.replace("_", "-")].value for name in GRAPH_OPTIMIZATIONS}
+    )
     saved_model = flag_values["saved-model"].value
     if saved_model:
         check_directory(saved_model, SAVED_MODEL_KIND, overwrite=flag_values.overwrite)
     found = read_directory(flag_values.model)
     task = found.tasks[0] if found.tasks else None
-    lengths = lengths or default_lengths(task, found.config.max_positions)
+    lengths = lengths or default_lengths(task, found.config.max_position_embeddings)
     try:
         bundle = export_bundle(
             flag_values.model,
@@ -89,7 +92,7 @@ def run(flag_values: flags.FlagValues) -> int:
             lengths,
             flag_values.output,
             example_flags.read(flag_values, task),
-            lowerings=lowerings,
+            graph_optimizations=graph_optimizations,
             runtime=flag_values.runtime,
             overwrite=flag_values.overwrite,
             metric=flag_values.metric,
@@ -99,8 +102,8 @@ def run(flag_values: flags.FlagValues) -> int:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
         return 1
     if saved_model:
-        lowered = lower(load(flag_values.model), lowerings)
-        write_saved_model(lowered, saved_model, lengths, overwrite=flag_values.overwrite)
+        optimized = optimize_graph(from_pretrained(flag_values.model), graph_optimizations)
+        write_saved_model(optimized, saved_model, lengths, overwrite=flag_values.overwrite)
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
     summary = {
         "bundle": str(bundle.directory),
@@ -108,13 +111,13 @@ def run(flag_values: flags.FlagValues) -> int:
         "lengths": bundle.lengths,
         "runtimes": verification["runtimes"],
         "size_bytes": bundle.model_path.stat().st_size,
-        "lowerings": bundle.lowerings,
+        "graph_optimizations": bundle.graph_optimizations,
         "examples": verification["examples"],
         "checks": {
             "/".join(filter(None, (check["name"], check.get("runtime")))): check["measured"]
             for check in verification["checks"]
         },
-        "activation_maxima": verification["activation_maxima"],
+        "activation_range": verification["activation_range"],
     }
     print(json.dumps(summary, indent=2))
     return 0

@@ -35,13 +35,13 @@ def run(flag_values: flags.FlagValues) -> None:
         [f"--{name} is required; received none" for name in ("data", "model") if not flag_values[name].value],
         "glue-scores",
     )
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
     from pocketbert_export.glue_models import parse_models
     from pocketbert_export.glue_scores import measure, table
 
     scores = measure(parse_models(flag_values.model), flag_values.data)
     for line in table(scores):
-        say(line)
+        log_info(line)
     for warning in scores["warnings"]:
-        say(f"warning: {warning}")
+        log_info(f"warning: {warning}")
     print(json.dumps(scores, indent=2))

@@ -39,13 +39,13 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
         raise UserError(f"verify takes one BUNDLE; received {' '.join(positional) or 'none'}")
     if (flag_values.data or flag_values.file) and not flag_values.model:
         raise UserError("--data and --file need --model, the float model to compare with; received none")
-    from pocketbert.model import load
-    from pocketbert.progress import say
+    from pocketbert.model import from_pretrained
+    from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.verify import GateFailed, verify_bundle
 
     bundle = Bundle.open(positional[0])
-    reference = load(flag_values.model) if flag_values.model else None
+    reference = from_pretrained(flag_values.model) if flag_values.model else None
     # Labels in the examples are the model's: the bundle's may be wrong.
     examples = example_flags.read(flag_values, bundle.task if reference is None else reference.task)
     verification = verify_bundle(
@@ -58,10 +58,10 @@ def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
     )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
     for warning in verification.warnings:
-        say(f"pocketbert verify: warning: {warning}")
+        log_info(f"pocketbert verify: warning: {warning}")
     try:
         verification.require()
     except GateFailed as failure:
-        say(f"pocketbert verify: {failure}")
+        log_info(f"pocketbert verify: {failure}")
         return 1
     return 0

@@ -168,7 +168,9 @@ def write_directory(
         if vocab_path is not None:
             shutil.copyfile(vocab_path, folder / VOCAB_NAME)
         if tokenizer is not None:
-            write_json(folder / TOKENIZER_CONFIG_NAME, write_tokenizer_config(tokenizer, config.max_positions))
+            write_json(
+                folder / TOKENIZER_CONFIG_NAME, write_tokenizer_config(tokenizer, config.max_position_embeddings)
+            )
 
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:

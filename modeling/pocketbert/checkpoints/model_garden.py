@@ -177,7 +177,7 @@ def _official_config(config: EncoderConfig) -> Any:
 
     problems = []
     if config.norm == "layer_norm":
-        for name in ("norm_epsilon", "embedding_norm_epsilon"):
+        for name in ("layer_norm_eps", "embedding_layer_norm_eps"):
             if getattr(config, name) != _NORM_EPSILON:
                 problems.append(f"{name} must be {_NORM_EPSILON}; received {getattr(config, name)}")
     if config.attention_size != config.block_size:
@@ -197,7 +197,7 @@ def _official_config(config: EncoderConfig) -> Any:
             word_vocab_size=config.vocab_size,
             word_embed_size=config.embedding_size,
             type_vocab_size=config.type_vocab_size,
-            max_sequence_length=config.max_positions,
+            max_sequence_length=config.max_position_embeddings,
             num_blocks=config.num_layers,
             hidden_size=config.hidden_size,
             num_attention_heads=config.num_attention_heads,
@@ -210,7 +210,7 @@ def _official_config(config: EncoderConfig) -> Any:
             initializer_range=config.initializer_range,
             use_bottleneck_attention=config.bottleneck.query_key == "bottleneck",
             key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
-            num_feedforward_networks=config.num_feed_forwards,
+            num_feedforward_networks=config.num_feedforward_networks,
             normalization_type=config.norm,
             classifier_activation=config.pooler == "tanh",
         )
@@ -219,7 +219,7 @@ def _official_config(config: EncoderConfig) -> Any:
         ("pooler", "tanh"),
         ("norm", "layer_norm"),
         ("bottleneck", None),
-        ("num_feed_forwards", 1),
+        ("num_feedforward_networks", 1),
         ("position_offset", 0),
         ("embedding_projection", "none" if config.embedding_size == config.hidden_size else "output"),
     ):
@@ -236,7 +236,7 @@ def _official_config(config: EncoderConfig) -> Any:
         intermediate_size=config.intermediate_size,
         dropout_rate=config.hidden_dropout,
         attention_dropout_rate=config.attention_dropout,
-        max_position_embeddings=config.max_positions,
+        max_position_embeddings=config.max_position_embeddings,
         type_vocab_size=config.type_vocab_size,
         initializer_range=config.initializer_range,
         embedding_size=config.embedding_size,
@@ -267,15 +267,15 @@ def _mobilebert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
         num_attention_heads=options["num_attention_heads"],
         head_size=options["intra_bottleneck_size"] // options["num_attention_heads"],
         intermediate_size=options["intermediate_size"],
-        num_feed_forwards=options["num_feedforward_networks"],
+        num_feedforward_networks=options["num_feedforward_networks"],
         activation=_activation(encoder.transformer_layers[0].block_layers["ffn"][0][0].activation),  # type: ignore[arg-type]
         norm=options["normalization_type"],
-        norm_epsilon=_NORM_EPSILON,
-        embedding_norm_epsilon=_NORM_EPSILON,
+        layer_norm_eps=_NORM_EPSILON,
+        embedding_layer_norm_eps=_NORM_EPSILON,
         embedding_size=options["word_embed_size"],
         embedding_projection="word",
         trigram=True,
-        max_positions=options["max_sequence_length"],
+        max_position_embeddings=options["max_sequence_length"],
         position_offset=0,
         type_vocab_size=options["type_vocab_size"],
         pad_token_id=0,
@@ -304,15 +304,15 @@ def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
         num_attention_heads=options["num_attention_heads"],
         head_size=hidden // options["num_attention_heads"],
         intermediate_size=options["inner_dim"],
-        num_feed_forwards=1,
+        num_feedforward_networks=1,
         activation=_activation(encoder.transformer_layers[0]._inner_activation),  # type: ignore[arg-type]
         norm="layer_norm",
-        norm_epsilon=_NORM_EPSILON,
-        embedding_norm_epsilon=_NORM_EPSILON,
+        layer_norm_eps=_NORM_EPSILON,
+        embedding_layer_norm_eps=_NORM_EPSILON,
         embedding_size=width,
         embedding_projection="none" if width == hidden else "output",
         trigram=False,
-        max_positions=options["max_sequence_length"],
+        max_position_embeddings=options["max_sequence_length"],
         position_offset=0,
         type_vocab_size=options["type_vocab_size"],
         pad_token_id=0,

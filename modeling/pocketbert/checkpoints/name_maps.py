@@ -152,9 +152,9 @@ def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
         yield from _linear(f"{path}.attention.output", f"{stored}.attention.output.dense", attention, block)
         yield from _norm(config, f"{path}.attention.norm", f"{stored}.attention.output.LayerNorm", block)
 
-        for number in range(config.num_feed_forwards):
+        for number in range(config.num_feedforward_networks):
             # transformers keeps the last of the stacked networks outside its list, as BERT's only one.
-            last = number == config.num_feed_forwards - 1
+            last = number == config.num_feedforward_networks - 1
             inner_path, inner = f"{path}.feed_forwards.{number}", stored if last else f"{stored}.ffn.{number}"
             yield from _linear(
                 f"{inner_path}.intermediate", f"{inner}.intermediate.dense", block, config.intermediate_size

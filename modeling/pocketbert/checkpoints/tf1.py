@@ -201,16 +201,16 @@ def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConf
             num_attention_heads=heads,
             head_size=width // heads,
             intermediate_size=values["intermediate_size"],
-            num_feed_forwards=values["num_feedforward_networks"],
+            num_feedforward_networks=values["num_feedforward_networks"],
             activation=activation,  # type: ignore[arg-type]
             norm=norm,  # type: ignore[arg-type]
             # The default of tf.contrib.layers.layer_norm.
-            norm_epsilon=1e-12,
-            embedding_norm_epsilon=1e-12,
+            layer_norm_eps=1e-12,
+            embedding_layer_norm_eps=1e-12,
             embedding_size=values["embedding_size"],
             embedding_projection="word" if projected else "none",
             trigram=values["trigram_input"],
-            max_positions=values["max_position_embeddings"],
+            max_position_embeddings=values["max_position_embeddings"],
             position_offset=0,
             type_vocab_size=values["type_vocab_size"],
             pad_token_id=0,

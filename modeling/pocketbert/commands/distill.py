@@ -13,7 +13,7 @@ steps, in fine_tuned/ in --output. comparison.json, the answer and a table on st
 fine-tuned student side by side; report.html has the curves of both. A finished run in --output is not made again for
 it.
 
-With --store the teacher's targets come from a folder that teacher-dump wrote, and the teacher is not loaded.
+With --teacher-cache the teacher's targets come from a folder that cache-teacher wrote, and the teacher is not loaded.
 
 Example:
   pocketbert distill --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 --data=glue \
@@ -45,9 +45,9 @@ def define(flag_values: flags.FlagValues) -> None:
     """Defines the command's flags, but not those of a method."""
     distillation_flags.define(flag_values)
     flags.DEFINE_string(
-        "store",
+        "teacher-cache",
         None,
-        "the teacher's targets as teacher-dump wrote them; the teacher is then not loaded",
+        "the teacher's targets as cache-teacher wrote them; the teacher is then not loaded",
         flag_values=flag_values,
     )
     flags.DEFINE_boolean(
@@ -102,7 +102,11 @@ def run(flag_values: flags.FlagValues) -> int | None:
 
 
 def _folders(flag_values: flags.FlagValues) -> dict[str, Path | None]:
-    named = {"teacher_directory": flag_values.teacher, "store": flag_values.store, "text": flag_values.text}
+    named = {
+        "teacher_directory": flag_values.teacher,
+        "store": flag_values["teacher-cache"].value,
+        "text": flag_values.text,
+    }
     return {
         **{name: Path(folder) if folder else None for name, folder in named.items()},
         **distillation_flags.pretraining(flag_values),

@@ -9,7 +9,7 @@ from absl import flags
 
 from pocketbert.commands import run_flags
 from pocketbert.errors import raise_if_any
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training.grid import STATISTICS, Grid, parse_grid
 from pocketbert.training.published_grids import PUBLISHED, check_kind
 
@@ -69,10 +69,10 @@ def read(flag_values: flags.FlagValues, options: type, *, fixed: Collection[str]
         problems.append(f"--parallel must be positive; received {flag_values.parallel}")
     raise_if_any(problems, "grid")
     for name in _papers(flag_values):
-        say("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
+        log_info("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
     numbers = run_flags.seeds(flag_values)
     if len(numbers) == 1 and numbers[0]:
-        say(f"one run a point, with seed {numbers[0]}; --seeds=0,1,2 would make three")
+        log_info(f"one run a point, with seed {numbers[0]}; --seeds=0,1,2 would make three")
     return grid
 
 
@@ -113,9 +113,9 @@ def answer(command: str, make: Callable[[], dict[str, Any]]) -> int | None:
     def searched() -> dict[str, Any]:
         summary = make()
         for line in [*table(summary), sentence(summary)]:
-            say(line)
+            log_info(line)
         for warning in summary["warnings"]:
-            say(f"warning: {warning}")
+            log_info(f"warning: {warning}")
         return summary
 
     return run_flags.print_result(command, searched)

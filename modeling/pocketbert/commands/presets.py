@@ -46,7 +46,7 @@ def preset_rows() -> list[dict[str, Any]]:
             "block_size": preset.config.block_size,
             "attention_heads": preset.config.num_attention_heads,
             "intermediate_size": preset.config.intermediate_size,
-            "feed_forwards": preset.config.num_feed_forwards,
+            "feed_forwards": preset.config.num_feedforward_networks,
             "parameters": preset.parameters,
             f"flops_at_{LENGTH}": encoder_flops(preset.config, LENGTH),
             "weights": asset_of_package(preset.weights) if preset.weights else None,

@@ -88,15 +88,17 @@ def print_result(command: str, make: Callable[[], dict[str, Any]]) -> int | None
 
 def _print_table(summary: dict[str, Any]) -> None:
     """Says the metrics of several runs, one run a line, then their mean and spread."""
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
 
     names = list(summary["metrics"])
-    say("seed    " + "".join(f"{name:>12}" for name in names))
+    log_info("seed    " + "".join(f"{name:>12}" for name in names))
     for result in summary["runs"]:
-        say(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
+        log_info(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
     # The same for all, since all are scored on the same examples.
     baseline = summary["runs"][0].get("baseline")
     if baseline:
-        say("baseline" + "".join(f"{baseline['metrics'][name]:>12.4f}" for name in names) + f"  {baseline['answer']}")
+        log_info(
+            "baseline" + "".join(f"{baseline['metrics'][name]:>12.4f}" for name in names) + f"  {baseline['answer']}"
+        )
     for row, label in (("mean", "mean"), ("standard_deviation", "± sample")):
-        say(f"{label:<8}" + "".join(f"{summary['metrics'][name][row]:>12.4f}" for name in names))
+        log_info(f"{label:<8}" + "".join(f"{summary['metrics'][name][row]:>12.4f}" for name in names))

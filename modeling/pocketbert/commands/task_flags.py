@@ -214,7 +214,7 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
 def _without(flag_values: flags.FlagValues, augmented: Examples, aside: Examples) -> Examples:
     """The rows that are not made from the examples set aside."""
     from pocketbert.data.tables import read_table
-    from pocketbert.progress import say
+    from pocketbert.progress import log_info
 
     path = augmented.source
     try:
@@ -230,20 +230,20 @@ def _without(flag_values: flags.FlagValues, augmented: Examples, aside: Examples
     origins = [name_of.get(row) for row in augmented.ids]
     dropped = {None, *aside.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
     kept = [index for index, name in enumerate(origins) if name not in dropped]
-    say(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples set aside")
+    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples set aside")
     return augmented.select(kept)
 
 
 def _with_held_out(flag_values: flags.FlagValues, train: Any, dev: Any) -> tuple[Any, Any]:
     """The two, where there is no second one a part of the first."""
-    from pocketbert.data.held_out import hold_out
-    from pocketbert.progress import say
+    from pocketbert.data.train_dev_split import train_dev_split
+    from pocketbert.progress import log_info
 
     if dev is not None:
         return train, dev
-    train, dev = hold_out(train, stratify=True)
+    train, dev = train_dev_split(train, stratify=True)
     remedy = "--data's development file has no answers" if flag_values.task else "--dev-file gives others"
-    say(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; {remedy}")
+    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; {remedy}")
     return train, dev
 
 

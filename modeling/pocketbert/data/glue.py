@@ -17,7 +17,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.reading import RowProblems, parse_score, read_utf8, shown, tsv_rows
 from pocketbert.errors import UserError
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,9 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
             problems.add(line, f"the row must have {len(columns)} columns, separated by tabs; it has fewer")
     problems.raise_if_any()
     if broken:
-        say(f"{path}: skipped {len(broken)} rows with missing columns, as GLUE's other readers do (line {broken[0]}…)")
+        log_info(
+            f"{path}: skipped {len(broken)} rows with missing columns, as GLUE's other readers do (line {broken[0]}…)"
+        )
     dtype = np.float32 if glue.task.kind == "regression" else np.int32
     return Examples(
         texts=texts,

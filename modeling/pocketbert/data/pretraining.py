@@ -17,9 +17,9 @@ import numpy as np
 
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import index_rows, plan_batches
-from pocketbert.data.feature_layout import VOCABULARY_NAME
 from pocketbert.data.masking import MaskingOptions, MaskingVocabulary, mask_batch
 from pocketbert.data.pretraining_manifest import REMEDY, Manifest, ShardEntry, StoredVocabulary, read_manifest
+from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.errors import UserError
 
 if TYPE_CHECKING:

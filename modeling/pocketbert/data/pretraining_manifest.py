@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.feature_layout import MANIFEST_NAME, StoredFile, read_signed
-from pocketbert.data.feature_store import digest_problems, size_problems
 from pocketbert.data.masking import MaskingOptions
+from pocketbert.data.teacher_cache import digest_problems, size_problems
+from pocketbert.data.teacher_cache_layout import MANIFEST_NAME, StoredFile, read_signed
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
 from pocketbert.json_dataclasses import from_json

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pocketbert.data.feature_layout import VOCABULARY_NAME
 from pocketbert.data.pretraining_manifest import (
     DEV_FOLDER,
     Manifest,
@@ -37,6 +36,7 @@ from pocketbert.data.pretraining_shards import (
     is_finished,
     write_shard,
 )
+from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.data.text import TextFormat, estimated_text_bytes, text_files
 from pocketbert.errors import UserError
 from pocketbert.files import named_after, sha256, write_bytes, write_json
@@ -52,7 +52,7 @@ from pocketbert.outputs import (
     remove_directory,
 )
 from pocketbert.processes import end_with_parent
-from pocketbert.progress import bar, say
+from pocketbert.progress import bar, log_info
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -160,7 +160,9 @@ def write_pretraining_data(
             if not placed:
                 check_directory(output, _KIND, overwrite=overwrite)
             if len(pending) < len(job.shards):
-                say(f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are there already")
+                log_info(
+                    f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are there already"
+                )
             made_at = time.perf_counter()
             if pending:
                 (writer or _processes(workers))(job, pending)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.feature_layout import StoredFile
 from pocketbert.data.masking import MaskingVocabulary
 from pocketbert.data.next_sentence import IS_RANDOM, Pair, TokenizedText, next_sentence_pairs
 from pocketbert.data.packing import GrowingArray, sentence_batches
@@ -29,6 +28,7 @@ from pocketbert.data.pretraining_manifest import (
     stored_file,
 )
 from pocketbert.data.pretraining_records import Masker, plain_records
+from pocketbert.data.teacher_cache_layout import StoredFile
 from pocketbert.data.text import Document, TextCounts, TextFormat, estimated_text_bytes, file_documents
 from pocketbert.errors import UserError
 from pocketbert.files import new_file, sha256, stamp, write_json

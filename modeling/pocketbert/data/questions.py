@@ -26,7 +26,7 @@ from pocketbert import files
 from pocketbert.data.question_stream import Layout, find_layout, opened, paragraphs
 from pocketbert.data.reading import PROBLEMS_SHOWN, shown
 from pocketbert.errors import UserError
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 _FORMAT = '{"data": [{"paragraphs": [{"context": "…", "qas": [{"id": "…", "question": "…", "answers": […]}]}]}]}'
 # What is known of a question's answers; _EMPTY is Hugging Face's pair of empty lists.
@@ -102,7 +102,7 @@ class QuestionFile:
                 f"{self.path}: the file must hold at least one question; received {received}; as in {_FORMAT}"
             )
         if left_out := problems.left_out(self._layout):
-            say(f"{self.path}: skipped {left_out}")
+            log_info(f"{self.path}: skipped {left_out}")
         self._labels = np.frombuffer(labels, np.int8)
         # A file without any answer keeps them back.
         known = np.isin(self._labels, (_ANSWERED, _IMPOSSIBLE)).any()

@@ -8,7 +8,7 @@ from typing import Any
 
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 PROBLEMS_SHOWN = 5
 _CHARACTERS_SHOWN = 60
@@ -88,7 +88,7 @@ class RowProblems:
 
     def say_skipped(self, count: int) -> None:
         """Prints on stderr how many of `count` rows are left out, and why."""
-        say(f"{self._path}: skipped {len(self)} of {count} rows; {self._listed()}")
+        log_info(f"{self._path}: skipped {len(self)} of {count} rows; {self._listed()}")
 
     def _listed(self) -> str:
         more = len(self._found) - PROBLEMS_SHOWN

@@ -27,9 +27,9 @@ from pocketbert.data.glove import DEFAULT_ROWS, read_glove
 from pocketbert.distillation.word_candidates import WordCandidates
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
-from pocketbert.model import load
+from pocketbert.model import from_pretrained
 from pocketbert.outputs import check_inputs, is_begun, remove_directory
-from pocketbert.progress import bar, say
+from pocketbert.progress import bar, log_info
 from pocketbert.training.checkpointing import digest_directory
 from pocketbert.training.run_folder import PARTS_FOLDER, begin_run, open_run
 
@@ -138,7 +138,7 @@ class Augmenter:
     def __init__(self, job: AugmentationJob) -> None:
         self._job = job
         vectors = None if job.glove is None else read_glove(job.glove, job.glove_rows)
-        self._find = WordCandidates(load(job.masked_lm), vectors, job.options, max_length=job.max_length)
+        self._find = WordCandidates(from_pretrained(job.masked_lm), vectors, job.options, max_length=job.max_length)
 
     def rows(self, part: Part, on_texts: OnTexts = lambda count: None) -> Iterator[bytes]:
         """The part's rows as lines of the output, originals and copies.
@@ -191,7 +191,7 @@ def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
     sides: list[tuple[str, ...]] = list(zip(*parts, strict=True))
     kept = [index for index, row in enumerate(sides) if all(text.strip() for text in row)]
     if len(kept) < len(sides):
-        say(f"{examples.source}: left out {len(sides) - len(kept)} examples with an empty text")
+        log_info(f"{examples.source}: left out {len(sides) - len(kept)} examples with an empty text")
     labels: list[str | float] | None = None
     if examples.labels is not None and label_texts:
         labels = [label_texts[examples.labels[index]] for index in kept]
@@ -265,7 +265,7 @@ def augment(
         if not is_joined:
             check_absent(output, overwrite=overwrite)
         if len(pending) < len(parts):
-            say(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are there already")
+            log_info(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are there already")
         if pending:
             write = _writer(job, shards, beam_options)
             # Only now: bad input leaves nothing behind.

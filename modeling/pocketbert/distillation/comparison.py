@@ -32,8 +32,8 @@ from pocketbert.distillation.run import distill_prepared
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
-from pocketbert.model import Model, load
-from pocketbert.progress import say
+from pocketbert.model import Model, from_pretrained
+from pocketbert.progress import log_info
 from pocketbert.tasks.span import SPAN_OUTPUTS
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.run import run_seeds, spread
@@ -104,7 +104,7 @@ class LabelsAlone(WithoutTeacher):
         """Copies what the distillation's method copies, and so reads the teacher that this run does not follow."""
         beside = self._beside
         if beside.store is None and beside.teacher_directory is not None:
-            teacher = load(beside.teacher_directory)
+            teacher = from_pretrained(beside.teacher_directory)
         beside.method.initialize(teacher, student, beside.options)
 
     def loss(
@@ -176,8 +176,8 @@ def distill_and_compare(
         logs = [{"distilled": pair.distilled_log, "fine_tuned": pair.fine_tuned_log} for pair in pairs]
         write_text(folder / REPORT_FILE, comparison_report.page(found, logs))
     for line in comparison_report.table(found):
-        say(line)
-    say(comparison_report.sentence(found))
+        log_info(line)
+    log_info(comparison_report.sentence(found))
     return {**result, "comparison": found}
 
 
@@ -275,7 +275,7 @@ def _make_pair(preparation: Preparation, folder: Path, learning_rate: float | No
         pretraining=None,
         dev_pretraining=None,
     )
-    say("the same student, fine-tuned on the labels alone")
+    log_info("the same student, fine-tuned on the labels alone")
     fine_tuned = distill_prepared(alone, folder / FINE_TUNED_FOLDER, overwrite=overwrite)
     return _Pair(
         distilled=distilled,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.distillation import means
+from pocketbert.distillation import loss_normalization
 from pocketbert.distillation.method import LABEL_TERMS, Adapters, Batch, FeatureRequest, Features, Method, Stage
 from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
@@ -44,7 +44,7 @@ class Distiller(tf_keras.Model):
 
     An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`);
     `(inputs, labels)`, the labels plain or by name; or, where the teacher's targets are stored, `(batch, targets)` as
-    `FeatureStore.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, each the mean over
+    `TeacherCache.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, each the mean over
     the epoch's examples; `update` gives those of one step.
 
     A weight learns if both the stage and Keras' `trainable` let it; as Keras has it, compile after you change that.
@@ -211,9 +211,9 @@ class Distiller(tf_keras.Model):
         size = tf.shape(batch["input_word_ids"])[0]
         rows = -(-size // parts)
         # The divisors are the whole batch's; of this call TensorFlow computes nothing else.
-        with means.recording() as recorded:
+        with loss_normalization.count_weights() as recorded:
             self.losses(batch, targets, training=False)
-        totals = means.shared_totals([recorded])
+        totals = loss_normalization.shared_totals([recorded])
         # Known once the loop's body has been traced: a weight without a gradient must not decay.
         unused: list[bool] = []
 
@@ -223,7 +223,7 @@ class Distiller(tf_keras.Model):
             def part(values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
                 return {name: value[index * rows : (index + 1) * rows] for name, value in values.items()}
 
-            with means.sharing(totals):
+            with loss_normalization.normalize_by(totals):
                 more, gradients = self._losses_and_gradients(
                     part(batch), None if targets is None else part(targets), variables
                 )

@@ -12,11 +12,11 @@ from pocketbert.distillation.method import PRETRAINING_HEADS
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import Evaluator
-from pocketbert.distillation.store_identity import stored_manifests, teacher_digest, tokenizer_digest
+from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_digest, tokenizer_digest
 from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training.checkpointing import digest_examples
 from pocketbert.training.evaluation import Evaluator as TaskEvaluator
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
@@ -57,7 +57,7 @@ def teacher_answers(preparation: Preparation) -> bool:
 def measure_teacher(teacher: Model, preparation: Preparation, examples: StageExamples) -> dict[str, float]:
     """The teacher's metrics on the development examples, cut as in the run's last stage."""
     found = make_evaluator(teacher, preparation, examples, _teacher_length(preparation)).metrics("the teacher's")
-    say("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    log_info("teacher: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
     return found
 
 
@@ -83,15 +83,15 @@ def stored_teacher_metrics(preparation: Preparation) -> dict[str, float] | None:
     """What `store_teacher_metrics` has measured for a run from a store; None if that was not for this run."""
     assert preparation.store is not None
     reading = [stage.name for stage in preparation.stages if stage.teacher_features]
-    identities = [manifest.identity for manifest in stored_manifests(preparation.store, reading).values()]
+    identities = [manifest.identity for manifest in cached_manifests(preparation.store, reading).values()]
     if not identities or not teacher_answers(preparation):
         return None
     # They are all of one teacher: that was checked.
     origin = _origin(preparation, identities[0].teacher, identities[0].tokenizer)
     found = _read(preparation.store / TEACHER_FILE, origin)
     if found is None:
-        say(
-            f"{preparation.store}: the teacher was not measured on these development examples; the same teacher-dump "
+        log_info(
+            f"{preparation.store}: the teacher was not measured on these development examples; the same cache-teacher "
             "command measures it"
         )
     return found
@@ -111,7 +111,7 @@ def _origin(preparation: Preparation, teacher: str | None, tokenizer: str | None
 
 
 def _teacher_length(preparation: Preparation) -> int:
-    return min(preparation.stages[-1].max_length, preparation.setting.teacher.max_positions)
+    return min(preparation.stages[-1].max_length, preparation.setting.teacher.max_position_embeddings)
 
 
 def _read(path: Path, origin: dict[str, Any]) -> dict[str, float] | None:

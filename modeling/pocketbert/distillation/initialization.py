@@ -28,7 +28,7 @@ from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import PRETRAINING_HEADS, Adapters, Start, Vocabulary
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.paths import initialize_weights
-from pocketbert.model import Model, build
+from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def make_student(
     Raises:
       UserError: a directory cannot be read, or the teacher's is missing.
     """
-    student = build(plan.config, tasks, tokenizer, seed)
+    student = from_preset(plan.config, tasks, tokenizer, seed)
     copied: Mapping[str, np.ndarray] = {}
     if plan.directory is not None:
         goes_on = any(task.kind in PRETRAINING_HEADS for task in tasks)

@@ -1,8 +1,8 @@
 """What a student is asked to take from its teacher: pure functions of features, float32 scalars out.
 
-Every mean is a `masked_mean` (see `means`): under several replicas, or inside `means.sharing`, a function gives this
-part's share of the batch's mean. All inputs may be of any float type and are cast to float32 first. The teacher's get
-no gradient.
+Every mean is a `masked_mean` (see `means`): under several replicas, or inside `loss_normalization.normalize_by`, a
+function gives this part's share of the batch's mean. All inputs may be of any float type and are cast to float32
+first. The teacher's get no gradient.
 
 Padding counts nowhere: not as a token, not as a query and not as a key. The papers' equations are over a text's own
 tokens; MobileBERT's and TinyBERT's code averages over padding too, which is a departure here from that code. Over a
@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
-from pocketbert.distillation.means import masked_mean
+from pocketbert.distillation.loss_normalization import masked_mean
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
 from pocketbert.tasks.masked_lm import is_labelled

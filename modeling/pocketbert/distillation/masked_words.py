@@ -75,7 +75,7 @@ class MaskedWords:
         self.tokenizer = model.tokenizer
         self.pieces = tuple(read_vocabulary(self.tokenizer.vocab_path))
         self._with_original = masked_input == "with-original"
-        longest = min(model.config.max_positions, 512)
+        longest = min(model.config.max_position_embeddings, 512)
         least = 5 if self._with_original else 3
         if max_length and not least <= max_length <= longest:
             raise UserError(f"max_length must be 0 or {least} to {longest} for this model; received {max_length}")

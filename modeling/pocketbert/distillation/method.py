@@ -22,8 +22,8 @@ from pocketbert.distillation.stage import (
     ScheduleName,
     Stage,
     Steps,
-    everything,
-    one,
+    all_trainable,
+    unit_multiplier,
 )
 from pocketbert.errors import UserError, raise_if_any
 
@@ -59,10 +59,10 @@ __all__ = [
     "check_setting",
     "compare_setting",
     "describe_options",
-    "everything",
+    "all_trainable",
     "head_count_mismatches",
     "label_mismatches",
-    "one",
+    "unit_multiplier",
     "option_problems",
     "tokenizer_mismatches",
     "vocabulary_mismatches",
@@ -328,10 +328,10 @@ def _size_mismatches(side: str, config: EncoderConfig, requests: Sequence[tuple[
     """Texts and layers that one side lacks; said once, though a method may have a stage for each layer."""
     problems = []
     longest = max((stage for stage, _ in requests), key=lambda stage: stage.max_length, default=None)
-    if longest and longest.max_length > config.max_positions:
+    if longest and longest.max_length > config.max_position_embeddings:
         problems.append(
-            f"stage {longest.name} has texts of {longest.max_length} tokens; the {side} has {config.max_positions} "
-            "positions; lower the length"
+            f"stage {longest.name} has texts of {longest.max_length} tokens; the {side} has "
+            f"{config.max_position_embeddings} positions; lower the length"
         )
     outside: dict[str, set[int]] = {}
     for _, request in requests:

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
-from pocketbert.data.feature_layout import MANIFEST_NAME
+from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student
 from pocketbert.distillation.method import PRETRAINING_HEADS, Method, Setting, Stage, Vocabulary, compare_setting
 from pocketbert.distillation.pretraining_data import open_data, pretraining_problems, unused_options
 from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.store_identity import one_origin_problems, stored_manifests, stores_digest
+from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems, teacher_caches_digest
 from pocketbert.distillation.teacher_description import TeacherDescription, are_nameless, describe_teacher, same_labels
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.progress import say, track
+from pocketbert.progress import log_info, track
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory, digest_examples
 from pocketbert.training.task_examples import TaskExamples, are_labelled, are_pairs
@@ -124,7 +124,7 @@ class Preparation:
             recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
         if self.store is not None:
             names = [stage.name for stage in self.stages if stage.teacher_features]
-            recorded["store_sha256"] = stores_digest(self.store, names, before.get("store_sha256"))
+            recorded["store_sha256"] = teacher_caches_digest(self.store, names, before.get("store_sha256"))
         if self.text is not None:
             recorded["text_sha256"] = _text_digest(self.text)
             # Runs without it, older ones, had one segment and at most 20 masked words: they cannot go on with others.
@@ -217,15 +217,15 @@ def prepare(
         _attempt(problems, vocabulary.config.require_default, "a teacher store", "distil with the teacher itself")
     if store is not None:
         reading = [stage.name for stage in stages if stage.teacher_features]
-        manifests = _attempt(problems, stored_manifests, store, reading)
+        manifests = _attempt(problems, cached_manifests, store, reading)
         problems += one_origin_problems(manifests or {})
     raise_if_any([*problems, *unused_options(run, stages, data[0])], method.name)
     assert vocabulary is not None
     theirs, ours = teacher.task, setting.teacher_task
     if theirs is not None and ours is not None and theirs != ours and are_nameless(theirs):
-        say(f"the teacher's labels have no names; its logits are taken as {', '.join(ours.labels)}, in this order")
+        log_info(f"the teacher's labels have no names; its logits are taken as {', '.join(ours.labels)}, in this order")
     if any(stage.data == "augmented" for stage in stages) and task_data is not None and task_data.augmented is None:
-        say(
+        log_info(
             f"{method.name} trains on augmented examples; none are given, so the {len(task_data.train)} original ones "
             "are used (pocketbert augment makes more)"
         )
@@ -329,7 +329,7 @@ def _stage_problems(stage: Stage, teacher: TeacherDescription, store: Path | Non
         elif not (store / stage.name / MANIFEST_NAME).exists():
             problems.append(
                 f"{where} needs its targets in {store / stage.name}; there are none; make them with pocketbert "
-                "teacher-dump, or give a live teacher"
+                "cache-teacher, or give a live teacher"
             )
     if stage.keep == "best" and stage.data == "pretraining":
         problems.append(f"{where} keeps the best weights by a task's metric, which pretraining's examples do not have")

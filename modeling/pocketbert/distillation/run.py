@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pocketbert.activation_stats import ActivationWatch
 from pocketbert.configs import EncoderConfig
-from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.evaluation import (
     make_evaluator,
@@ -26,13 +27,12 @@ from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.distillation.stage_examples import StageExamples
 from pocketbert.distillation.stage_run import Evaluator, StageRun, load_kept
-from pocketbert.distillation.store_identity import store_identity
+from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.health import ActivationWatch
-from pocketbert.model import Model, load
+from pocketbert.model import Model, from_pretrained
 from pocketbert.outputs import check_inputs
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog, NoLog
@@ -81,7 +81,7 @@ def distill(
         `metrics.jsonl`, `tensorboard/`, `result.json`.
       teacher_directory: the teacher; needed only where a stage reads one. With a store it is not loaded; its files are
         only compared with the store's.
-      store: targets from `pocketbert teacher-dump`, in place of the teacher, with its metrics.
+      store: targets from `pocketbert cache-teacher`, in place of the teacher, with its metrics.
       task_data: what the student learns; None for general distillation.
       text: plain text for general distillation, a file or folder.
       pretraining: pretraining's examples, a folder of `pocketbert pretrain-data`; the student then has heads for masked
@@ -215,7 +215,7 @@ class _Run:
         teacher_metrics = self._teacher_metrics()
         if position.step:
             name = preparation.stages[position.stage].name
-            say(f"{self.folder}: going on after step {position.step}, in stage {name}")
+            log_info(f"{self.folder}: going on after step {position.step}, in stage {name}")
         elif not position.stage and preparation.student.start != "directory":
             preparation.method.initialize(
                 self._teacher if self._needs_teacher else None, self.student, preparation.options
@@ -243,7 +243,7 @@ class _Run:
             "steps": position.step,
             "seconds": round(position.seconds, 3),
             "stages": [{"name": name, **summary} for name, summary in zip(names, summaries, strict=True)],
-            "activation_maxima": activations.report(self._activation_watch),
+            "activation_range": activations.report(self._activation_watch),
         }
 
     def _scored(self, position: Position) -> dict[str, Any]:
@@ -252,9 +252,9 @@ class _Run:
         if data is None or not metrics:
             return {"metrics": metrics}
         scores = beside_baseline(data.task, data.dev, data.metrics, data.main_metric, metrics)
-        say(f"student, after step {position.best_step}: {scores.sentence}")
+        log_info(f"student, after step {position.best_step}: {scores.sentence}")
         for warning in scores.warnings:
-            say(f"warning: {warning}")
+            log_info(f"warning: {warning}")
         return scores.to_json()
 
     def _run_stage(self, position: Position, log: MetricsLog, clock: Clock) -> Position:
@@ -284,7 +284,7 @@ class _Run:
             self._activation_watch,
         )
         position = stage_run.restore(self.folder, position)
-        say(
+        log_info(
             f"stage {stage.name} ({index + 1} of {len(self.data)}): {data.total_steps} steps of {stage.batch_size}, "
             f"{len(data)} examples"
         )
@@ -315,14 +315,14 @@ class _Run:
         encoded = self.examples.of_stage(stage)
         store = None
         if preparation.store is not None and stage.teacher_features:
-            identity = store_identity(
+            identity = teacher_cache_identity(
                 preparation.method,
                 stage,
                 encoded,
                 teacher_directory=preparation.teacher_directory,
                 tokenizer=self.tokenizer,
             )
-            store = FeatureStore.open(preparation.store / stage.name, identity)
+            store = TeacherCache.open(preparation.store / stage.name, identity)
         return EncodedSource(encoded, seed, masks=self.tokenizer if stage.masked_text else None, store=store)
 
     def _evaluator(self, stage: Stage) -> Evaluator | None:
@@ -343,10 +343,10 @@ class _Run:
     @functools.cached_property
     def _teacher(self) -> Model:
         assert self.preparation.teacher_directory is not None
-        say(f"loading the teacher, {self.preparation.teacher_directory}")
+        log_info(f"loading the teacher, {self.preparation.teacher_directory}")
         run = self.preparation.run
         with precision_policy(run.teacher_precision or run.precision):
-            return load(self.preparation.teacher_directory)
+            return from_pretrained(self.preparation.teacher_directory)
 
     def _teacher_metrics(self) -> dict[str, float] | None:
         """On the development examples: a live teacher's, measured once a run before training, or those in its store."""

@@ -60,15 +60,16 @@ class DistillResult:
       model: the student's model directory, as the last stage left it.
       main_metric: the metric that chose it, or by which runs are compared; empty where nothing was evaluated.
       metrics: the student's on the development examples; empty likewise.
-      teacher_metrics: the teacher's on the same examples; with a store those that `teacher-dump` measured. None where
+      teacher_metrics: the teacher's on the same examples; with a store those that `cache-teacher` measured. None where
         there is no teacher, it has no head for the task, or nobody measured it on these examples.
       seed: the run's.
       best_step: steps taken before the evaluation that `metrics` is of.
       steps: steps taken in all stages.
       seconds: training and evaluation, over all attempts.
       stages: of each stage its name, `steps`, `metrics` and `best_step`.
-      activation_maxima: the largest activations in each layer of a student with NoNorm, on a few training examples, and
-        what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
+      activation_range: the largest activations in each layer of a student with NoNorm, on a few training examples, and
+        what float16 would make of them, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for
+        others.
       baseline: a constant answer and its metrics on the development examples, as `pocketbert.training.scores.Scores`
         has it; None without a task, or where no constant answer is right.
       positive_label: the class that F1 is about, or None.
@@ -84,7 +85,7 @@ class DistillResult:
     steps: int
     seconds: float
     stages: list[dict[str, Any]]
-    activation_maxima: dict[str, Any] | None = None
+    activation_range: dict[str, Any] | None = None
     baseline: dict[str, Any] | None = None
     positive_label: str | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)

@@ -98,13 +98,13 @@ class OptimizerConfig:
         return min(self.warmup_steps, total_steps // 10)
 
 
-def everything(name: str) -> bool:
+def all_trainable(name: str) -> bool:
     """Lets every weight learn; `name` is the weight's."""
     del name
     return True
 
 
-def one(name: str, step: tf.Tensor) -> float:
+def unit_multiplier(name: str, step: tf.Tensor) -> float:
     """Leaves every weight's learning rate as it is, in every step."""
     del name, step
     return 1.0
@@ -153,8 +153,8 @@ class Stage:
     optimizer: OptimizerConfig
     micro_batches: int = 1
     optimizer_state: Literal["fresh", "carry"] = "fresh"
-    trainable: Callable[[str], bool] = everything
-    learning_rate_multiplier: Callable[[str, tf.Tensor], tf.Tensor | float] = one
+    trainable: Callable[[str], bool] = all_trainable
+    learning_rate_multiplier: Callable[[str, tf.Tensor], tf.Tensor | float] = unit_multiplier
     student_dropout: bool = True
     keep: Literal["last", "best"] = "last"
     evaluations: int | None = None

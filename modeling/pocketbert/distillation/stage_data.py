@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
-from pocketbert.data.feature_store import FeatureStore
 from pocketbert.data.masking import MaskingOptions, masked_dataset
+from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.method import Batch
 from pocketbert.distillation.stage import Stage, Steps
 from pocketbert.errors import UserError
@@ -53,7 +53,7 @@ class EncodedSource:
         seed: int,
         *,
         masks: WordPieceTokenizer | None = None,
-        store: FeatureStore | None = None,
+        store: TeacherCache | None = None,
     ) -> None:
         self._encoded, self._seed, self._masks, self._store = encoded, seed, masks, store
 

@@ -9,7 +9,7 @@ from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training.task_examples import encode_examples
 
@@ -47,7 +47,7 @@ class StageExamples:
         preparation, task_data = self._preparation, self._preparation.task_data
         if data == "text":
             assert preparation.text is not None
-            say(f"packing {preparation.text} into pieces of {max_length} tokens")
+            log_info(f"packing {preparation.text} into pieces of {max_length} tokens")
             documents, seed = read_documents(preparation.text), preparation.run.seed
             return pack(documents, self._tokenizer, max_length, segments=text_segments, seed=seed)
         assert task_data is not None
@@ -55,5 +55,5 @@ class StageExamples:
             return self.encoded("task", max_length)
         examples = {"task": task_data.train, "augmented": task_data.augmented, "dev": task_data.dev}[data]
         assert examples is not None
-        say(f"tokenizing {len(examples)} examples ({data})")
+        log_info(f"tokenizing {len(examples)} examples ({data})")
         return encode_examples(examples, self._tokenizer, max_length)

@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save
 
+from pocketbert.activation_stats import ActivationWatch
 from pocketbert.distillation.distiller import Distiller, adapter_variables, make_optimizer
 from pocketbert.distillation.method import Stage
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.stage_data import StageData
 from pocketbert.files import write_bytes
-from pocketbert.health import ActivationWatch
 from pocketbert.model import Model
 from pocketbert.training.checkpointing import (
     Position,

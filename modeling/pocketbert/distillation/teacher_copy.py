@@ -16,7 +16,7 @@ _SHAPES = (
     "embedding_size",
     "embedding_projection",
     "trigram",
-    "max_positions",
+    "max_position_embeddings",
     "position_offset",
     "type_vocab_size",
 )

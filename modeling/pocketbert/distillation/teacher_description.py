@@ -12,7 +12,7 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.distillation.initialization import vocabulary_of
 from pocketbert.distillation.method import Vocabulary
-from pocketbert.distillation.store_identity import stored_manifests
+from pocketbert.distillation.teacher_cache_identity import cached_manifests
 from pocketbert.errors import UserError
 
 # Names of transformers for labels that nobody named.
@@ -70,10 +70,10 @@ def describe_teacher(
                 path=store / name / manifest.vocabulary.name, config=TokenizerConfig(lowercase=manifest.lowercase)
             ),
         )
-        for name, manifest in stored_manifests(store).items()
+        for name, manifest in cached_manifests(store).items()
     }
     if not described:
-        raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert teacher-dump; there is none")
+        raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert cache-teacher; there is none")
     # Other runs' stages may lie beside this one's, of other teachers: general distillation's is a bare encoder.
     ours = [teacher for name, teacher in described.items() if reads(name, teacher)]
     return [*ours, *described.values()][0]

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, GraphForm
+from pocketbert.layers.dense import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.linear import Linear
 from pocketbert.layers.norm import make_norm
 
 ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", "values")
@@ -31,11 +31,11 @@ class Attention(tf_keras.layers.Layer):
 
     def __init__(self, config: EncoderConfig, query_size: int, value_size: int) -> None:
         super().__init__()
-        self.query = Linear(query_size, config.attention_size)
-        self.key = Linear(query_size, config.attention_size)
-        self.value = Linear(value_size, config.attention_size)
-        self.output_map = Linear(config.attention_size, config.block_size)
-        self.norm = make_norm(config.norm, config.block_size, config.norm_epsilon)
+        self.query = Dense(query_size, config.attention_size)
+        self.key = Dense(query_size, config.attention_size)
+        self.value = Dense(value_size, config.attention_size)
+        self.output_projection = Dense(config.attention_size, config.block_size)
+        self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
         self.probs_dropout = Dropout(config.attention_dropout)
         # Inside a bottleneck the authors apply no dropout to sub-layers.
         self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
@@ -74,7 +74,7 @@ class Attention(tf_keras.layers.Layer):
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps the context [B, T, A] and adds it to `residual` [B, T, block_size], normalized."""
-        return self.norm(self.output_dropout(self.output_map(context), training=training) + residual)
+        return self.norm(self.output_dropout(self.output_projection(context), training=training) + residual)
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S, A] → [B, N, S, A/N]."""

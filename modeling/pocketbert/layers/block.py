@@ -10,8 +10,8 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.layers.attention import Attention
 from pocketbert.layers.bottleneck import Bottleneck
+from pocketbert.layers.dense import project
 from pocketbert.layers.feed_forward import FeedForward
-from pocketbert.layers.linear import project
 
 
 class Block(tf_keras.layers.Layer):
@@ -34,7 +34,7 @@ class Block(tf_keras.layers.Layer):
         if config.bottleneck:
             self.bottleneck = Bottleneck(config)
         self.attention = Attention(config, query_size, value_size)
-        self.feed_forwards = [FeedForward(config) for _ in range(config.num_feed_forwards)]
+        self.feed_forwards = [FeedForward(config) for _ in range(config.num_feedforward_networks)]
         self._config = config
         self._fused = fused
         self._first_token_only = first_token_only
@@ -88,16 +88,21 @@ class Block(tf_keras.layers.Layer):
         bottleneck = self.bottleneck
         source = self._config.bottleneck.query_key
         if source == "raw":
-            pairs = [(rows, bottleneck.input_map), (rows, attention.query), (x, attention.key), (x, attention.value)]
+            pairs = [
+                (rows, bottleneck.input_projection),
+                (rows, attention.query),
+                (x, attention.key),
+                (x, attention.value),
+            ]
             inner, q, k, v = project(pairs, fused=fused)
             return bottleneck.input_norm(inner), q, k, v
         if source == "shared":
-            pairs = [(rows, bottleneck.input_map), (x, bottleneck.query_key), (x, attention.value)]
+            pairs = [(rows, bottleneck.input_projection), (x, bottleneck.query_key), (x, attention.value)]
             inner, shared, v = project(pairs, fused=fused)
             shared = bottleneck.query_key_norm(shared)
             q, k = project([(self._read(shared, positions), attention.query), (shared, attention.key)], fused=fused)
             return bottleneck.input_norm(inner), q, k, v
-        inner = bottleneck.input_norm(bottleneck.input_map(x))
+        inner = bottleneck.input_norm(bottleneck.input_projection(x))
         inner_rows = self._read(inner, positions)
         pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
         q, k, v = project(pairs, fused=fused)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
+from pocketbert.layers.dense import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.linear import Linear
 from pocketbert.layers.norm import make_norm
 
 
@@ -22,15 +22,15 @@ class Bottleneck(tf_keras.layers.Layer):
         super().__init__()
         assert config.bottleneck is not None
         size = config.bottleneck.size
-        self.input_map = Linear(config.hidden_size, size)
-        self.input_norm = make_norm(config.norm, size, config.norm_epsilon)
+        self.input_projection = Dense(config.hidden_size, size)
+        self.input_norm = make_norm(config.norm, size, config.layer_norm_eps)
         if config.bottleneck.query_key == "shared":
-            self.query_key = Linear(config.hidden_size, size)
-            self.query_key_norm = make_norm(config.norm, size, config.norm_epsilon)
-        self.output_map = Linear(size, config.hidden_size)
-        self.output_norm = make_norm(config.norm, config.hidden_size, config.norm_epsilon)
+            self.query_key = Dense(config.hidden_size, size)
+            self.query_key_norm = make_norm(config.norm, size, config.layer_norm_eps)
+        self.output_projection = Dense(size, config.hidden_size)
+        self.output_norm = make_norm(config.norm, config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout)
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps a block's inside [B, S, size] out and adds the block's input [B, S, hidden_size]."""
-        return self.output_norm(self.dropout(self.output_map(x), training=training) + residual)
+        return self.output_norm(self.dropout(self.output_projection(x), training=training) + residual)

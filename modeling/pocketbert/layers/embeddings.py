@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
+from pocketbert.layers.dense import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.linear import Linear
 from pocketbert.layers.norm import make_norm
 
 
-class Table(tf_keras.layers.Layer):
+class Embedding(tf_keras.layers.Layer):
     """Rows of weights, looked up by index.
 
     Args:
@@ -51,14 +51,14 @@ class Embeddings(tf_keras.layers.Layer):
         super().__init__()
         projected_first = config.embedding_projection == "word"
         width = config.hidden_size if projected_first else config.embedding_size
-        self.word = Table(config.vocab_size, config.embedding_size)
-        self.position = Table(config.num_position_rows, width)
+        self.word = Embedding(config.vocab_size, config.embedding_size)
+        self.position = Embedding(config.num_position_rows, width)
         if config.type_vocab_size:
-            self.token_type = Table(config.type_vocab_size, width)
+            self.token_type = Embedding(config.type_vocab_size, width)
         if config.embedding_projection != "none":
             inputs = config.embedding_size * (3 if config.trigram else 1)
-            self.projection = Linear(inputs, config.hidden_size)
-        self.norm = make_norm(config.norm, width, config.embedding_norm_epsilon)
+            self.projection = Dense(inputs, config.hidden_size)
+        self.norm = make_norm(config.norm, width, config.embedding_layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout)
         self._config = config
 

@@ -16,7 +16,8 @@ def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
 
     Keras' own variable names depend on the order of construction, so they are never keys. A path such as
     `layers.0.attention.query.kernel` is read off the objects themselves; items of a list go by their index,
-    and `input_map`, `output_map` and `layers_` are `input`, `output` and `layers`, names that Keras keeps to itself.
+    and `input_projection`, `output_projection` and `layers_` are `input`, `output` and `layers`, names that Keras
+    keeps to itself.
 
     Args:
       layer: a layer of this package, or one made of such layers.
@@ -61,4 +62,4 @@ def _walk(value: Any, prefix: str) -> Iterator[tuple[str, tf.Variable]]:
 
 
 def _path_name(attribute: str) -> str:
-    return attribute.removesuffix("_map").removesuffix("_")
+    return attribute.removesuffix("_projection").removesuffix("_")

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.layers.dense import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.linear import Linear
 from pocketbert.tasks.losses import CrossEntropy
 
 
@@ -25,9 +25,9 @@ class SentenceHead(tf_keras.layers.Layer):
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
         super().__init__()
         if config.pooler == "none":
-            self.dense = Linear(config.hidden_size, config.hidden_size)
+            self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
-        self.output_map = Linear(config.hidden_size, outputs)
+        self.output_projection = Dense(config.hidden_size, outputs)
         self._has_own_pooler = config.pooler == "none"
         self._activation = config.sentence_activation
 
@@ -41,7 +41,7 @@ class SentenceHead(tf_keras.layers.Layer):
                 x = tf.tanh(self.dense(self.dropout(x, training=training)))
         else:
             x = encoded["pooled_output"]
-        return tf.cast(self.output_map(self.dropout(x, training=training)), tf.float32)
+        return tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
 
 
 class ClassificationHead(SentenceHead):

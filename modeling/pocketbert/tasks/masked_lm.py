@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.layers.linear import Linear, activate
+from pocketbert.layers.dense import Dense, activate
 from pocketbert.layers.norm import LayerNorm
 from pocketbert.tasks.losses import CrossEntropy, Labelled
 
@@ -28,13 +28,13 @@ class MaskedLMHead(tf_keras.layers.Layer):
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
         width = config.hidden_size if config.trigram else config.embedding_size
-        self.transform = Linear(config.hidden_size, width)
-        self.norm = LayerNorm(width, config.norm_epsilon)
+        self.transform = Dense(config.hidden_size, width)
+        self.norm = LayerNorm(width, config.layer_norm_eps)
         self.bias = self.add_weight("bias", [config.vocab_size], initializer="zeros")
         if config.trigram and config.hidden_size > config.embedding_size:
             missing = config.hidden_size - config.embedding_size
             self.extra_table = self.add_weight("extra_table", [config.vocab_size, missing], initializer="zeros")
-        # An identity-norm encoder is a lowered MobileBERT, whose activation stays.
+        # An identity-norm encoder is a optimized MobileBERT, whose activation stays.
         self._activation = config.activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
@@ -91,11 +91,11 @@ class NextSentenceHead(tf_keras.layers.Layer):
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
-        self.output_map = Linear(config.hidden_size, 2)
+        self.output_projection = Dense(config.hidden_size, 2)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, 2]."""
-        return tf.cast(self.output_map(encoded["pooled_output"]), tf.float32)
+        return tf.cast(self.output_projection(encoded["pooled_output"]), tf.float32)
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`seq_relationship_logits`, float32 [B, 2]."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.layers.linear import Linear
+from pocketbert.layers.dense import Dense
 from pocketbert.tasks.losses import CrossEntropy, Labelled
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
@@ -26,11 +26,11 @@ class SpanHead(tf_keras.layers.Layer):
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
-        self.output_map = Linear(config.hidden_size, 2)
+        self.output_projection = Dense(config.hidden_size, 2)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 [B, S, 2]."""
-        return tf.cast(self.output_map(encoded["sequence_output"]), tf.float32)
+        return tf.cast(self.output_projection(encoded["sequence_output"]), tf.float32)
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`start_logits` and `end_logits`, float32 [B, S]."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pocketbert.health import ActivationWatch
+from pocketbert.activation_stats import ActivationWatch
 from pocketbert.model import Model
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 
 # So few that a look costs less than a training step, in batches that fit wherever training does.
 BATCHES, BATCH_SIZE = 4, 8
@@ -33,10 +33,10 @@ def report(watch: ActivationWatch | None) -> dict[str, Any] | None:
       watch: of the run.
 
     Returns:
-      `ActivationMaxima.to_json`; None without a watch.
+      `ActivationRange.to_json`; None without a watch.
     """
     if watch is None:
         return None
     maxima = watch.maxima()
-    say(maxima.describe())
+    log_info(maxima.describe())
     return maxima.to_json()

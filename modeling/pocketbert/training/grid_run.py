@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
 from pocketbert.files import write_json, write_text
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grid_report import page
 from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers
@@ -166,7 +166,7 @@ def _make_missing(
     """Makes the runs that are not finished; returns those that failed, with the reason."""
     waiting = [job for job in jobs if not _finished(job)]
     done = len(jobs) - len(waiting)
-    say(
+    log_info(
         f"{len(jobs)} runs, {done} of them finished"
         + (f"; {workers.parallel} at a time" if workers.parallel > 1 else "")
     )
@@ -186,7 +186,7 @@ def _make_missing(
         line = f"{job.name}: {said} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs are done"
         if left and worked:
             line += f", about {tqdm.format_interval(spent / worked * left / workers.parallel)} left"
-        say(line)
+        log_info(line)
     return failures
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.processes import end_with_parent, stderr_in
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training.grid import Point
 
 MakeRun = Callable[[Point, int, Path], object]
@@ -90,7 +90,7 @@ class InTurn:
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """As `Workers` says."""
         for job in jobs:
-            say(f"{job.name}: begins")
+            log_info(f"{job.name}: begins")
             yield _make(make_run, job)
 
 
@@ -122,7 +122,7 @@ class Processes:
                     # With the other end closed here, the process' end is the end of what can be received.
                     sender.close()
                     running[answers] = process, job
-                    say(f"{job.name}: begins; its log is {job.log}")
+                    log_info(f"{job.name}: begins; its log is {job.log}")
                 for ready in multiprocessing.connection.wait(list(running)):
                     process, job = running[ready]
                     outcome = _received(ready, process, job)
@@ -178,7 +178,7 @@ class Ray:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
                     running.add(work.remote(make_run, job, threads))
-                    say(f"{job.name}: handed to Ray; its log is {job.log}")
+                    log_info(f"{job.name}: handed to Ray; its log is {job.log}")
                 done, _ = ray.wait(list(running), num_returns=1)
                 running -= set(done)
                 for reference in done:

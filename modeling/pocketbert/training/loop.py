@@ -19,9 +19,9 @@ from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
-from pocketbert.model import Model, load
+from pocketbert.model import Model, from_pretrained
 from pocketbert.outputs import check_inputs
-from pocketbert.progress import say
+from pocketbert.progress import log_info
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.checkpointing import (
@@ -87,7 +87,7 @@ def finetune(
 
     def train_in(folder: Path) -> dict[str, Any]:
         with precision_policy(options.precision):
-            model = load(model_directory, task=task, seed=options.seed)
+            model = from_pretrained(model_directory, task=task, seed=options.seed)
             run = _Run(model, task, train, dev, folder, options, metrics, main_metric)
             # Only now: bad input leaves no run behind.
             begin_run(folder, recorded)
@@ -220,7 +220,7 @@ class _Run:
         if model.tokenizer is None:
             raise UserError(f"fine-tuning needs a model directory with a vocab.txt; {folder} was given one without")
         _check_options([options], task, train, model.config)
-        say(f"tokenizing {len(train)} + {len(dev)} examples")
+        log_info(f"tokenizing {len(train)} + {len(dev)} examples")
         length, windows = options.max_length, options.windows()
         self.train = encode_examples(train, model.tokenizer, length, windows)
         self.class_weights = _class_weights(options, task, train)
@@ -239,7 +239,7 @@ class _Run:
         self.activation_watch = activations.open_watch(model, self._some_batches)
         self.position = read_checkpoint(folder / CHECKPOINT_FILE, self.variables) or Position()
         if self.position.step:
-            say(f"{folder}: going on after step {self.position.step} of {self.total_steps}")
+            log_info(f"{folder}: going on after step {self.position.step} of {self.total_steps}")
 
     def run(self) -> dict[str, Any]:
         """Trains to the end and writes the page; returns the fields of `FinetuneResult` but the model's path."""
@@ -252,9 +252,9 @@ class _Run:
         load_weights(self.model, self.folder / MODEL_FOLDER)
         assert self.main_metric is not None
         scores = self.evaluator.scores(self.main_metric, position.best_metrics)
-        say(f"best, after step {position.best_step}: {scores.sentence}")
+        log_info(f"best, after step {position.best_step}: {scores.sentence}")
         for warning in scores.warnings:
-            say(f"warning: {warning}")
+            log_info(f"warning: {warning}")
         write_text(self.folder / REPORT_FILE, page({"model": scores}, len(self.dev), self.dev.source))
         return {
             "main_metric": self.main_metric,
@@ -263,7 +263,7 @@ class _Run:
             "best_step": position.best_step,
             "steps": position.step,
             "seconds": round(position.seconds, 3),
-            "activation_maxima": activations.report(self.activation_watch),
+            "activation_range": activations.report(self.activation_watch),
         }
 
     def plan(self, epoch: int) -> list[np.ndarray]:
@@ -312,9 +312,9 @@ def _check_options(
     problems = []
     for options in points:
         length = options.max_length
-        if length > config.max_positions:
+        if length > config.max_position_embeddings:
             problems.append(
-                f"max_length must be at most the model's {config.max_positions} positions; received {length}"
+                f"max_length must be at most the model's {config.max_position_embeddings} positions; received {length}"
             )
         try:
             _class_weights(options, task, train)

@@ -98,8 +98,9 @@ class FinetuneResult:
       best_step: steps taken before the best evaluation.
       steps: steps taken in all.
       seconds: training and evaluation, over all attempts.
-      activation_maxima: the largest activations in each layer of a model with NoNorm, on a few training examples, and
-        what float16 would make of them, as `pocketbert.health.ActivationMaxima.to_json` gives it; None for others.
+      activation_range: the largest activations in each layer of a model with NoNorm, on a few training examples, and
+        what float16 would make of them, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for
+        others.
       positive_label: the class that F1 is about, or None.
       classes: the results of each class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
       warnings: what makes the scores worthless.
@@ -112,7 +113,7 @@ class FinetuneResult:
     best_step: int
     steps: int
     seconds: float
-    activation_maxima: dict[str, Any] | None = None
+    activation_range: dict[str, Any] | None = None
     baseline: dict[str, Any] | None = None
     positive_label: str | None = None
     classes: dict[str, Any] | None = None

@@ -18,7 +18,7 @@ from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, Windows, stream_windows
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert.progress import bar, say
+from pocketbert.progress import bar, log_info
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.training.evaluation import check_finite
@@ -60,7 +60,7 @@ def say_if_always_answered(train: Examples | QuestionFile, dev: Examples | Quest
     if not (isinstance(train, QuestionFile) and isinstance(dev, QuestionFile)):
         return
     if train.num_impossible and not dev.num_impossible:
-        say(
+        log_info(
             f"{train.num_impossible} of {len(train)} training questions have no answer, but none of the {len(dev)} "
             "development questions: they give no threshold, and the model will always answer; to leave questions "
             "unanswered, choose by development questions of both kinds"
@@ -116,7 +116,7 @@ def model_logits(model: Model, batch_size: int) -> WindowLogits:
 
     def answer(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
         nonlocal forward
-        encoded = as_examples(windows, model.config.max_positions, model.config.pad_token_id)
+        encoded = as_examples(windows, model.config.max_position_embeddings, model.config.pad_token_id)
         plan = plan_batches(encoded.lengths, batch_size=batch_size, seed=0, epoch=0, shuffle=False)
         batches = dataset(encoded, plan)
         if forward is None:

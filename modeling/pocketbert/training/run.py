@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
+from pocketbert.activation_stats import ActivationWatch
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_json
-from pocketbert.health import ActivationWatch
-from pocketbert.progress import bar, say
+from pocketbert.progress import bar, log_info
 from pocketbert.training.callbacks import LossWatch, MetricsLog
 from pocketbert.training.checkpointing import Position, write_checkpoint
 from pocketbert.training.distribution import Distribution, open_distribution
@@ -187,18 +187,18 @@ class Driver:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
         if stretch.main_metric is None:
             position.best_metrics, position.best_step = found, position.step
-            say(f"step {position.step}: {shown}")
+            log_info(f"step {position.step}: {shown}")
             return
         # Every metric is better when it is higher; of equals the earlier stays.
         if not position.best_metrics or found[stretch.main_metric] > position.best_metrics[stretch.main_metric]:
             self._save()
             position.best_metrics, position.best_step, position.evaluations_since_best = found, position.step, 0
-            say(f"step {position.step}: {shown} (best so far, saved)")
+            log_info(f"step {position.step}: {shown} (best so far, saved)")
             return
         position.evaluations_since_best += 1
-        say(f"step {position.step}: {shown}")
+        log_info(f"step {position.step}: {shown}")
         if stretch.patience is not None and position.evaluations_since_best >= stretch.patience:
-            say(f"stopping: no new best in {position.evaluations_since_best} evaluations")
+            log_info(f"stopping: no new best in {position.evaluations_since_best} evaluations")
             position.finished = True
 
     def _write_line(self, split: str, numbers: Mapping[str, float]) -> None:
@@ -265,7 +265,7 @@ def run_once(
     with _opened(output, recorded, distribution, overwrite=overwrite) as folder:
         path = folder / RESULT_FILE
         if distribution.as_chief_says(path.exists()):
-            say(f"{folder}: this run is finished; its result follows")
+            log_info(f"{folder}: this run is finished; its result follows")
             result = read_result(path)
         else:
             # Keras numbers layers through the whole process, and the numbers are in the names of a graph's operations,
@@ -335,7 +335,7 @@ def run_seeds(
         )
     results = []
     for seed in seeds:
-        say(f"seed {seed}")
+        log_info(f"seed {seed}")
         results.append(run_one(seed, folder / f"seed-{seed}"))
     main = results[0].main_metric
     best = max(results, key=lambda result: result.metrics[main])

@@ -61,11 +61,11 @@ def test_what_config_json_means(reference):
     assert read_directory(reference / "bert_span").config.pooler == "none"
     assert read_directory(reference / "bert_relu").config.activation == "relu"
     roberta = read_directory(reference / "roberta").config
-    assert (roberta.max_positions, roberta.position_offset, roberta.pad_token_id) == (32, 2, 1)
+    assert (roberta.max_position_embeddings, roberta.position_offset, roberta.pad_token_id) == (32, 2, 1)
     tiny = read_directory(reference / "mobilebert_tiny").config
     assert tiny.bottleneck is not None and tiny.bottleneck.query_key == "bottleneck"
     assert (tiny.head_size, tiny.attention_size, tiny.block_size, tiny.pooler) == (6, 24, 24, "first_token")
-    assert read_directory(reference / "mobilebert_layernorm_gelu").config.embedding_norm_epsilon == 1e-5
+    assert read_directory(reference / "mobilebert_layernorm_gelu").config.embedding_layer_norm_eps == 1e-5
 
 
 ROUND_TRIPS = {
@@ -89,7 +89,7 @@ ROUND_TRIPS = {
     "tiny": (tiny_mobilebert("bottleneck"), (), "mobilebert"),
     "layer_norm with one epsilon": (tiny_mobilebert(norm="layer_norm"), (), "pocketbert_mobilebert"),
     "layer_norm as PyTorch has it": (
-        tiny_mobilebert(norm="layer_norm", embedding_norm_epsilon=1e-5),
+        tiny_mobilebert(norm="layer_norm", embedding_layer_norm_eps=1e-5),
         (),
         "mobilebert",
     ),

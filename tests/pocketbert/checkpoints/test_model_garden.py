@@ -204,7 +204,7 @@ def test_checkpoints_of_converters_and_trainers(root, tmp_path):
         (tiny_bert(norm="no_norm"), "norm must be 'layer_norm'; received 'no_norm'"),
         (tiny_bert(head_size=3), "must together be as wide as the block, 20; received 12"),
         (tiny_mobilebert(pooler="none"), "pooler must be tanh or first_token"),
-        (tiny_mobilebert(norm="layer_norm", embedding_norm_epsilon=1e-5), "embedding_norm_epsilon must be 1e-12"),
+        (tiny_mobilebert(norm="layer_norm", embedding_layer_norm_eps=1e-5), "embedding_layer_norm_eps must be 1e-12"),
     ],
 )
 def test_what_they_have_no_encoder_for(config, message):

@@ -225,7 +225,7 @@ def test_ib_bert_configuration(tmp_path):
     }
     write(tmp_path / "ib", config, variables | dense("bert/pooler", 20, 20))
     expected = tiny_mobilebert(
-        "raw", norm="layer_norm", activation="gelu_tanh", num_feed_forwards=1, pooler="tanh", hidden_dropout=0.1
+        "raw", norm="layer_norm", activation="gelu_tanh", num_feedforward_networks=1, pooler="tanh", hidden_dropout=0.1
     )
     assert read_tf1(tmp_path / "ib").config == expected
 

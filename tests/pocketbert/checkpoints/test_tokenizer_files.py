@@ -11,7 +11,7 @@ from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.tokenizer_files import read_tokenizer
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
-from pocketbert.model import load
+from pocketbert.model import from_pretrained
 from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
 
 _LETTERS = ["e", "é", "E", "É", "n", "中", "文", "a", "i", "İ", "!", "x", "##x"]
@@ -64,7 +64,7 @@ def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_p
         != theirs(directory, do_lower_case=options["do_lower_case"])(TEXTS, add_special_tokens=False)["input_ids"]
     )
     edit(directory / "tokenizer_config.json", **options)
-    model = load(directory)
+    model = from_pretrained(directory)
     assert model.tokenizer.tokenize(TEXTS).to_list() == expected
     model.save_pretrained(tmp_path / "copy")
     assert read_directory(tmp_path / "copy").tokenizer == model.tokenizer.config

@@ -87,7 +87,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
     assert not loading["unexpected_keys"]
 
     inputs = batch(config)
-    ours = pocketbert_model.load(tmp_path / "model")
+    ours = pocketbert_model.from_pretrained(tmp_path / "model")
     expected = theirs(
         input_ids=inputs["input_word_ids"],
         attention_mask=inputs["input_mask"],

@@ -22,9 +22,9 @@ _TINY = {
     "head_size": 5,
     "intermediate_size": 37,
     "embedding_size": 20,
-    "max_positions": 17,
+    "max_position_embeddings": 17,
 }
-_TINY_MOBILEBERT = _TINY | {"embedding_size": 6, "head_size": 3, "num_feed_forwards": 3}
+_TINY_MOBILEBERT = _TINY | {"embedding_size": 6, "head_size": 3, "num_feedforward_networks": 3}
 
 
 def tiny_bert(**changes: object) -> EncoderConfig:

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from feature_stores import fill, writer
+from teacher_caches import fill, writer
 
 
 @pytest.fixture(scope="module")

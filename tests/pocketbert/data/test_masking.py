@@ -283,8 +283,10 @@ def test_a_masked_lm_task_learns_from_the_batches(tokenizer: Any, tmp_path: Path
     cycle = np.arange(5, 39, dtype=np.int32)
     for start, end in zip(encoded.offsets, encoded.offsets[1:], strict=False):
         encoded.word_ids[start + 1 : end - 1] = cycle[: end - start - 2]
-    config = tiny.BERT.replace(vocab_size=39, max_positions=30, num_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
-    model = pb.build(config, [pb.TaskConfig(kind="masked_lm")], tokenizer, seed=0)
+    config = tiny.BERT.replace(
+        vocab_size=39, max_position_embeddings=30, num_layers=1, hidden_dropout=0.0, attention_dropout=0.0
+    )
+    model = pb.from_preset(config, [pb.TaskConfig(kind="masked_lm")], tokenizer, seed=0)
     model.compile(AdamW(1e-2))
     losses = []
     for epoch in range(6):

@@ -46,7 +46,7 @@ def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(augment_run, "load", _load)
 
 
-_load = functools.cache(augment_run.load)
+_load = functools.cache(augment_run.from_pretrained)
 
 
 def command(folder: Path, output: Path, *arguments: str) -> list[str]:

@@ -49,7 +49,9 @@ class Ended(BaseException):
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """90 examples in batches of 16 are 6 steps an epoch; two stages of two epochs are 24."""
     teacher = tiny_distillation.write_teacher(tmp_path_factory.mktemp("models") / "teacher")
-    pb.build(STUDENT, tokenizer=pb.load(teacher).tokenizer, seed=3).save_pretrained(teacher.parent / "student")
+    pb.from_preset(STUDENT, tokenizer=pb.from_pretrained(teacher).tokenizer, seed=3).save_pretrained(
+        teacher.parent / "student"
+    )
     method = toy_method.ToyMethod(duration=Epochs(2), optimizer=OptimizerConfig(learning_rate=RATE, warmup_ratio=0.25))
     return {
         "method": method,
@@ -182,7 +184,7 @@ def test_both_start_from_the_same_weights(
 
 
 def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
-    student = pb.build(STUDENT, tasks=(TASK,), seed=1)
+    student = pb.from_preset(STUDENT, tasks=(TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
@@ -326,8 +328,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
 
 def test_a_student_of_a_nameless_teachers_layers_has_its_head(arguments: dict[str, Any], tmp_path: Path) -> None:
     nameless = dataclasses.replace(tiny_finetuning.TASK, name="", labels=("LABEL_0", "LABEL_1"))
-    tokenizer = pb.load(arguments["teacher_directory"]).tokenizer
-    teacher = pb.build(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)
+    tokenizer = pb.from_pretrained(arguments["teacher_directory"]).tokenizer
+    teacher = pb.from_preset(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)
     teacher.save_pretrained(tmp_path / "teacher")
     layers = {"student": None, "teacher_layers": (2,), "teacher_directory": tmp_path / "teacher"}
     preparation = prepare(run=RUN, **{**arguments, **layers})

@@ -66,7 +66,7 @@ def test_a_persons_own_files_give_a_student(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("intermediate", 6), ("prediction", 6)]
     assert result["teacher_metrics"]["accuracy"] == 1.0 and set(result["metrics"]) == {"accuracy", "f1"}
-    model = pb.load(finished / "model")
+    model = pb.from_pretrained(finished / "model")
     assert model.task is not None and model.task.labels == ("low", "high")
 
 

@@ -21,6 +21,7 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data import batches
 from pocketbert.distillation import run as distillation
+from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
@@ -28,7 +29,6 @@ from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.distillation.stage_run import StageRun
-from pocketbert.distillation.teacher_dump import dump_targets
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training import run as driving
 from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
@@ -95,7 +95,7 @@ def test_a_run_leaves_the_student_its_curves_and_its_result(finished: Path, task
     assert (best["step"], {"accuracy": best["accuracy"]}) == (result["best_step"], result["metrics"])
     assert not (finished / "checkpoint.safetensors").exists()
 
-    model = pb.load(finished / "model")
+    model = pb.from_pretrained(finished / "model")
     assert model.config == tiny_distillation.STUDENT and model.task is not None and model.tokenizer is not None
     logits = model(model.tokenizer(task_data.dev.texts, max_length=23))["logits"].numpy()
     assert (logits.argmax(-1) == task_data.dev.labels).mean() == result["metrics"]["accuracy"]
@@ -172,7 +172,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
 
 
 def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
-    student = pb.build(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    student = pb.from_preset(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
     stage = toy_method.label_stage()
     data = StageData(stage, EncodedSource(encoded, seed=0))
@@ -190,7 +190,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
 
 
 def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
-    student = pb.build(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    student = pb.from_preset(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
     def started(optimizer_state: str, position: Position) -> tuple[Any, Position]:
@@ -227,16 +227,16 @@ def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
 def test_a_store_takes_the_teachers_place(
     finished: Path, distill: Any, teacher: Path, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = pb.load(teacher)
+    model = pb.from_pretrained(teacher)
     setting = Setting(teacher=model.config, student=tiny_distillation.STUDENT, task=tiny_distillation.TASK)
     method = toy_method.ToyMethod(only="hidden")
     stage = method.stages(setting, method.options())[0]
     encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
-    dump_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
+    cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
         patch.setattr(distillation, "load", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, store=tmp_path / "store", teacher_directory=None)
-    assert result.teacher_metrics is None and pb.load(result.model).tokenizer is not None
+    assert result.teacher_metrics is None and pb.from_pretrained(result.model).tokenizer is not None
     ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
     # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
     assert [line["hidden"] for line in ours] == pytest.approx([line["hidden"] for line in theirs], rel=1e-3)
@@ -262,7 +262,9 @@ def test_a_loss_that_is_not_finite_names_stage_term_and_step(
 
 def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
     task = TaskConfig(kind="regression", name="score")
-    scorer = pb.build(tiny_distillation.TEACHER, tasks=(task,), tokenizer=pb.load(teacher).tokenizer, seed=2)
+    scorer = pb.from_preset(
+        tiny_distillation.TEACHER, tasks=(task,), tokenizer=pb.from_pretrained(teacher).tokenizer, seed=2
+    )
     scorer.save_pretrained(tmp_path / "scorer")
 
     def scored(count: int, seed: int) -> Any:
@@ -346,7 +348,7 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
     result = general(text)
     assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
     assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
-    student = pb.load(result.model)
+    student = pb.from_pretrained(result.model)
     assert student.task is None and student.tokenizer is not None
     # The same text in another place is the same run; another letter in it is not, at the same size and time.
     moved = text.rename(tmp_path / "moved")

@@ -68,7 +68,7 @@ def general(teacher: Path, text: Path, output: Path, student: Any = tiny_distill
 
 
 def packed(teacher: Path, text: Path, segments: Any) -> EncodedExamples:
-    tokenizer = pb.load(teacher).tokenizer
+    tokenizer = pb.from_pretrained(teacher).tokenizer
     return pack(read_documents(text), tokenizer, MAX_LENGTH, segments=segments, seed=SEED)
 
 
@@ -96,7 +96,7 @@ def test_masked_words_and_both_segments_reach_the_networks(
     assert encoded.type_ids.any() and len(seen) == 2 * -(-len(encoded) // BATCH_SIZE)
     segments = rows_of(seen, "input_type_ids")
     assert sorted(segments) == sorted(2 * pieces(encoded, encoded.type_ids))
-    words, mask_id = rows_of(seen, "input_word_ids"), pb.load(teacher).tokenizer.mask_token_id
+    words, mask_id = rows_of(seen, "input_word_ids"), pb.from_pretrained(teacher).tokenizer.mask_token_id
     # Of n tokens max(1, round(0.15 n)) are chosen, and of these 80 % become [MASK]: five standard deviations about it.
     chosen = 2 * sum(max(1, round(0.15 * length)) for length in encoded.lengths)
     found = sum(row.count(mask_id) for row in words)
@@ -118,7 +118,7 @@ def test_the_authors_text_is_not_masked(teacher: Path, text: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(("length", "fewest", "most"), [(128, 11, 19), (300, 21, 45)])
 def test_long_pieces_have_as_many_masked_words_as_berts(teacher: Path, length: int, fewest: int, most: int) -> None:
-    tokenizer = pb.load(teacher).tokenizer
+    tokenizer = pb.from_pretrained(teacher).tokenizer
     words = np.full(length, 20, np.int32)
     words[0], words[-1] = tokenizer.cls_token_id, tokenizer.sep_token_id
     encoded = EncodedExamples(words, np.zeros(length, np.int8), np.array([0, length]), None, length, 0)
@@ -175,7 +175,7 @@ def embedded(model: Any, batch: Mapping[str, np.ndarray]) -> np.ndarray:
     ids = batch["input_word_ids"]
     first = 2 if config.model_type == "roberta" else 0
     x = word[ids] + position[first + np.arange(ids.shape[1])] + token_type[batch["input_type_ids"]]
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + config.embedding_norm_epsilon)
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + config.embedding_layer_norm_eps)
     return x * weights["encoder.embeddings.norm.gamma"] + weights["encoder.embeddings.norm.beta"]
 
 
@@ -222,7 +222,7 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
     padding = batch["input_word_ids"][batch["input_mask"] == 0]
     assert padding.size and (padding == config.pad_token_id).all()
     adapters = load_file(tmp_path / "general" / "adapters.safetensors")
-    found = pb.load(directory), pb.load(result.model)
+    found = pb.from_pretrained(directory), pb.from_pretrained(result.model)
     line = json.loads((tmp_path / "general" / "metrics.jsonl").read_text("utf-8"))
     expected = expected_losses(*found, adapters, layers, batch)
     # Sums of some thousand float32 numbers of order 1.
@@ -238,4 +238,4 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
         output=tmp_path / "task",
     )
     assert [stage["name"] for stage in tuned.stages] == ["prediction"]
-    assert tuned.teacher_metrics == {"accuracy": 1.0} and pb.load(tuned.model).config == student
+    assert tuned.teacher_metrics == {"accuracy": 1.0} and pb.from_pretrained(tuned.model).config == student

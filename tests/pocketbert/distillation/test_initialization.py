@@ -19,7 +19,7 @@ from pocketbert.distillation.initialization import (
     vocabulary_of,
 )
 from pocketbert.errors import UserError
-from pocketbert.layers.linear import Linear
+from pocketbert.layers.dense import Dense
 from pocketbert.presets import preset
 
 TEACHER = BERT.replace(num_layers=4, hidden_dropout=0.0, attention_dropout=0.0)
@@ -29,7 +29,7 @@ TASK = TaskConfig(kind="classification", name="mine", labels=("no", "so", "yes")
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "teacher"
-    pb.build(TEACHER, (TASK,), seed=11).save_pretrained(path)
+    pb.from_preset(TEACHER, (TASK,), seed=11).save_pretrained(path)
     return path
 
 
@@ -60,7 +60,7 @@ def test_a_directory_is_started_from_and_its_config_alone_is_not(directory: Path
 
 @pytest.mark.parametrize("config", [MOBILEBERT, IB_BERT], ids=["mobilebert", "ib_bert"])
 def test_a_config_alone_keeps_its_pooler(config: object, tmp_path: Path) -> None:
-    pb.build(config).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
+    pb.from_preset(config).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
     assert plan_student(tmp_path / "model" / "config.json", BERT).config == config
 
 
@@ -72,7 +72,7 @@ def test_layers_alone_are_the_teachers_architecture() -> None:
 
 
 def test_layers_that_do_not_fit_are_all_listed() -> None:
-    narrow = BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, norm_epsilon=1e-5)
+    narrow = BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, layer_norm_eps=1e-5)
     with pytest.raises(UserError) as refusal:
         plan_student(narrow, TEACHER, teacher_layers=(1, 3, 9))
     for part in (
@@ -81,7 +81,7 @@ def test_layers_that_do_not_fit_are_all_listed() -> None:
         "hidden_size must be the teacher's, 30; the student's is 20",
         "embedding_size must be the teacher's, 30; the student's is 20",
         "head_size must be the teacher's, 6; the student's is 4",
-        "norm_epsilon must be the teacher's, 1e-12; the student's is 1e-05",
+        "layer_norm_eps must be the teacher's, 1e-12; the student's is 1e-05",
         "or start from fresh weights",
     ):
         assert part in str(refusal.value)
@@ -112,21 +112,23 @@ def test_fresh_weights_depend_on_the_seed() -> None:
 def test_the_teachers_layers_are_copied_with_all_that_stands_around_them(directory: Path) -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1, 3))
     student = make_student(plan, tasks=(TASK,), tokenizer=None, teacher_directory=directory, seed=1)
-    teacher, copied = arrays(pb.load(directory)), arrays(student)
+    teacher, copied = arrays(pb.from_pretrained(directory)), arrays(student)
     for path, array in copied.items():
         source = path.replace("encoder.layers.1.", "encoder.layers.2.")
         np.testing.assert_array_equal(array, teacher[source], err_msg=path)
     # An embedding output and a first layer like the teacher's: the same features.
     request = {"hidden_states": (0, 1)}
     inputs = batch(TEACHER)
-    ours, theirs = (model.features(inputs, request)["hidden_states"] for model in (student, pb.load(directory)))
+    ours, theirs = (
+        model.features(inputs, request)["hidden_states"] for model in (student, pb.from_pretrained(directory))
+    )
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(own, other)
 
 
 def test_a_head_is_copied_for_what_its_labels_are_taken_for(tmp_path: Path) -> None:
     nameless = TaskConfig(kind="classification", name="", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
-    model = pb.build(TEACHER, (nameless,), seed=11)
+    model = pb.from_preset(TEACHER, (nameless,), seed=11)
     model.save_pretrained(tmp_path / "teacher")
     plan = plan_student(None, TEACHER, teacher_layers=(2,))
     found = {}
@@ -144,7 +146,7 @@ def test_a_head_is_copied_for_what_its_labels_are_taken_for(tmp_path: Path) -> N
 def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(2,))
     other = TaskConfig(kind="classification", name="mine", labels=("so", "no", "yes"))
-    fresh = arrays(pb.build(plan.config, (other,), seed=1))
+    fresh = arrays(pb.from_preset(plan.config, (other,), seed=1))
     copied = arrays(make_student(plan, tasks=(other,), tokenizer=None, teacher_directory=directory, seed=1))
     heads = {path for path in fresh if path.startswith("heads.")}
     assert heads and not heads & differing(fresh, copied)
@@ -153,9 +155,9 @@ def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
 
 def test_a_directorys_encoder_is_copied_and_its_heads_are_not(directory: Path) -> None:
     plan = plan_student(directory, TEACHER)
-    fresh = arrays(pb.build(TEACHER, (TASK,), seed=1))
+    fresh = arrays(pb.from_preset(TEACHER, (TASK,), seed=1))
     student = make_student(plan, tasks=(TASK,), tokenizer=None, seed=1)
-    source = arrays(pb.load(directory))
+    source = arrays(pb.from_pretrained(directory))
     for path, array in arrays(student).items():
         np.testing.assert_array_equal(array, (source if path.startswith("encoder.") else fresh)[path], err_msg=path)
     bare = make_student(plan, tasks=(), tokenizer=None, seed=1)
@@ -183,7 +185,7 @@ def test_a_directorys_vocabulary(tmp_path: Path) -> None:
 
 def test_adapters_are_drawn_each_differently() -> None:
     def drawn(seed: int) -> dict[str, np.ndarray]:
-        adapters = {"first": Linear(37, 41), "second": Linear(37, 41)}
+        adapters = {"first": Dense(37, 41), "second": Dense(37, 41)}
         initialize_adapters(adapters, standard_deviation=0.02, seed=seed)
         assert not any(adapter.bias.numpy().any() for adapter in adapters.values())
         return {name: adapter.kernel.numpy() for name, adapter in adapters.items()}

@@ -30,7 +30,7 @@ from loss_cases import (
     terms,
 )
 
-from pocketbert.distillation import losses, means
+from pocketbert.distillation import loss_normalization, losses
 
 TOLERANCE = 4e-5
 # What is wrong must stand out from rounding by far.
@@ -190,13 +190,13 @@ def test_micro_batches_add_up_to_the_batch(name: str) -> None:
     parts = [{key: x[b : b + 1] if batched(x) else x for key, x in inputs.items()} for b in range(B)]
     recordings = []
     for part in parts:
-        with means.recording() as totals:
+        with loss_normalization.count_weights() as totals:
             case.loss(**tensors(part))
         recordings.append(totals)
-    totals = means.shared_totals(recordings)
+    totals = loss_normalization.shared_totals(recordings)
     results = []
     for part in parts:
-        with means.sharing(totals):
+        with loss_normalization.normalize_by(totals):
             results.append(run(case, part))
     found = {key: math.fsum(result[0][key] for result in results) for key in results[0][0]}
     expected, expected_gradients = run(case, inputs)
@@ -291,7 +291,7 @@ def test_in_a_graph_of_unknown_lengths(name: str) -> None:
 
     @tf.function(input_signature=[signature])
     def graph(arguments: Inputs) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
-        with means.recording() as totals:
+        with loss_normalization.count_weights() as totals:
             result = terms(case.loss(**arguments, **rest))
         return result, totals
 

@@ -29,7 +29,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(directory: Path) -> Model:
-    return pb.load(directory)
+    return pb.from_pretrained(directory)
 
 
 @pytest.fixture(scope="module")
@@ -122,18 +122,18 @@ def test_the_last_layer_at_some_positions_is_a_part_of_the_whole(family: str) ->
 
 
 def test_models_that_cannot_fill_in_words_are_refused(model: Model) -> None:
-    bare = pb.build(tiny_masked_lm.CONFIG, tokenizer=model.tokenizer)
-    classifier = pb.build(
+    bare = pb.from_preset(tiny_masked_lm.CONFIG, tokenizer=model.tokenizer)
+    classifier = pb.from_preset(
         tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="classification", labels=("a", "b"))], tokenizer=model.tokenizer
     )
-    mute = pb.build(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
+    mute = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
     for wrong, said in ((bare, "received a bare encoder"), (classifier, "for classification"), (mute, "vocab.txt")):
         with pytest.raises(UserError, match=said):
             MaskedWords(wrong, count=3)
     words = sum(map(is_word, PIECES))
     with pytest.raises(UserError, match=f"1 to {words} for this vocabulary; received {words + 1}"):
         MaskedWords(model, count=words + 1)
-    with pytest.raises(UserError, match=f"0 or 3 to {tiny.BERT.max_positions} for this model; received 30"):
+    with pytest.raises(UserError, match=f"0 or 3 to {tiny.BERT.max_position_embeddings} for this model; received 30"):
         MaskedWords(model, count=3, max_length=30)
 
 
@@ -181,7 +181,7 @@ def test_which_words_may_be_replaced(form: str, all_words: int, content: int) ->
 def test_capitalized_words_of_a_cased_vocabulary_get_capitalized_neighbours(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join([*PIECES[:-1], "Walk"]) + "\n", encoding="utf-8")
     tokenizer = pb.WordPieceTokenizer(tmp_path / "vocab.txt", lowercase=False)
-    cased = pb.build(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer)
+    cased = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer)
     table = WordVectors(["walked", "went", "ran"], np.array([[1.0, 0.0], [1, 0.1], [1, 0.2]]))
     assert slots_of(cased, table, "Walked walked") == {"Walked": ("Went", "Ran"), "walked": ("went", "ran")}
 
@@ -215,8 +215,8 @@ def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
     from pocketbert.data.glue import read_glue
 
     tokenizer = pb.WordPieceTokenizer(shared / "data" / "vocab" / "bert-base-uncased.vocab.txt")
-    config = tiny_masked_lm.CONFIG.replace(vocab_size=tokenizer.vocab_size, max_positions=128)
-    real = pb.build(config, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=0)
+    config = tiny_masked_lm.CONFIG.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=128)
+    real = pb.from_preset(config, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=0)
     table = read_glove(shared / "data" / "glove" / "glove.twitter.27B.25d.subset11925.txt")
     # Words of several pieces that these vectors have are rare in SST-2.
     several = {"stylish", "laptops", "decorating", "refresh", "puppies", "toddler", "pics"}

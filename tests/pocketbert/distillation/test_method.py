@@ -204,8 +204,10 @@ def test_what_fits_gives_the_stages() -> None:
 
 def test_one_error_lists_every_mismatch() -> None:
     setting = Setting(
-        teacher=BERT.replace(max_positions=18),
-        student=BERT.replace(vocab_size=89, pad_token_id=1, type_vocab_size=1, max_positions=17, num_layers=2),
+        teacher=BERT.replace(max_position_embeddings=18),
+        student=BERT.replace(
+            vocab_size=89, pad_token_id=1, type_vocab_size=1, max_position_embeddings=17, num_layers=2
+        ),
         task=TASK,
         pairs=True,
         teacher_task=TaskConfig(kind="classification", labels=("yes", "no")),
@@ -243,7 +245,7 @@ def test_single_texts_need_one_segment() -> None:
 
 
 def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
-    short = Setting(teacher=BERT.replace(max_positions=5), student=BERT, task=TASK)
+    short = Setting(teacher=BERT.replace(max_position_embeddings=5), student=BERT, task=TASK)
     check_setting(OneStage(stage(teacher_features={})), short, Options())
 
 

@@ -231,7 +231,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
             embedding_size=96,
             num_layers=12,
             num_attention_heads=6,
-            max_positions=256,
+            max_position_embeddings=256,
             vocab_size=30000,
         ),
         task=TaskConfig(kind="span", name="squad"),
@@ -246,7 +246,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         "the teacher has 24 layers, the student 12; give a student with 24",
         "the teacher has 4 heads, the student 6; give a student with 4, or a teacher with 6, or leave out attention",
         "so the student's hidden_size must be 512 and is 384, its embedding_size must be 128 and is 96, "
-        "its max_positions must be 512 and is 256; give",
+        "its max_position_embeddings must be 512 and is 256; give",
         "it lacks masked_lm; give a teacher as pretraining leaves it",
         "one of the student's 12 layers; received 13",
         "the student starts fresh",

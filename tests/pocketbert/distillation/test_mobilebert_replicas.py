@@ -30,7 +30,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     tiny_pretraining.write_data(folder / "data")
     tokenizer = pb.WordPieceTokenizer(folder / "data-vocab.txt")
-    pb.build(TEACHER, tiny_mobilebert.HEADS, tokenizer, seed=12).save_pretrained(folder / "teacher")
+    pb.from_preset(TEACHER, tiny_mobilebert.HEADS, tokenizer, seed=12).save_pretrained(folder / "teacher")
     (folder / "student.json").write_text(json.dumps(write_config(STUDENT, ())), encoding="utf-8")
     return folder
 

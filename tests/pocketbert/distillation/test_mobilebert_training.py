@@ -39,12 +39,12 @@ def make_stages(**options: Any) -> dict[str, Stage]:
 
 @pytest.fixture(scope="module")
 def teacher() -> Model:
-    return pb.build(TEACHER, HEADS, seed=12)
+    return pb.from_preset(TEACHER, HEADS, seed=12)
 
 
 @pytest.fixture(scope="module")
 def student() -> Model:
-    return pb.build(STUDENT, HEADS, seed=4)
+    return pb.from_preset(STUDENT, HEADS, seed=4)
 
 
 def terms(teacher: Model, student: Model, stage: Stage, batch: Any = None) -> dict[str, float]:
@@ -145,7 +145,7 @@ def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
     """Its rows have 4, 1 and 2 masked words and 7, 4 and 6 tokens, so that a mean of means would differ."""
     found = []
     for parts in (1, 3):
-        student = pb.build(STUDENT, HEADS, seed=4)
+        student = pb.from_preset(STUDENT, HEADS, seed=4)
         (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
         distiller = Distiller(student, METHOD, stage, teacher=teacher)
         distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
@@ -198,7 +198,7 @@ def train(teacher: Model, student: Model, stage: Stage, steps: int = 2) -> None:
 def test_only_the_layers_whose_turn_it_is_change_their_bits(
     teacher: Model, options: dict[str, Any], name: str, moving: set[int]
 ) -> None:
-    student = pb.build(STUDENT, HEADS, seed=4)
+    student = pb.from_preset(STUDENT, HEADS, seed=4)
     # A weight of -0.0 shows a step of 0, and decay shows on any weight.
     bias = student.named_variables()["mobilebert.encoder.layer.2.output.bottleneck.dense.bias"]
     bias.assign(-tf.zeros_like(bias))
@@ -213,7 +213,7 @@ def test_only_the_layers_whose_turn_it_is_change_their_bits(
 def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> None:
     # Without trust ratio (norms are excluded from it), decay and momentum's history, LAMB's first step that counts is
     # rate × multiplier × m̂/√v̂, which is ±1 for one gradient: in step 0 the multiplier is 0, in step 1 it is not.
-    student = pb.build(STUDENT, HEADS, seed=4)
+    student = pb.from_preset(STUDENT, HEADS, seed=4)
     stage = make_stages(lower_layers="reduced", bias_correction=True)["transfer_02"]
     weights = {name: variable.numpy() for name, variable in student.named_variables().items()}
     train(teacher, student, stage)
@@ -226,7 +226,7 @@ def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> 
 
 
 def test_training_brings_the_student_closer(teacher: Model) -> None:
-    student = pb.build(STUDENT, HEADS, seed=4)
+    student = pb.from_preset(STUDENT, HEADS, seed=4)
     METHOD.initialize(teacher, student, MobileBERTOptions())
     rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
     made = make_stages(strategy="joint", bias_correction=True, **rates)
@@ -239,7 +239,7 @@ def test_training_brings_the_student_closer(teacher: Model) -> None:
 
 def test_padding_means_nothing_to_a_student_that_has_learned_words(teacher: Model) -> None:
     """As long as what stands behind the last token is as good as nothing, a batch's width changes no answer."""
-    student = pb.build(STUDENT, HEADS, seed=4)
+    student = pb.from_preset(STUDENT, HEADS, seed=4)
     distiller = Distiller(student, METHOD, make_stages()["distillation"], teacher=teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.3))
     table = student.encoder.embeddings.word.table
@@ -294,7 +294,7 @@ POOLER = {"encoder.pooler.kernel", "encoder.pooler.bias"}
 @pytest.fixture(scope="module")
 def every_weight_its_own() -> Model:
     """A teacher in which not even biases and norms are as they are made."""
-    model = pb.build(TEACHER, HEADS, seed=12)
+    model = pb.from_preset(TEACHER, HEADS, seed=12)
     random = np.random.default_rng(5)
     for variable in model.weights_by_path().values():
         variable.assign(random.normal(size=variable.shape))
@@ -319,7 +319,7 @@ def test_embedding_and_heads_are_the_teachers(
     every_weight_its_own: Model, changes: dict[str, Any], options: dict[str, Any], expected: set[str]
 ) -> None:
     config = STUDENT.replace(**changes)
-    student, fresh = (pb.build(config, HEADS, seed=4) for _ in range(2))
+    student, fresh = (pb.from_preset(config, HEADS, seed=4) for _ in range(2))
     METHOD.initialize(every_weight_its_own, student, MobileBERTOptions(**options))
     assert copied(student, fresh) == expected
     theirs = every_weight_its_own.weights_by_path()
@@ -340,10 +340,10 @@ def test_the_copied_shapes_that_are_compared_are_all_that_there_are() -> None:
         "num_attention_heads": 3,
         "head_size": 2,
         "intermediate_size": 7,
-        "num_feed_forwards": 2,
+        "num_feedforward_networks": 2,
         "bottleneck": dataclasses.replace(tiny.MOBILEBERT.bottleneck, size=13),  # type: ignore[type-var]
         "activation": "gelu",
     }
-    teacher = pb.build(TEACHER, HEADS, seed=1)
-    student = pb.build(STUDENT.replace(**other), HEADS, seed=2)
+    teacher = pb.from_preset(TEACHER, HEADS, seed=1)
+    student = pb.from_preset(STUDENT.replace(**other), HEADS, seed=2)
     METHOD.initialize(teacher, student, MobileBERTOptions())

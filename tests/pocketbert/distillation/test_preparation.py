@@ -14,15 +14,15 @@ import tiny_distillation
 import tiny_finetuning
 import toy_method
 
-from pocketbert.data.feature_layout import read_manifest
+from pocketbert.data.teacher_cache_layout import read_manifest
 from pocketbert.distillation import run as distillation
+from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.evaluation import stored_teacher_metrics
 from pocketbert.distillation.method import Epochs, OptimizerConfig
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 from pocketbert.distillation.preparation import Preparation, TaskData, prepare
 from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.teacher_dump import dump_stages
 from pocketbert.errors import UserError
 
 BOTH_STAGES = TinyBERTOptions(max_length=19, without=("augmentation",))
@@ -63,7 +63,7 @@ def given(teacher: Path, task_data: TaskData) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def dumped(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = tmp_path_factory.mktemp("stores") / "task"
-    dump_stages(prepare(**given), store)
+    cache_stages(prepare(**given), store)
     return store
 
 
@@ -174,7 +174,7 @@ def test_stages_of_two_teachers_or_tokenizers_are_refused(
     changed(store / "prediction", **{what: "0" * 64})
     message = (
         f"the stages' targets must be of one {what}; received SHA-256 [0-9a-f]{{12}}… in intermediate, "
-        "SHA-256 000000000000… in prediction; make them with one teacher-dump command"
+        "SHA-256 000000000000… in prediction; make them with one cache-teacher command"
     )
     with pytest.raises(UserError, match=message):
         distillation.distill(output=tmp_path / "run", **from_store)

@@ -106,7 +106,7 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
     # transformers' class for both heads, which test_transformers.py compares with ours.
     config = json.loads((finished / "model" / "config.json").read_text("utf-8"))
     assert config["architectures"] == ["BertForPreTraining"]
-    model = pb.load(finished / "model")
+    model = pb.from_pretrained(finished / "model")
     assert model.config == tiny_pretraining.MODEL and model.tasks == HEADS and model.tokenizer is not None
     dev = opened(inputs / "dev")
     plan = dev.plan(batch_size=32, seed=0, epoch=0)[:2]
@@ -160,7 +160,7 @@ def distiller_of(micro_batches: int, batch_size: int) -> Distiller:
     method = Pretraining(tiny_pretraining.MAX_LENGTH)
     stage = method.stages(setting, PretrainOptions(batch_size=batch_size, micro_batches=micro_batches))[0]
     stage = dataclasses.replace(stage, student_dropout=False)
-    distiller = Distiller(pb.build(tiny_pretraining.MODEL, HEADS, seed=4), method, stage)
+    distiller = Distiller(pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=4), method, stage)
     # Without clipping and moments, so that the change of a weight is its gradients'.
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.05))
     return distiller
@@ -223,17 +223,17 @@ def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finishe
     config = tiny_pretraining.MODEL
     plan = plan_student(finished / "model", None)
     student = make_student(plan, tasks=HEADS, tokenizer=None, seed=8)
-    kept = pb.load(finished / "model").weights_by_path()
+    kept = pb.from_pretrained(finished / "model").weights_by_path()
     for path, variable in student.weights_by_path().items():
         assert np.array_equal(variable, kept[path]), path
-    pb.build(config, HEADS[:1], seed=3).save_pretrained(tmp_path / "words")
-    theirs = pb.load(tmp_path / "words").weights_by_path()
+    pb.from_preset(config, HEADS[:1], seed=3).save_pretrained(tmp_path / "words")
+    theirs = pb.from_pretrained(tmp_path / "words").weights_by_path()
     ours = make_student(plan_student(tmp_path / "words", None), tasks=HEADS, tokenizer=None, seed=8).weights_by_path()
     assert all(np.array_equal(ours[path], variable) for path, variable in theirs.items())
     fresh = set(ours) - set(theirs)
     assert fresh == {"heads.next_sentence.output.kernel", "heads.next_sentence.output.bias"}
     assert ours["heads.next_sentence.output.kernel"].numpy().any()
-    classifier = pb.load(finished / "model", task=tiny_finetuning.TASK).weights_by_path()
+    classifier = pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).weights_by_path()
     encoder = {path: variable for path, variable in kept.items() if path.startswith("encoder.")}
     assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
 
@@ -305,7 +305,7 @@ def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inp
     assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
     dev = [(line["stage"], line["step"]) for line in log_of(tmp_path / "run") if line["split"] == "dev"]
     assert dev == [("hidden", epoch), ("hidden", 2 * epoch), ("pretraining", 2 * epoch + 3)]
-    assert pb.load(result.model).tasks == HEADS
+    assert pb.from_pretrained(result.model).tasks == HEADS
 
 
 def refusals() -> list[Any]:
@@ -314,7 +314,7 @@ def refusals() -> list[Any]:
     return [
         ({"student": model.replace(vocab_size=98)}, "has 97 pieces, the student 98; make the examples with this"),
         ({"student": model.replace(pooler="none")}, "the student has pooler='none'; give one with a pooler"),
-        ({"student": model.replace(max_positions=20)}, "texts of 21 tokens; the student has 20 positions"),
+        ({"student": model.replace(max_position_embeddings=20)}, "texts of 21 tokens; the student has 20 positions"),
         ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
         ({"method": Pretraining(20)}, "the examples may have 20 tokens; those of .*data have up to 21; make them with"),
         ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; recei"),
@@ -343,10 +343,10 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
     pieces = [*tiny_pretraining.PIECES]
     pieces[40:42] = reversed(pieces[40:42])
     tokenizer = pb.WordPieceTokenizer(tiny_pretraining.write_vocabulary(tmp_path / "vocab.txt", pieces))
-    pb.build(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
+    pb.from_preset(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="differ in 2 pieces, the first at id 40: 'word35' and 'word36'; make the"):
         pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
-    pb.load(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
+    pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
     with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
         distillation.distill(
             method=WithTeacher("pretraining"), student=model, teacher_directory=tmp_path / "tuned",
@@ -365,7 +365,7 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
 
 
 def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) -> None:
-    model, data = pb.build(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
+    model, data = pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
     evaluators = [PretrainingEvaluator(model, data, max_batches) for max_batches in (1, 1, 2)]
     once, again, more = (evaluator.metrics("now") for evaluator in evaluators)
     assert once == again == evaluators[0].metrics("later") and more != once

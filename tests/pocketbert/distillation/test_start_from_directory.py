@@ -32,8 +32,8 @@ def begin(*arguments: Any) -> None:
 
 def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
-    tokenizer = pb.load(teacher).tokenizer
-    pb.build(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
+    tokenizer = pb.from_pretrained(teacher).tokenizer
+    pb.from_preset(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
     data = tiny_distillation.task_data(teacher)
     monkeypatch.setattr(run._Run, "_run_stage", begin)
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):

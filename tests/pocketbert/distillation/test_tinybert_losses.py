@@ -44,7 +44,7 @@ class Run:
 @pytest.fixture(scope="module")
 def models() -> dict[str, pb.Model]:
     return {
-        f"{side} {task.kind}": pb.build(config, (task,), seed=seed)
+        f"{side} {task.kind}": pb.from_preset(config, (task,), seed=seed)
         for task in (COLORS, SCORE)
         for seed, (side, config) in enumerate((("teacher", TEACHER), ("student", STUDENT)))
     }

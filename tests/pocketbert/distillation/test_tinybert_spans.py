@@ -17,11 +17,11 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.windows import WindowOptions
+from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
 from pocketbert.distillation.preparation import TaskData, prepare
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.teacher_dump import dump_stages
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert.training.question_answering import encode_questions
@@ -85,7 +85,7 @@ def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
 def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
     prepared = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
-    model = pb.load(teacher)
+    model = pb.from_pretrained(teacher)
     encoded = encode_questions(prepared.task_data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     inputs = {name: tf.constant(np.pad(array, ((0, 0), (0, padding)))) for name, array in inputs.items()}
@@ -115,7 +115,7 @@ def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_p
 
 
 def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_path: Path) -> None:
-    stored = dump_stages(preparation(tmp_path, teacher), tmp_path / "store", dtype="float32")
+    stored = cache_stages(preparation(tmp_path, teacher), tmp_path / "store", dtype="float32")
     assert [folder.name for folder in stored] == ["intermediate", "prediction"]
     results = {
         name: distill(
@@ -129,7 +129,7 @@ def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_p
         )
         for name, store in {"live": None, "stored": tmp_path / "store"}.items()
     }
-    live = pb.load(results["live"].model)
+    live = pb.from_pretrained(results["live"].model)
     assert results["live"].metrics["f1"] > 0.8
     assert results["live"].teacher_metrics["f1"] > 0.8
     assert live.task.kind == "span" and np.isfinite(live.task.null_threshold)

@@ -26,7 +26,7 @@ LABELS = (RANDOM.random([23, 4]) < [0.7, 0.4, 0.2, 0.0]).astype(np.int32)
 
 
 def test_loss_is_the_mean_log_loss_of_the_labels():
-    model = pb.build(tiny.BERT, [TASK], seed=1)
+    model = pb.from_preset(tiny.BERT, [TASK], seed=1)
     loss = model.heads["multi_label"].losses_by_output()["logits"](LABELS, LOGITS)
     probabilities = 1 / (1 + np.exp(-LOGITS.astype(np.float64)))
     each = [log_loss(LABELS[:, label], probabilities[:, label], labels=[0, 1]) for label in range(4)]
@@ -34,7 +34,7 @@ def test_loss_is_the_mean_log_loss_of_the_labels():
 
 
 def test_fit_takes_rows_of_labels():
-    model = pb.build(tiny.BERT, [TASK], seed=1)
+    model = pb.from_preset(tiny.BERT, [TASK], seed=1)
     inputs = tiny.batch(tiny.BERT)
     expected = model.heads["multi_label"].losses_by_output()["logits"](LABELS[:3], model(inputs)["logits"])
     model.compile(optimizer="sgd")
@@ -42,19 +42,21 @@ def test_fit_takes_rows_of_labels():
 
 
 def test_directory_says_multi_label_as_transformers_does(tmp_path):
-    model = pb.build(tiny.BERT, [TASK], seed=1)
+    model = pb.from_preset(tiny.BERT, [TASK], seed=1)
     model.save_pretrained(tmp_path / "model")
     theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
     assert theirs.problem_type == "multi_label_classification"
     assert theirs.id2label == dict(enumerate(NAMES))
-    assert pb.load(tmp_path / "model").tasks == (TASK,)
+    assert pb.from_pretrained(tmp_path / "model").tasks == (TASK,)
 
 
 def test_directory_of_transformers_is_read(tmp_path):
-    pb.build(tiny.BERT, [TaskConfig(kind="classification", labels=NAMES)], seed=1).save_pretrained(tmp_path / "model")
+    pb.from_preset(tiny.BERT, [TaskConfig(kind="classification", labels=NAMES)], seed=1).save_pretrained(
+        tmp_path / "model"
+    )
     path = tmp_path / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"problem_type": "multi_label_classification"}))
-    task = pb.load(tmp_path / "model").task
+    task = pb.from_pretrained(tmp_path / "model").task
     assert task and (task.kind, task.labels) == ("multi_label", NAMES)
 
 
@@ -64,10 +66,10 @@ def test_three_sentence_heads_on_one_encoder_keep_their_weights(tmp_path):
         TASK,
         TaskConfig(kind="classification", labels=("no", "yes")),
     ]
-    model = pb.build(tiny.BERT, tasks, seed=1)
+    model = pb.from_preset(tiny.BERT, tasks, seed=1)
     assert len(model.named_variables()) == len(model.weights_by_path())
     model.save_pretrained(tmp_path / "model")
-    again = pb.load(tmp_path / "model")
+    again = pb.from_pretrained(tmp_path / "model")
     assert again.tasks == tuple(tasks)
     for path, variable in model.weights_by_path().items():
         np.testing.assert_array_equal(again.weights_by_path()[path], variable, err_msg=path)

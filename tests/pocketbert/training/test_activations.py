@@ -17,13 +17,13 @@ import tiny_finetuning
 import tiny_pretraining
 
 import pocketbert as pb
+from pocketbert.activation_stats import ActivationRange
 from pocketbert.data.batches import encode, plan_batches
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.distillation.pretraining import PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
-from pocketbert.health import ActivationMaxima
 from pocketbert.training import activations, evaluation, loop
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import NoLog
@@ -57,7 +57,7 @@ def log_of(folder: Path, split: str) -> list[dict[str, Any]]:
 
 def measured(model_directory: str, batches: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Feature → the largest absolute value of each layer."""
-    model = pb.load(model_directory)
+    model = pb.from_pretrained(model_directory)
     found = [model.features(batch, list(FEATURES)) for batch in batches]
     return {
         name: np.max([[np.abs(layer.numpy()).max() for layer in each[name]] for each in found], axis=0)
@@ -85,11 +85,13 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     monkeypatch.setattr(evaluation, "compute", lambda *_, **__: {"accuracy": next(scores)})
     result = finetune(tmp_path / "run", model_directory)
     assert result.best_step == 4 and result.steps == 8
-    train = encode(tiny_finetuning.examples(50, seed=0), pb.load(model_directory).tokenizer, OPTIONS.max_length)
+    train = encode(
+        tiny_finetuning.examples(50, seed=0), pb.from_pretrained(model_directory).tokenizer, OPTIONS.max_length
+    )
     rows = plan_batches(train.lengths, batch_size=8, seed=5, epoch=0)[:4]
-    found = result.activation_maxima
+    found = result.activation_range
     assert_measured(found, measured(result.model, (train.batch(row)[0] for row in rows)))
-    assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_maxima"] == found
+    assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_range"] == found
     kept, last = log_of(tmp_path / "run", "activations")
     assert (kept["step"], last["step"]) == (4, 8) and "stage" not in kept
     assert {name: kept[name] for name in FEATURES} == {name: max(found[name]) for name in FEATURES}
@@ -100,7 +102,7 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
 
 
 def test_what_float16_does_not_hold_is_said_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    model = pb.build(CONFIG, seed=4)
+    model = pb.from_preset(CONFIG, seed=4)
     gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
     gamma.assign(gamma * 1e6)
     found = activations.report(activations.open_watch(model, lambda: [tiny.batch(CONFIG)]))
@@ -112,7 +114,7 @@ def test_what_float16_does_not_hold_is_said_at_the_end(capsys: pytest.CaptureFix
 
 
 def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
-    maxima = ActivationMaxima(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
+    maxima = ActivationRange(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
     stretch: Any = SimpleNamespace(
         name="transfer", loss_names=["loss"], activation_watch=SimpleNamespace(maxima=lambda: maxima)
     )
@@ -123,7 +125,7 @@ def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_network_with_layer_normalization_is_not_looked_at() -> None:
-    model = pb.build(CONFIG.replace(norm="layer_norm"))
+    model = pb.from_preset(CONFIG.replace(norm="layer_norm"))
     watch = activations.open_watch(model, lambda: pytest.fail("it was looked at"))
     assert watch is None and activations.report(watch) is None
 
@@ -166,7 +168,7 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     rows = opened.plan(batch_size=8, seed=3, epoch=0)[:4]
     batches = list(opened.dataset(rows, seed=3, epoch=0))
     inputs = [{name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")} for batch in batches]
-    assert_measured(result.activation_maxima, measured(result.model, inputs))
+    assert_measured(result.activation_range, measured(result.model, inputs))
     # Without held-out text too: every second step, and after an epoch of four and at the end.
     assert len(opened) // 32 == 4
     lines = log_of(tmp_path / "whole", "activations")
@@ -180,5 +182,5 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
             patch.setattr(driving, name, interrupting(getattr(driving, name), times))
             with pytest.raises(Interrupted):
                 run(tmp_path / "parts")
-    assert run(tmp_path / "parts").activation_maxima == result.activation_maxima
+    assert run(tmp_path / "parts").activation_range == result.activation_range
     tiny_pretraining.assert_same_run(tmp_path / "parts", tmp_path / "whole")

@@ -91,7 +91,7 @@ def test_loss_is_the_weighted_cross_entropy(tmp_path: Path) -> None:
         loss, directory, task, train = run(tmp_path, "high=4,low=0.5")
     finally:
         tf.config.run_functions_eagerly(False)
-    model = pb.load(directory, task=task, seed=0)
+    model = pb.from_pretrained(directory, task=task, seed=0)
     logits = model(model.tokenizer(train.texts, max_length=23))["logits"].numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     entropies = -logs[np.arange(23), train.labels]

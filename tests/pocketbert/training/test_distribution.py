@@ -257,13 +257,13 @@ found = []
 for strategy in ("one", "mirrored", "mirrored"):
     distribution = open_distribution(strategy)
     with distribution.scope():
-        model = pb.build(config, tasks, seed=3)
+        model = pb.from_preset(config, tasks, seed=3)
         model.compile(tf_keras.optimizers.SGD(0.5))
     # The second time, a mirrored strategy in a process that has one.
     history = model.fit(batch, labels, batch_size=4, epochs=2, shuffle=False, verbose=0).history
     found.append((history, {name: value.numpy() for name, value in model.named_variables().items()}))
 assert distribution.replicas == 2
-start = {name: value.numpy() for name, value in pb.build(config, tasks, seed=3).named_variables().items()}
+start = {name: value.numpy() for name, value in pb.from_preset(config, tasks, seed=3).named_variables().items()}
 for history, weights in found[1:]:
     for name, values in found[0][0].items():
         np.testing.assert_allclose(history[name], values, rtol=1e-5, err_msg=name)

@@ -74,7 +74,7 @@ def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> N
     assert (best["step"], best["accuracy"]) == (result["best_step"], result["metrics"]["accuracy"])
     assert not (finished / "checkpoint.safetensors").exists()
 
-    model = pb.load(finished / "model")
+    model = pb.from_pretrained(finished / "model")
     assert model.task is not None and model.task.labels == tiny_finetuning.TASK.labels
     assert model.tokenizer is not None
     dev = tiny_finetuning.examples(43, seed=1)
@@ -93,7 +93,7 @@ def test_result_and_page_show_baseline_and_classes(finished: Path) -> None:
     assert result["baseline"]["answer"] in ("always 'low'", "always 'high'")
     assert result["positive_label"] == "high" and result["warnings"] == []
     # The best checkpoint's, whose metrics the result has.
-    model = pb.load(finished / "model")
+    model = pb.from_pretrained(finished / "model")
     said = model(model.tokenizer(dev.texts, max_length=OPTIONS.max_length))["logits"].numpy().argmax(-1)
     report = classification_report(dev.labels, said, target_names=["low", "high"], output_dict=True)
     assert result["classes"]["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
@@ -325,7 +325,7 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
     assert json.loads((tmp_path / "runs" / "result.json").read_text("utf-8")) == summary
     weights = [(tmp_path / "runs" / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in (3, 8)]
     assert weights[0] != weights[1]
-    model = pb.load(tmp_path / "runs" / "seed-3" / "model")
+    model = pb.from_pretrained(tmp_path / "runs" / "seed-3" / "model")
     assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
     with pytest.raises(UserError, match="hold runs of these seeds alone"):
         loop.finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
@@ -335,7 +335,7 @@ def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
     from pocketbert.training.optimizers import AdamW
     from pocketbert.training.schedules import LinearSchedule
 
-    model = pb.load(model_directory, task=tiny_finetuning.TASK, seed=1)
+    model = pb.from_pretrained(model_directory, task=tiny_finetuning.TASK, seed=1)
     train = tiny_finetuning.examples(150, seed=0)
     assert model.tokenizer is not None
     inputs = {name: value.numpy() for name, value in model.tokenizer(train.texts, max_length=23).items()}

@@ -74,7 +74,7 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
     first, second = (point["runs"][0]["metrics"] for point in summary["points"])
     assert second == json.loads(capsys.readouterr().out)["metrics"]
     assert summary["best"]["options"] == {"learning_rate": 1e-2 if second["accuracy"] > first["accuracy"] else 1e-3}
-    assert pb.load(summary["best_model"]).task is not None
+    assert pb.from_pretrained(summary["best_model"]).task is not None
     assert (tmp_path / "grid" / "report.html").is_file()
 
 
@@ -140,7 +140,7 @@ def test_mobilebert_is_classified_by_its_raw_first_token_as_transformers_does(
         output_loading_info=True,
     )
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
-    ours = pb.load(directory)
+    ours = pb.from_pretrained(directory)
     assert ours.tokenizer is not None
     inputs = ours.tokenizer(DEV.texts, max_length=23)
     found = ours(inputs)["logits"].numpy()

@@ -72,7 +72,7 @@ def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
 ) -> None:
     # Saying that nothing has an answer gives about 0.3, the first word of each paragraph less than 0.1.
     assert finished.metrics["f1"] > 0.9
-    model = pb.load(finished.model)
+    model = pb.from_pretrained(finished.model)
     assert model.task.kind == "span"
     assert np.isfinite(model.task.null_threshold)
     # SQuAD's own script, given the answers at that threshold and the leads, finds no better threshold.
@@ -120,7 +120,7 @@ def test_a_resumed_run_ends_with_the_same_model(
 
 def test_a_run_without_impossible_questions_has_no_threshold(bare: Path, tmp_path: Path) -> None:
     train = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 20, 2))
-    model = pb.load(bare, task=tiny_questions.TASK)
+    model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     evaluator = QuestionEvaluator(model, train, WINDOWS, batch_size=5)
     assert set(evaluator.metrics("now")) == {"exact_match", "f1"}
     assert evaluator.task.null_threshold is None
@@ -140,7 +140,7 @@ def span_loss(logits: dict[str, np.ndarray], mask: np.ndarray, positions: np.nda
 def test_the_loss_leaves_padding_out_whatever_its_length(
     bare: Path, files: dict[str, QuestionFile], padding: int
 ) -> None:
-    model = pb.load(bare, task=tiny_questions.TASK)
+    model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     encoded = encode_questions(files["dev"].select(range(6)), model.tokenizer, WINDOWS)
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     inputs = {name: np.pad(array, ((0, 0), (0, padding))) for name, array in inputs.items()}
@@ -157,7 +157,7 @@ def test_the_loss_leaves_padding_out_whatever_its_length(
 
 
 def test_fit_takes_plain_positions(bare: Path, files: dict[str, QuestionFile]) -> None:
-    model = pb.load(bare, task=tiny_questions.TASK)
+    model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     encoded = encode_questions(files["train"].select(range(40)), model.tokenizer, WINDOWS)
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     model.compile(optimizer="adam")
@@ -244,7 +244,7 @@ def test_scores_take_little_memory() -> None:
 
 
 def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path) -> None:
-    model = pb.load(bare, task=tiny_questions.TASK)
+    model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     context = "the GO\u0308OD\u0301 film"
     question = Question("1", "the film", context, (), (), impossible=False)
 
@@ -257,7 +257,7 @@ def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path)
 
 
 def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> None:
-    model = pb.load(bare, task=tiny_questions.TASK)
+    model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     for name, variable in model.named_variables().items():
         if name.startswith("qa_outputs"):
             variable.assign(tf.fill(variable.shape, np.float32("nan")))

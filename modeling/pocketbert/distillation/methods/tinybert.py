@@ -96,14 +96,14 @@ class TinyBERT:
 
         Each maps the student's width to the teacher's.
         """
-        from pocketbert.layers.linear import Linear
+        from pocketbert.layers.dense import Dense
 
         options = options.resolved()
         if setting.task is not None and "task_distillation" in options.without:
             return {}
         projected = [term for term in ("hidden", "embedding") if term in options.layer_terms]
         names = dict.fromkeys(_projection(term, options) for term in projected)
-        return {name: Linear(setting.student.hidden_size, setting.teacher.hidden_size) for name in names}
+        return {name: Dense(setting.student.hidden_size, setting.teacher.hidden_size) for name in names}
 
     def mismatches(self, setting: Setting, options: TinyBERTOptions) -> list[str]:
         """Heads, layers, the task, and ablations that this run cannot leave out."""

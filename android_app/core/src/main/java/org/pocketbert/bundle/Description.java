@@ -128,7 +128,7 @@ final class Description {
       problems.add("$.recipe must be one of " + String.join(", ", RECIPES) + "; received " + shown(recipe));
     }
     fields.count("num_parameters");
-    fields.texts("lowerings");
+    fields.texts("graph_optimizations");
     fields.texts("tools");
     for (String digest : fields.texts("source")) {
       if (!DIGEST.matcher(digest).matches()) {

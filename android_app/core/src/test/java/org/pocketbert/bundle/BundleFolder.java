@@ -46,7 +46,7 @@ public final class BundleFolder {
     description.put("tokenizer", object("lowercase", true, "strip_accents", true, "tokenize_chinese_chars", true, "vocab_size", 7));
     description.put("recipe", "float32");
     description.put("runtimes", Arrays.asList("litert"));
-    description.put("lowerings", object("first_token_only", "applied"));
+    description.put("graph_optimizations", object("first_token_only", "applied"));
     description.put("num_parameters", 11);
     description.put("source", object("model.safetensors", new String(new char[64]).replace('\0', 'a')));
     description.put("tools", object("python", "3.11"));

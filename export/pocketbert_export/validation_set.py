@@ -23,7 +23,7 @@ from pocketbert.training.question_answering import as_examples
 from pocketbert.training.scores import positive_class
 from pocketbert.training.task_examples import are_labelled, task_metrics
 from pocketbert_export.checks import Outputs, Scored
-from pocketbert_export.placement import Inputs
+from pocketbert_export.length_buckets import Inputs
 
 # Of 2 % that int8 changes, one way or the other, on 3,000 examples 60 ** 0.5 / 3000 = 0.26 points are the standard
 # deviation of chance: half a point stands out of it.
@@ -32,7 +32,7 @@ MOST_EXAMPLES = 3000
 GivenExamples: TypeAlias = Examples | QuestionFile
 
 
-class GateExamples(abc.ABC):
+class ValidationSet(abc.ABC):
     """Rows of tokens with what is known of them.
 
     Attributes:
@@ -59,7 +59,7 @@ class GateExamples(abc.ABC):
         """
 
 
-class TextExamples(GateExamples):
+class TextExamples(ValidationSet):
     """Sentences or pairs.
 
     Args:
@@ -76,7 +76,7 @@ class TextExamples(GateExamples):
         self._labels = taken.labels
 
     def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
-        """As `GateExamples`."""
+        """As `ValidationSet`."""
         assert self._labels is not None
         labels, predictions = self._labels[order], metrics.predictions_of(task, outputs["logits"])
         right = None if task.kind == "regression" else (labels == predictions).astype(np.float64)
@@ -86,7 +86,7 @@ class TextExamples(GateExamples):
         return Scored(metrics.compute([name], labels, predictions, positive=positive_class(task))[name], right)
 
 
-class QuestionExamples(GateExamples):
+class QuestionExamples(ValidationSet):
     """Questions, a row for each window of their paragraphs.
 
     Args:
@@ -111,7 +111,7 @@ class QuestionExamples(GateExamples):
         self._scorer = squad_scorer(questions.num_impossible > 0)
 
     def score(self, task: TaskConfig, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
-        """As `GateExamples`; the threshold for no answer is the task's, and by F1 an answer may be right in part."""
+        """As `ValidationSet`; the threshold for no answer is the task's, and by F1 an answer may be right in part."""
         lengths = np.diff(self._windows.offsets)[order]
         # Where in the order of the windows each token that was answered stands.
         behind = np.cumsum(lengths)
@@ -134,9 +134,9 @@ class QuestionExamples(GateExamples):
         return Scored(mean_scores(exact, f1, impossible)[name], f1 if name == "f1" else exact)
 
 
-def gate_examples(
+def validation_set(
     examples: GivenExamples, tokenizer: WordPieceTokenizer, length: int, windows: Mapping[str, Any]
-) -> GateExamples:
+) -> ValidationSet:
     """What the gate asks of texts or questions; see the two classes."""
     if isinstance(examples, QuestionFile):
         return QuestionExamples(examples, tokenizer, length, windows)

@@ -18,7 +18,9 @@ _ROUNDING = 1e-9
 Given = TypeVar("Given", Examples, QuestionFile)
 
 
-def hold_out(examples: Given, part: float = PART, seed: int = 0, *, stratify: bool = False) -> tuple[Given, Given]:
+def train_dev_split(
+    examples: Given, part: float = PART, seed: int = 0, *, stratify: bool = False
+) -> tuple[Given, Given]:
     """Draws examples to set aside; those with the same first text, or the same paragraph, stay together.
 
     Texts that have more examples than the part come last, the smaller first, so that one of them is not all of it.

@@ -1,4 +1,4 @@
-"""What each lowering of the export gains: latency with all of them against all but one, at 128 tokens, 1 thread.
+"""What each graph optimization gains: latency with all of them against all but one, at 128 tokens, 1 thread.
 
 All includes fused projections in BERT's blocks, which the export leaves out unless asked: this is why.
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert_bench import host, machine, results
-from pocketbert_export.lowering import Lowerings
+from pocketbert_export.graph_optimization import GraphOptimizations
 from studies.against_transformers.latency import FULL, LENGTH, QUICK, RECIPE, our_export
 
-EVERY = Lowerings(fuse_projections=True)
-# Preset → the lowerings that apply to it.
-LOWERINGS_OF = {
+EVERY = GraphOptimizations(fuse_projections=True)
+# Preset → the graph optimizations that apply to it.
+OPTIMIZATIONS_OF = {
     "mobilebert": ("fold_no_norm", "fuse_projections", "first_token_only"),
     "tinybert_4l_312d": ("fuse_projections", "first_token_only"),
     "minilmv2_6l_384d": ("fuse_projections", "first_token_only"),
@@ -26,24 +26,26 @@ LOWERINGS_OF = {
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measures every network of `LOWERINGS_OF`; returns a result file's content."""
+    """Measures every network of `OPTIMIZATIONS_OF`; returns a result file's content."""
     created, before = results.now(), machine.machine()
     measurements, ratios = [], []
-    for name, lowerings in LOWERINGS_OF.items():
+    for name, graph_optimizations in OPTIMIZATIONS_OF.items():
         with tempfile.TemporaryDirectory() as folder:
-            files = [our_export(name, Path(folder), EVERY, "every lowering")]
+            files = [our_export(name, Path(folder), EVERY, "every graph optimization")]
             files += [
                 our_export(name, Path(folder), dataclasses.replace(EVERY, **{without: False}), f"without {without}")
-                for without in lowerings
+                for without in graph_optimizations
             ]
             measured = host.measure(files, QUICK if quick else FULL)
         measurements += measured
-        for without, other in zip(lowerings, measured[1:], strict=True):
-            description = f"{name}, {LENGTH} tokens, 1 thread, {RECIPE}: with every lowering against without {without}"
+        for without, other in zip(graph_optimizations, measured[1:], strict=True):
+            description = (
+                f"{name}, {LENGTH} tokens, 1 thread, {RECIPE}: every graph optimization against without {without}"
+            )
             ratios.append(results.latency_ratio(f"{name}, {without}", measured[0], other, description, None))
     return results.to_json(
         results.result_file(
-            "lowerings",
+            "graph_optimizations",
             quick=quick,
             measurements=measurements,
             ratios=ratios,

@@ -10,11 +10,11 @@ Replicas share by themselves: outside of the two contexts below, `masked_mean` s
 are computed one after the other, so the totals must be known before the first of them. They depend on masks and labels
 alone, not on any network. The step therefore first runs its loss over the whole batch only to record them:
 
-    with means.recording() as recorded:
+    with loss_normalization.count_weights() as recorded:
         loss(features(batch, training=False), batch)
-    totals = means.shared_totals([recorded])
+    totals = loss_normalization.shared_totals([recorded])
     for micro_batch in micro_batches:
-        with means.sharing(totals):
+        with loss_normalization.normalize_by(totals):
             terms = loss(features(micro_batch, training=True), micro_batch)
 
 Inside a `tf.function` that run costs next to nothing: TensorFlow computes only what the totals need. What is stateful
@@ -75,7 +75,7 @@ def masked_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[tf.Tensor]]:
+def count_weights() -> Iterator[list[tf.Tensor]]:
     """Collects the total weight of each `masked_mean` called inside, in the order of the calls.
 
     The means themselves are then of this part alone and not to be used.
@@ -114,7 +114,7 @@ def shared_totals(recordings: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
 
 
 @contextlib.contextmanager
-def sharing(totals: Sequence[tf.Tensor]) -> Iterator[None]:
+def normalize_by(totals: Sequence[tf.Tensor]) -> Iterator[None]:
     """While active, the i-th `masked_mean` divides by `totals[i]`.
 
     Enter it once a micro-batch, in the replica's function.

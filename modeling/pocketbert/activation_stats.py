@@ -22,7 +22,7 @@ FLOAT16_MARGIN = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActivationMaxima:
+class ActivationRange:
     """The largest absolute values in each layer, over every position of some batches; infinite where one was no number.
 
     Attributes:
@@ -112,7 +112,7 @@ class ActivationWatch:
 
         self._largest = largest
 
-    def maxima(self) -> ActivationMaxima:
+    def maxima(self) -> ActivationRange:
         """Of the weights as they are.
 
         Padding counts too: it is computed like everything else, and an attention logit that overflows there is not
@@ -120,10 +120,10 @@ class ActivationWatch:
         """
         found = zip(*map(self._largest, self._batches), strict=True)
         hidden_states, attention_logits = (tuple(map(float, tf.reduce_max(each, axis=0).numpy())) for each in found)
-        return ActivationMaxima(hidden_states=hidden_states, attention_logits=attention_logits)
+        return ActivationRange(hidden_states=hidden_states, attention_logits=attention_logits)
 
 
-def activation_maxima(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationMaxima:
+def activation_range(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationRange:
     """The largest activations of a model as it is; see `ActivationWatch`."""
     return ActivationWatch(model, batches).maxima()
 

@@ -11,41 +11,49 @@ import tensorflow as tf
 
 from pocketbert.configs import EncoderConfig, QueryKeySource, TaskConfig, TaskKind
 from pocketbert.model import Model
-from pocketbert_export.lowering import APPLIED, LOWERINGS, OFF, Lowerings, decide, fold_no_norm, lower
+from pocketbert_export.graph_optimization import (
+    APPLIED,
+    GRAPH_OPTIMIZATIONS,
+    OFF,
+    GraphOptimizations,
+    decide,
+    fold_no_norm,
+    optimize_graph,
+)
 
-NONE = Lowerings(**dict.fromkeys(LOWERINGS, False))
-ALL = Lowerings(**dict.fromkeys(LOWERINGS, True))
+NONE = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, False))
+ALL = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, True))
 # Float32 rounding, 6e-8 a step, in sums of at most 56 products over some twenty steps; wrong maths is off by parts
 # of 1.
 TOLERANCE = 2e-5
 SOURCES: tuple[QueryKeySource, ...] = ("shared", "raw", "bottleneck")
 
 
-def only(name: str) -> Lowerings:
+def only(name: str) -> GraphOptimizations:
     return dataclasses.replace(NONE, **{name: True})
 
 
-def difference(model: Model, lowered: Model) -> float:
+def difference(model: Model, optimized: Model) -> float:
     inputs = networks.inputs_of(model.config)
-    expected, received = model(inputs), lowered(inputs)
+    expected, received = model(inputs), optimized(inputs)
     assert list(expected) == list(received)
     return max(networks.relative(expected[name].numpy(), received[name].numpy()) for name in expected)
 
 
-@pytest.mark.parametrize("lowering", [*LOWERINGS, "all"])
+@pytest.mark.parametrize("optimization", [*GRAPH_OPTIMIZATIONS, "all"])
 @pytest.mark.parametrize("source", [*SOURCES, None])
-def test_answers_stay(source: QueryKeySource | None, lowering: str) -> None:
+def test_answers_stay(source: QueryKeySource | None, optimization: str) -> None:
     config = networks.mobilebert_config(source) if source else networks.bert_config()
     model = networks.network(config)
-    lowered = lower(model, ALL if lowering == "all" else only(lowering))
-    assert difference(model, lowered) < TOLERANCE
+    optimized = optimize_graph(model, ALL if optimization == "all" else only(optimization))
+    assert difference(model, optimized) < TOLERANCE
 
 
 def test_projections_are_fused_by_default_where_blocks_have_a_bottleneck() -> None:
     bert, mobilebert = networks.network(networks.bert_config()), networks.network(networks.mobilebert_config("shared"))
     asked, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
-    assert decide(bert, Lowerings())["fuse_projections"].startswith("does not pay")
-    assert decide(mobilebert, Lowerings())["fuse_projections"] == APPLIED
+    assert decide(bert, GraphOptimizations())["fuse_projections"].startswith("does not pay")
+    assert decide(mobilebert, GraphOptimizations())["fuse_projections"] == APPLIED
     for model in (bert, mobilebert):
         assert decide(model, asked)["fuse_projections"] == APPLIED
         assert decide(model, refused)["fuse_projections"] == OFF
@@ -54,9 +62,9 @@ def test_projections_are_fused_by_default_where_blocks_have_a_bottleneck() -> No
 @pytest.mark.parametrize("source", SOURCES)
 def test_folding_leaves_no_norm_in_the_encoder(source: QueryKeySource) -> None:
     model = networks.network(networks.mobilebert_config(source))
-    lowered = lower(model, only("fold_no_norm"))
-    paths = lowered.weights_by_path()
-    assert lowered.config.norm == "identity"
+    optimized = optimize_graph(model, only("fold_no_norm"))
+    paths = optimized.weights_by_path()
+    assert optimized.config.norm == "identity"
     assert not [path for path in paths if path.endswith(("gamma", "beta"))]
     changed = [path for path in paths if not np.array_equal(paths[path], model.weights_by_path()[path])]
     # Every map touches a norm or a stream in another unit, except the head and, with a bottleneck of their own, queries
@@ -72,20 +80,20 @@ def test_folding_leaves_no_norm_in_the_encoder(source: QueryKeySource) -> None:
 def test_folding_keeps_a_masked_lm_heads_layer_norm() -> None:
     task = TaskConfig(kind="masked_lm")
     model = networks.network(networks.mobilebert_config(), [task])
-    lowered = lower(model, Lowerings())
-    assert "heads.masked_lm.norm.gamma" in lowered.weights_by_path()
-    assert difference(model, lowered) < TOLERANCE
+    optimized = optimize_graph(model, GraphOptimizations())
+    assert "heads.masked_lm.norm.gamma" in optimized.weights_by_path()
+    assert difference(model, optimized) < TOLERANCE
 
 
 def test_a_gamma_of_zero_is_not_folded() -> None:
     model = networks.network(networks.mobilebert_config())
     gamma = model.weights_by_path()["encoder.layers.1.feed_forwards.0.norm.gamma"]
     gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
-    decided = decide(model, Lowerings())
+    decided = decide(model, GraphOptimizations())
     assert decided["fold_no_norm"].startswith("does not suit these weights")
-    lowered = lower(model, Lowerings())
-    assert lowered.config.norm == "no_norm"
-    assert difference(model, lowered) < TOLERANCE
+    optimized = optimize_graph(model, GraphOptimizations())
+    assert optimized.config.norm == "no_norm"
+    assert difference(model, optimized) < TOLERANCE
 
 
 def test_gammas_behind_a_linear_map_alone_may_be_zero() -> None:
@@ -93,15 +101,15 @@ def test_gammas_behind_a_linear_map_alone_may_be_zero() -> None:
     for name in ("input_norm", "query_key_norm"):
         gamma = model.weights_by_path()[f"encoder.layers.0.bottleneck.{name}.gamma"]
         gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
-    assert decide(model, Lowerings())["fold_no_norm"] == APPLIED
-    assert difference(model, lower(model, Lowerings())) < TOLERANCE
+    assert decide(model, GraphOptimizations())["fold_no_norm"] == APPLIED
+    assert difference(model, optimize_graph(model, GraphOptimizations())) < TOLERANCE
 
 
 def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
     model = networks.network(networks.mobilebert_config(num_layers=6))
     for layer in range(6):
         model.weights_by_path()[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"].assign(np.full(28, 0.2))
-    assert "products of gammas" in decide(model, Lowerings())["fold_no_norm"]
+    assert "products of gammas" in decide(model, GraphOptimizations())["fold_no_norm"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +117,13 @@ def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
 )
 def test_padding_is_masked_in_half_precision_too(config: EncoderConfig) -> None:
     model = networks.network(config)
-    lowered = lower(model, NONE)
+    optimized = optimize_graph(model, NONE)
     inputs = networks.inputs_of(config)
     assert (inputs["input_mask"] == 0).any()
     # Not a bit differs: what is masked has the probability 0 in either form.
-    expected, received = model(inputs), lowered(inputs)
+    expected, received = model(inputs), optimized(inputs)
     assert all(np.array_equal(expected[name], received[name]) for name in expected)
-    graph = tf.function(lowered).get_concrete_function(inputs).graph.as_graph_def()
+    graph = tf.function(optimized).get_concrete_function(inputs).graph.as_graph_def()
     functions = [graph.node, *(function.node_def for function in graph.library.function)]
     constants = [
         tf.make_ndarray(node.attr["value"].tensor)
@@ -130,7 +138,7 @@ def test_padding_is_masked_in_half_precision_too(config: EncoderConfig) -> None:
 def test_the_model_itself_does_not_change() -> None:
     model = networks.network(networks.mobilebert_config())
     before = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
-    lower(model, Lowerings())
+    optimize_graph(model, GraphOptimizations())
     for path, variable in model.weights_by_path().items():
         np.testing.assert_array_equal(before[path], variable.numpy())
     fold_no_norm(model.config, before)
@@ -142,24 +150,24 @@ def test_the_model_itself_does_not_change() -> None:
 def test_first_token_only_leaves_other_tokens_readers_alone(kind: TaskKind | None) -> None:
     tasks = [TaskConfig(kind=kind)] if kind else []
     model = networks.network(networks.bert_config(), tasks)
-    assert decide(model, Lowerings())["first_token_only"].startswith("does not suit")
-    assert difference(model, lower(model, Lowerings())) < TOLERANCE
+    assert decide(model, GraphOptimizations())["first_token_only"].startswith("does not suit")
+    assert difference(model, optimize_graph(model, GraphOptimizations())) < TOLERANCE
 
 
 @pytest.mark.parametrize("kind", ["regression", "next_sentence"])
 def test_first_token_only_suits_what_reads_the_first_token(kind: TaskKind) -> None:
     model = networks.network(networks.bert_config(), [TaskConfig(kind=kind)])
-    lowered = lower(model, only("first_token_only"))
-    assert decide(model, Lowerings())["first_token_only"] == APPLIED
-    assert lowered.encoder(networks.inputs_of(model.config))["sequence_output"].shape == (3, 1, 40)
-    assert difference(model, lowered) < TOLERANCE
+    optimized = optimize_graph(model, only("first_token_only"))
+    assert decide(model, GraphOptimizations())["first_token_only"] == APPLIED
+    assert optimized.encoder(networks.inputs_of(model.config))["sequence_output"].shape == (3, 1, 40)
+    assert difference(model, optimized) < TOLERANCE
 
 
 def test_each_switch() -> None:
     model = networks.network(networks.mobilebert_config())
-    assert decide(model, NONE) == dict.fromkeys(LOWERINGS, OFF)
-    for name in LOWERINGS:
-        assert decide(model, only(name)) == {**dict.fromkeys(LOWERINGS, OFF), name: APPLIED}
-    plain = lower(model, NONE)
+    assert decide(model, NONE) == dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF)
+    for name in GRAPH_OPTIMIZATIONS:
+        assert decide(model, only(name)) == {**dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF), name: APPLIED}
+    plain = optimize_graph(model, NONE)
     assert plain.config == model.config
     assert difference(model, plain) == 0.0

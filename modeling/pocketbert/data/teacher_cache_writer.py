@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.feature_layout import (
+from pocketbert.data.teacher_cache import digest_problems, size_problems
+from pocketbert.data.teacher_cache_layout import (
     DTYPES,
     LENGTHS_NAME,
     MANIFEST_NAME,
@@ -28,17 +29,16 @@ from pocketbert.data.feature_layout import (
     Manifest,
     Shard,
     StoredFile,
-    StoreIdentity,
     TargetSpec,
+    TeacherCacheIdentity,
     plan_shards,
     read_manifest,
     record_bytes,
 )
-from pocketbert.data.feature_store import digest_problems, size_problems
 from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.outputs import check_held, held_directory
-from pocketbert.progress import bar, say
+from pocketbert.progress import bar, log_info
 
 # What a kill costs is at most one shard's work, and a shard lies in memory while it is made.
 SHARD_BYTES = 128 * 2**20
@@ -49,7 +49,7 @@ _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorePlan:
+class TeacherCachePlan:
     """A store of one stage before it is written.
 
     Attributes:
@@ -65,7 +65,7 @@ class StorePlan:
     """
 
     path: Path
-    identity: StoreIdentity
+    identity: TeacherCacheIdentity
     teacher_config: EncoderConfig
     teacher_task: TaskConfig | None
     vocabulary: str | os.PathLike[str]
@@ -105,7 +105,7 @@ class StorePlan:
         )
 
 
-class StoreWriter:
+class TeacherCacheWriter:
     """A store of one stage that is being written. Make one with `open_writers`.
 
     Attributes:
@@ -218,7 +218,7 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
 
 
 @contextlib.contextmanager
-def open_writers(plans: Sequence[StorePlan], *, overwrite: bool = False) -> Iterator[list[StoreWriter]]:
+def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) -> Iterator[list[TeacherCacheWriter]]:
     """Takes the stages' folders for writing: new ones, or some in which the same dump stopped or finished.
 
     What is finished in them is compared with its SHA-256 and kept; a shard that differs is made again. Nothing is
@@ -240,7 +240,7 @@ def open_writers(plans: Sequence[StorePlan], *, overwrite: bool = False) -> Iter
     with contextlib.ExitStack() as stack:
         for plan in plans:
             stack.enter_context(held_directory(plan.path, _KIND))
-        writers = [StoreWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths)) for plan in plans]
+        writers = [TeacherCacheWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths)) for plan in plans]
         _check_room(writers)
         for plan, writer in zip(plans, writers, strict=True):
             for file in _left_over(writer):
@@ -263,7 +263,7 @@ def write_aside(path: Path, content: memoryview) -> None:
     os.replace(aside, path)
 
 
-def _resumed(plan: StorePlan, overwrite: bool) -> Manifest:
+def _resumed(plan: TeacherCachePlan, overwrite: bool) -> Manifest:
     """The plan's manifest with the digests of the shards that its folder already has and that are kept."""
     folder, new = plan.path, plan.manifest()
     if not (folder / MANIFEST_NAME).exists():
@@ -292,34 +292,34 @@ def _resumed(plan: StorePlan, overwrite: bool) -> Manifest:
             wrong = size_problems(folder, shard) or digest_problems(folder, shard, progress)
             broken += [shard.name] if wrong else []
     if broken:
-        say(f"{folder}: damaged and made again: {', '.join(broken)}")
+        log_info(f"{folder}: damaged and made again: {', '.join(broken)}")
     if written:
-        say(f"{folder}: {len(written) - len(broken)} of {len(new.shards)} shards are there already")
+        log_info(f"{folder}: {len(written) - len(broken)} of {len(new.shards)} shards are there already")
     kept = (fresh if old.name in broken else old for old, fresh in zip(found.shards, new.shards, strict=True))
     return dataclasses.replace(new, shards=tuple(kept))
 
 
-def _left_over(writer: StoreWriter) -> list[Path]:
+def _left_over(writer: TeacherCacheWriter) -> list[Path]:
     """What is thrown away: shards that are made again, and what a killed attempt left."""
     kept = {shard.name for shard in writer.manifest.shards if shard.sha256}
     shards = [file for file in writer.path.glob("shard-*.bin") if file.name not in kept]
     return shards + [file for pattern in _ASIDE for file in writer.path.glob(pattern)]
 
 
-def _check_room(writers: Sequence[StoreWriter]) -> None:
+def _check_room(writers: Sequence[TeacherCacheWriter]) -> None:
     missing = 0
     for writer in writers:
         manifest = writer.manifest
         for line in sizes_text(manifest.targets, writer.lengths):
-            say(line)
+            log_info(line)
         own = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
         missing += own
-        say(
+        log_info(
             f"{writer.path}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {own:,} of them to write"
         )
     left_over = sum(file.stat().st_size for writer in writers for file in _left_over(writer))
     free = min(shutil.disk_usage(writer.path).free for writer in writers) + left_over
-    say(f"{missing:,} bytes to write; {free:,} bytes are free")
+    log_info(f"{missing:,} bytes to write; {free:,} bytes are free")
     if missing > free:
         raise UserError(
             f"{', '.join(str(writer.path) for writer in writers)}: the disk must have room for {missing:,} more bytes; "

@@ -1,4 +1,4 @@
-"""Linear maps, alone or several of one input as one matrix product."""
+"""Dense maps, alone or several of one input as one matrix product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import Activation
 
 
-class Linear(tf_keras.layers.Layer):
+class Dense(tf_keras.layers.Layer):
     """y = x·kernel + bias, on the last axis.
 
     Args:
@@ -28,7 +28,7 @@ class Linear(tf_keras.layers.Layer):
         return _affine(x, self.kernel, self.bias)
 
 
-def project(pairs: Sequence[tuple[tf.Tensor, Linear]], *, fused: bool) -> list[tf.Tensor]:
+def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
     """Applies several linear maps, each to its own input.
 
     Args:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.feature_layout import MANIFEST_NAME, Manifest, StoreIdentity, dataset_digest, read_manifest
+from pocketbert.data.teacher_cache_layout import (
+    MANIFEST_NAME,
+    Manifest,
+    TeacherCacheIdentity,
+    dataset_digest,
+    read_manifest,
+)
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.stage import Stage
 from pocketbert.errors import UserError
@@ -30,14 +36,14 @@ class Tokenizer(Protocol):
     lowercase: bool
 
 
-def store_identity(
+def teacher_cache_identity(
     method: Method,
     stage: Stage,
     encoded: EncodedExamples,
     *,
     teacher_directory: str | os.PathLike[str] | None,
     tokenizer: Tokenizer | None,
-) -> StoreIdentity:
+) -> TeacherCacheIdentity:
     """What a store of a stage's targets is made from, or has to be made from.
 
     Args:
@@ -52,7 +58,7 @@ def store_identity(
       Its `options` are all of the method's options and all of the stage's values; a store keeps those that `targets`
       read.
     """
-    return StoreIdentity(
+    return TeacherCacheIdentity(
         teacher=None if teacher_directory is None else teacher_digest(teacher_directory),
         tokenizer=None if tokenizer is None else tokenizer_digest(tokenizer),
         dataset=dataset_digest(encoded),
@@ -85,7 +91,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
 
 
-def stored_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, Manifest]:
+def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, Manifest]:
     """The manifests in a store, by the names of the stages' folders.
 
     Args:
@@ -111,13 +117,13 @@ def one_origin_problems(manifests: Mapping[str, Manifest]) -> list[str]:
         if len(set(digests.values())) > 1:
             received = ", ".join(f"SHA-256 {digest[:12]}… in {name}" for name, digest in digests.items())
             problems.append(
-                f"the stages' targets must be of one {what}; received {received}; make them with one teacher-dump "
+                f"the stages' targets must be of one {what}; received {received}; make them with one cache-teacher "
                 "command"
             )
     return problems
 
 
-def stores_digest(store: Path, names: Collection[str], recorded: str | None) -> str:
+def teacher_caches_digest(store: Path, names: Collection[str], recorded: str | None) -> str:
     """SHA-256 of the manifests of a run's stages.
 
     Args:
@@ -135,7 +141,7 @@ def stores_digest(store: Path, names: Collection[str], recorded: str | None) -> 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:
     """A copy of a stage, and the names of what has been read from it and its options: a set that grows.
 
-    The names are those of `store_identity`'s options.
+    The names are those of `teacher_cache_identity`'s options.
     """
     read: set[str] = set()
     if stage.options is None:

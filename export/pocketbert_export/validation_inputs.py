@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pocketbert_export.placement import Inputs, Placed, fit_length, place
+from pocketbert_export.length_buckets import Inputs, LengthBucket, fit_length, place
 
 PADDING_ROWS = 8
 LENGTH_ROWS = 8
@@ -14,7 +14,7 @@ LENGTH_ROWS = 8
 Outputs = Mapping[str, np.ndarray]
 
 
-class Probes:
+class ValidationInputs:
     """Rows of inputs under names, at lengths; all of them run in one go.
 
     Args:
@@ -36,7 +36,7 @@ class Probes:
         type_vocab_size: int,
         goldens: Sequence[Inputs],
     ) -> None:
-        self.examples: list[Placed] = place(encoded, lengths, pad_token_id)
+        self.examples: list[LengthBucket] = place(encoded, lengths, pad_token_id)
         self._rows: dict[int, list[Inputs]] = {length: [] for length in lengths}
         # Name → (length, first row, row after the last) of each part.
         self._parts: dict[str, list[tuple[int, int, int]]] = {}

@@ -41,7 +41,7 @@ _MOST_UNIT_BYTES = 1 << 32
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
     f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {{folder}}, which has none; make it with "
-    "pocketbert teacher-dump"
+    "pocketbert cache-teacher"
 )
 _REMEDY = "copy the store again or dump it again"
 
@@ -98,7 +98,7 @@ class TargetSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreIdentity:
+class TeacherCacheIdentity:
     """What a store was made from. SHA-256 digests are hexadecimal.
 
     Attributes:
@@ -121,7 +121,7 @@ class StoreIdentity:
     features: Mapping[str, tuple[int, ...]]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def differences(self, received: StoreIdentity) -> list[str]:
+    def differences(self, received: TeacherCacheIdentity) -> list[str]:
         """A part of a sentence for each thing in which a store of this identity is not what `received` asks for."""
         mine, asked = _plain(self), _plain(received)
         found = []
@@ -182,7 +182,7 @@ class Manifest:
       shards: all that the store will have; those written have a digest.
     """
 
-    identity: StoreIdentity
+    identity: TeacherCacheIdentity
     teacher_config: EncoderConfig
     teacher_task: TaskConfig | None
     lowercase: bool

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.held_out import hold_out
+from pocketbert.data.train_dev_split import train_dev_split
 
 
 def _examples(*sizes: int) -> Examples:
@@ -34,7 +34,7 @@ def _examples(*sizes: int) -> Examples:
     ],
 )
 def test_large_texts_are_not_set_aside_where_others_will_do(sizes: list[int], aside: int, seed: int) -> None:
-    train, dev = hold_out(_examples(*sizes), seed=seed)
+    train, dev = train_dev_split(_examples(*sizes), seed=seed)
     assert (len(train), len(dev)) == (sum(sizes) - aside, aside)
     assert not {*train.texts} & {*dev.texts}
 
@@ -49,7 +49,7 @@ def test_of_small_texts_the_draw_is_what_it_always_was() -> None:
         count += sizes[text]
         if count >= 0.1 * sizes.sum():
             break
-    assert {*hold_out(examples)[1].texts} == drawn
+    assert {*train_dev_split(examples)[1].texts} == drawn
 
 
 def _classes(counts: dict[int, int], seed: int = 0) -> Examples:
@@ -79,7 +79,7 @@ def _counts(examples: Examples) -> np.ndarray:
 )
 def test_stratified_part_keeps_the_proportions(counts: dict[int, int], seed: int) -> None:
     examples = _classes(counts)
-    train, dev = hold_out(examples, seed=seed, stratify=True)
+    train, dev = train_dev_split(examples, seed=seed, stratify=True)
     whole, kept, aside = _counts(examples), _counts(train), _counts(dev)
     assert (kept + aside == whole).all()
     # Every class stays in training, and has its tenth aside, but for less than one row.
@@ -87,9 +87,9 @@ def test_stratified_part_keeps_the_proportions(counts: dict[int, int], seed: int
     assert (np.abs(aside - 0.1 * whole) < 1).all()
     # A tenth of all, but for classes of one row.
     assert 0 <= np.ceil(0.1 * whole.sum()) - aside.sum() <= (whole == 1).sum()
-    again = hold_out(examples, seed=seed, stratify=True)
+    again = train_dev_split(examples, seed=seed, stratify=True)
     assert again[1].ids == dev.ids
-    assert hold_out(examples, seed=seed + 1, stratify=True)[1].ids != dev.ids
+    assert train_dev_split(examples, seed=seed + 1, stratify=True)[1].ids != dev.ids
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,7 +97,7 @@ def test_stratified_part_keeps_texts_together(seed: int) -> None:
     random = np.random.default_rng(9)
     texts = [f"text {number}" for number in random.integers(0, 120, 600)]
     examples = Examples(texts, None, random.integers(0, 7, 600).astype(np.int32), [*map(str, range(600))], "here")
-    train, dev = hold_out(examples, seed=seed, stratify=True)
+    train, dev = train_dev_split(examples, seed=seed, stratify=True)
     assert not {*train.texts} & {*dev.texts}
     assert 0 < len(dev) <= 60
     assert (_counts(dev) <= np.ceil(0.1 * _counts(examples))).all()
@@ -106,8 +106,8 @@ def test_stratified_part_keeps_texts_together(seed: int) -> None:
 def test_stratified_part_of_what_cannot_be_stratified() -> None:
     # Each class once, and each text too large for a tenth of its class: the part is drawn as without classes.
     examples = _classes({label: 1 for label in range(20)})
-    assert hold_out(examples, stratify=True)[1].ids == hold_out(examples)[1].ids
+    assert train_dev_split(examples, stratify=True)[1].ids == train_dev_split(examples)[1].ids
     large = Examples(["a"] * 5 + ["b"] * 5, None, np.arange(10, dtype=np.int32) % 2, [*map(str, range(10))], "here")
-    assert [len(each) for each in hold_out(large, stratify=True)] == [5, 5]
+    assert [len(each) for each in train_dev_split(large, stratify=True)] == [5, 5]
     scores = Examples([*"abcdefghij"], None, np.linspace(0, 1, 10, dtype=np.float32), [*map(str, range(10))], "here")
-    assert hold_out(scores, stratify=True)[1].ids == hold_out(scores)[1].ids
+    assert train_dev_split(scores, stratify=True)[1].ids == train_dev_split(scores)[1].ids

@@ -19,14 +19,14 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from pocketbert_export.op_census import FILE_IDENTIFIER
+from pocketbert_export.op_histogram import FILE_IDENTIFIER
 
 # What the converter records for an int8 map with one scale and float inputs, keeping its input's rank or not.
 _ONE_SCALE_VERSION = 9
 _HOMOGENEOUS = (schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU)
 
 
-def without_channel_scales(content: bytes) -> bytes:
+def per_channel_to_per_tensor(content: bytes) -> bytes:
     """Rewrites every int8 FULLY_CONNECTED with a scale an output as one with one scale and a MUL behind it.
 
     Args:

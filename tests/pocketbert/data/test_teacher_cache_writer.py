@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_stores import (
+from teacher_caches import (
     EXAMPLES,
     IDENTITY,
     LENGTHS,
@@ -24,10 +24,10 @@ from feature_stores import (
     writer,
 )
 
-from pocketbert.data import feature_writer
-from pocketbert.data.feature_layout import plan_shards, record_bytes
-from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.feature_writer import open_writers, sizes_text
+from pocketbert.data import teacher_cache_writer
+from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache_layout import plan_shards, record_bytes
+from pocketbert.data.teacher_cache_writer import open_writers, sizes_text
 from pocketbert.errors import UserError
 
 
@@ -58,7 +58,7 @@ def test_too_small_a_disk_is_refused_before_anything_is_written(
     usage = shutil.disk_usage(tmp_path)
 
     def free(value: int) -> None:
-        monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=value))
+        monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=value))
 
     free(needed - 1)
     with (
@@ -84,7 +84,7 @@ def test_several_stores_need_room_for_all_of_them(tmp_path: Path, monkeypatch: p
     needed = [each.manifest().size_bytes for each in plans]
     usage = shutil.disk_usage(tmp_path)
     for free in (sum(needed) - 1, sum(needed)):
-        monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
         if free < sum(needed):
             message = f"first, .*second: the disk must have room for {sum(needed):,} more bytes; it has {free:,}"
             with pytest.raises(UserError, match=message), open_writers(plans):
@@ -102,11 +102,11 @@ def test_what_is_thrown_away_makes_room_and_stays_where_that_is_not_enough(
     needed = plan(copied, targets=wide).manifest().size_bytes
     there = sum(path.stat().st_size for path in copied.glob("shard-*.bin"))
     usage = shutil.disk_usage(copied)
-    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there - 1))
+    monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there - 1))
     with pytest.raises(UserError, match="the disk must have room"), writer(copied, targets=wide, overwrite=True):
         pass
     assert contents(copied) == contents(finished)
-    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there))
+    monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there))
     with writer(copied, targets=wide, overwrite=True):
         assert not list(copied.glob("shard-*.bin"))
 
@@ -188,7 +188,7 @@ def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None
     with writer(copied, targets=wide, overwrite=True) as store:
         assert len(store.pending) == len(store.manifest.shards)
         fill(store)
-    assert FeatureStore.open(copied).example(3)["hidden"].dtype == np.float32
+    assert TeacherCache.open(copied).example(3)["hidden"].dtype == np.float32
     strange = copied.parent / "strange"
     strange.mkdir()
     (strange / "thesis.tex").write_text("")
@@ -212,7 +212,7 @@ def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def content(tmp_path: Path) -> Iterator[feature_writer.ShardContent]:
+def content(tmp_path: Path) -> Iterator[teacher_cache_writer.ShardContent]:
     with writer(tmp_path / "first") as store:
         yield store.blank(store.pending[0])
 
@@ -226,7 +226,9 @@ def content(tmp_path: Path) -> Iterator[feature_writer.ShardContent]:
         (np.nan, "the target hidden must be finite; received nan"),
     ],
 )
-def test_what_float16_cannot_hold_is_an_error(content: feature_writer.ShardContent, value: float, message: str) -> None:
+def test_what_float16_cannot_hold_is_an_error(
+    content: teacher_cache_writer.ShardContent, value: float, message: str
+) -> None:
     batch = batch_of(np.array([0]), 20, filling=np.inf)
     batch["hidden"][0, LENGTHS[0] - 1, 2] = value
     with pytest.raises(UserError, match=message):

@@ -50,7 +50,7 @@ class TableInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Census:
+class OpHistogram:
     """What the file holds.
 
     Attributes:
@@ -95,7 +95,7 @@ class Census:
         return {"FULLY_CONNECTED": 12} if self.channelwise_fully_connected else {}
 
 
-def take_census(path: str | Path) -> Census:
+def count_ops(path: str | Path) -> OpHistogram:
     """Reads a `.tflite` file.
 
     Raises:
@@ -113,7 +113,7 @@ def take_census(path: str | Path) -> Census:
         ) from error
 
 
-def _count(model: schema.ModelT, file_bytes: int) -> Census:
+def _count(model: schema.ModelT, file_bytes: int) -> OpHistogram:
     operators: Counter[str] = Counter()
     custom: Counter[str] = Counter()
     type_of_buffer: dict[int, str] = {}
@@ -141,7 +141,7 @@ def _count(model: schema.ModelT, file_bytes: int) -> Census:
     by_type: Counter[str] = Counter()
     for index, kind in type_of_buffer.items():
         by_type[kind] += sizes[index]
-    return Census(
+    return OpHistogram(
         operators=dict(sorted(operators.items())),
         custom=tuple(sorted(custom.elements())),
         signatures={

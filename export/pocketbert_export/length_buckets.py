@@ -11,7 +11,7 @@ Inputs = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Placed:
+class LengthBucket:
     """The texts that one length holds.
 
     Attributes:
@@ -44,7 +44,7 @@ def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int)
     return fitted
 
 
-def place(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[Placed]:
+def place(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:
     """Sorts texts into the lengths of a bundle.
 
     Args:
@@ -65,5 +65,5 @@ def place(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id
         indices = np.flatnonzero(slots == slot)
         length = int(ordered[slot])
         rows = {name: array[indices] for name, array in inputs.items()}
-        placed.append(Placed(length, indices, fit_length(rows, length, pad_token_id)))
+        placed.append(LengthBucket(length, indices, fit_length(rows, length, pad_token_id)))
     return placed

@@ -1,6 +1,6 @@
 """Other forms of the same mathematics, which run faster on a phone.
 
-Each lowering has a switch, and leaves a model alone that it does not suit; `decide` says which and why.
+Each graph optimization has a switch, and leaves a model alone that it does not suit; `decide` says which and why.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Tensors = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lowerings:
-    """Which lowerings to apply where they suit the model.
+class GraphOptimizations:
+    """Which graph_optimizations to apply where they suit the model.
 
     Attributes:
       fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
       fuse_projections: linear maps of one input become one. None: in blocks with a bottleneck, which have many small
-        maps; in BERT's blocks it cost time where it was measured (`studies.ablations.lowerings`).
+        maps; in BERT's blocks it cost time where it was measured (`studies.ablations.graph_optimizations`).
       first_token_only: the last layer is computed for the first token alone, where the task reads no other.
     """
 
@@ -43,30 +43,33 @@ class Lowerings:
     first_token_only: bool = True
 
 
-LOWERINGS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Lowerings))
+GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(GraphOptimizations))
 
 
-def decide(model: Model, lowerings: Lowerings) -> dict[str, str]:
-    """Says of every lowering `APPLIED`, `OFF`, or why it does not suit the model."""
+def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
+    """Says of every graph optimization `APPLIED`, `OFF`, or why it does not suit the model."""
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
-        "fuse_projections": _why_not_fuse(model, lowerings),
+        "fuse_projections": _why_not_fuse(model, graph_optimizations),
         "first_token_only": _why_not_first_token(model),
     }
-    return {name: OFF if getattr(lowerings, name) is False else unsuited[name] or APPLIED for name in LOWERINGS}
+    return {
+        name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
+        for name in GRAPH_OPTIMIZATIONS
+    }
 
 
-def lower(model: Model, lowerings: Lowerings) -> Model:
+def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
     """A new model with the same answers in a form for export.
 
     Args:
       model: a model in the plain form; unchanged.
-      lowerings: what to apply where it suits the model.
+      graph_optimizations: what to apply where it suits the model.
     Returns:
       A model whose outputs are equal but for rounding; with `first_token_only`, a bare encoder's
       `sequence_output` would have length 1, so that it applies only to tasks that read the first token.
     """
-    decided = decide(model, lowerings)
+    decided = decide(model, graph_optimizations)
     config = model.config
     tensors = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
     if decided["fold_no_norm"] == APPLIED:
@@ -77,10 +80,10 @@ def lower(model: Model, lowerings: Lowerings) -> Model:
         first_token_only=decided["first_token_only"] == APPLIED,
         padding_bias=_PADDING_BIAS,
     )
-    lowered = Model(config, model.tasks, model.tokenizer, graph)
-    for path, variable in lowered.weights_by_path().items():
+    optimized = Model(config, model.tasks, model.tokenizer, graph)
+    for path, variable in optimized.weights_by_path().items():
         variable.assign(tensors[path])
-    return lowered
+    return optimized
 
 
 def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
@@ -106,8 +109,8 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     return {path: array.astype(np.float32) for path, array in wide.items() if not _is_no_norm(path)}
 
 
-def _why_not_fuse(model: Model, lowerings: Lowerings) -> str:
-    if lowerings.fuse_projections or model.config.bottleneck is not None:
+def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
+    if graph_optimizations.fuse_projections or model.config.bottleneck is not None:
         return ""
     return "does not pay in blocks without a bottleneck; applied only when asked for"
 
@@ -155,7 +158,7 @@ def _outer_scales(config: EncoderConfig, tensors: Tensors) -> list[np.ndarray]:
 def _inner_scales(config: EncoderConfig, tensors: Tensors, block: str) -> list[np.ndarray]:
     """The scale of the stream in a block: at its start, after attention, after each feed-forward network."""
     gammas = [tensors[f"{block}attention.norm.gamma"]]
-    gammas += [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feed_forwards)]
+    gammas += [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feedforward_networks)]
     scales = [np.ones(config.block_size)]
     for gamma in reversed(gammas):
         scales.insert(0, scales[0] * gamma)
@@ -197,7 +200,7 @@ def _fold_block(
         _before(tensors, f"{block}attention.value", scale_before)
     gamma, beta = norm("attention.norm")
     _after(tensors, f"{block}attention.output", gamma * inner[1], beta * inner[1])
-    for j in range(config.num_feed_forwards):
+    for j in range(config.num_feedforward_networks):
         _before(tensors, f"{block}feed_forwards.{j}.intermediate", inner[j + 1])
         gamma, beta = norm(f"feed_forwards.{j}.norm")
         _after(tensors, f"{block}feed_forwards.{j}.output", gamma * inner[j + 2], beta * inner[j + 2])

@@ -1,16 +1,17 @@
 r"""Run a teacher once over a data set and store what a distillation reads of it.
 
 Takes the flags that say what distill would do: method, teacher, student and data, and those of the method's options
-that decide which layers are read. --output gets a folder a stage, which distill takes as --store. Only real tokens are
-stored, as float16 unless --dtype says otherwise. The size is said before the first byte is written, and refused if the
-disk has no room for it. Interrupted, even killed, the same command goes on where it was and ends with the same bytes.
+that decide which layers are read. --output gets a folder a stage, which distill takes as --teacher-cache. Only real
+tokens are stored, as float16 unless --dtype says otherwise. The size is said before the first byte is written, and
+refused if the disk has no room for it. Interrupted, even killed, the same command goes on where it was and ends with
+the same bytes.
 
 Example:
-  pocketbert teacher-dump --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 \
+  pocketbert cache-teacher --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 \
     --data=glue --output=stores/sst2
-  pocketbert teacher-dump --method=tinybert --teacher=runs/reviews/model --teacher-layers=1,3,5 --train-file=train.csv \
-    --dev-file=dev.csv --text-column=review --label-column=stars --augmented-file=augmented.csv --mapping=top \
-    --output=stores/reviews
+  pocketbert cache-teacher --method=tinybert --teacher=runs/reviews/model --teacher-layers=1,3,5 \
+    --train-file=train.csv --dev-file=dev.csv --text-column=review --label-column=stars \
+    --augmented-file=augmented.csv --mapping=top --output=stores/reviews
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def run(flag_values: flags.FlagValues) -> None:
     options = method_flags.read_options(flag_values, method.options)
     layers = distillation_flags.teacher_layers(flag_values)
 
+    from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.preparation import prepare
-    from pocketbert.distillation.teacher_dump import dump_stages
 
     preparation = prepare(
         method=method,
@@ -75,11 +76,11 @@ def run(flag_values: flags.FlagValues) -> None:
         text=None if flag_values.text is None else Path(flag_values.text),
         **distillation_flags.pretraining(flag_values),
     )
-    folders = dump_stages(preparation, flag_values.output, dtype=flag_values.dtype, overwrite=flag_values.overwrite)
+    folders = cache_stages(preparation, flag_values.output, dtype=flag_values.dtype, overwrite=flag_values.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
-    print(json.dumps({"store": str(flag_values.output), "size_bytes": sizes}, indent=2, ensure_ascii=False))
+    print(json.dumps({"teacher_cache": str(flag_values.output), "size_bytes": sizes}, indent=2, ensure_ascii=False))
 
 
 def _check(flag_values: flags.FlagValues) -> None:
     problems = [f"--{name} is required; received none" for name in ("teacher", "output") if not flag_values[name].value]
-    raise_if_any([*problems, *distillation_flags.problems(flag_values)], "teacher-dump")
+    raise_if_any([*problems, *distillation_flags.problems(flag_values)], "cache-teacher")

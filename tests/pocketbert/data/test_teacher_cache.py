@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_stores import (
+from teacher_caches import (
     CONFIG,
     EXAMPLES,
     IDENTITY,
@@ -29,15 +29,15 @@ from feature_stores import (
     writer,
 )
 
-from pocketbert.data import feature_store
+from pocketbert.data import teacher_cache
 from pocketbert.data.batches import plan_batches
-from pocketbert.data.feature_layout import StoreIdentity, TargetSpec, dataset_digest, record_bytes
-from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentity, dataset_digest, record_bytes
 from pocketbert.errors import UserError
 
 
 def test_an_example_comes_back_as_it_was_rounded(finished: Path) -> None:
-    store = FeatureStore.open(finished, IDENTITY)
+    store = TeacherCache.open(finished, IDENTITY)
     assert len(store) == EXAMPLES and len(list(finished.glob("shard-*.bin"))) > 4
     for example in np.random.default_rng(0).permutation(EXAMPLES):
         found, expected = store.example(int(example)), values_of(int(example))
@@ -49,7 +49,7 @@ def test_an_example_comes_back_as_it_was_rounded(finished: Path) -> None:
 def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
     from pocketbert.configs import TaskConfig
 
-    store = FeatureStore.open(copied)
+    store = TeacherCache.open(copied)
     assert store.teacher_config == CONFIG and CONFIG.bottleneck is not None
     assert store.teacher_task is None and store.identity == IDENTITY
     vocabulary, lowercase = store.vocabulary
@@ -57,14 +57,14 @@ def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
     task = TaskConfig(kind="classification", name="mood", labels=("low", "high"))
     with writer(copied, teacher_task=task, overwrite=True) as again:
         fill(again)
-    assert FeatureStore.open(copied).teacher_task == task
+    assert TeacherCache.open(copied).teacher_task == task
 
 
 def test_few_shards_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_store, "MAPPED_SHARDS", 4)
+    monkeypatch.setattr(teacher_cache, "MAPPED_SHARDS", 4)
     with writer(tmp_path / "first", shard_bytes=1) as shards:
         fill(shards)
-    store = FeatureStore.open(tmp_path / "first", IDENTITY)
+    store = TeacherCache.open(tmp_path / "first", IDENTITY)
     assert len(shards.manifest.shards) == EXAMPLES
 
     def descriptors() -> int:
@@ -97,7 +97,7 @@ def test_the_dataset_gives_the_plans_batches_padded_with_zeros(finished: Path, s
 
     examples = encoded()
     plan = plan_batches(examples.lengths, batch_size=4, seed=2, epoch=1)
-    got = list(FeatureStore.open(finished).dataset(examples, plan, start))
+    got = list(TeacherCache.open(finished).dataset(examples, plan, start))
     bare = list(dataset(examples, plan, start))
     assert len(got) == len(plan) - start > 3
     for (batch, targets), (inputs, labels), indices in zip(got, bare, plan[start:], strict=True):
@@ -115,7 +115,7 @@ def test_a_function_of_the_dataset_is_traced_once(finished: Path) -> None:
     import tensorflow as tf
 
     examples = dataclasses.replace(encoded(), labels=None)
-    batches = FeatureStore.open(finished).dataset(examples, plan_batches(LENGTHS, batch_size=4, seed=0, epoch=0))
+    batches = TeacherCache.open(finished).dataset(examples, plan_batches(LENGTHS, batch_size=4, seed=0, epoch=0))
     _, targets = batches.element_spec
     assert {name: spec.shape.as_list() for name, spec in targets.items()} == {
         "attention": [None, 3, None, None],
@@ -137,7 +137,7 @@ def test_a_function_of_the_dataset_is_traced_once(finished: Path) -> None:
 def test_other_examples_than_the_stores_are_refused(finished: Path) -> None:
     shorter = dataclasses.replace(encoded(), offsets=encoded().offsets[:-1])
     with pytest.raises(UserError, match="received 28 examples of other lengths than the store's 29"):
-        FeatureStore.open(finished).dataset(shorter, [np.array([0])])
+        TeacherCache.open(finished).dataset(shorter, [np.array([0])])
 
 
 def test_nothing_but_real_tokens_is_stored(finished: Path) -> None:
@@ -163,14 +163,14 @@ def test_hidden_states_cost_their_numbers_and_hardly_more(tmp_path: Path) -> Non
 def test_damage_is_refused_by_name(copied: Path) -> None:
     def refused(message: str, verify: bool = True) -> None:
         with pytest.raises(UserError, match=message) as caught:
-            FeatureStore.open(copied, IDENTITY, verify=verify)
+            TeacherCache.open(copied, IDENTITY, verify=verify)
         assert "\n" not in str(caught.value)
 
     third, original = copied / "shard-00003.bin", (copied / "shard-00003.bin").read_bytes()
     flip(third, len(original) // 2)
     refused(r"shard-00003.bin is damaged \(its SHA-256 differs")
     # Sizes alone cannot tell.
-    FeatureStore.open(copied, IDENTITY, verify=False)
+    TeacherCache.open(copied, IDENTITY, verify=False)
     third.write_bytes(original[:-1])
     size = len(original)
     refused(f"shard-00003.bin must have {size} bytes; received {size - 1}", verify=False)
@@ -189,11 +189,11 @@ def test_a_flipped_byte_in_the_other_files_is_found(copied: Path, name: str) -> 
             continue
         flip(copied / name, place)
         with pytest.raises(UserError):
-            FeatureStore.open(copied, IDENTITY)
+            TeacherCache.open(copied, IDENTITY)
         (copied / name).write_bytes(content)
         tried += 1
     assert tried > 1
-    FeatureStore.open(copied, IDENTITY)
+    TeacherCache.open(copied, IDENTITY)
 
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
         store.write(content)
     count = len(store.manifest.shards)
     with pytest.raises(UserError, match=f"must be finished; received 1 of {count} shards"):
-        FeatureStore.open(tmp_path / "first")
+        TeacherCache.open(tmp_path / "first")
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, copied: Path) -> None:
-    with pytest.raises(UserError, match="received .*, which has none; make it with pocketbert teacher-dump"):
-        FeatureStore.open(tmp_path / "nothing")
+    with pytest.raises(UserError, match="received .*, which has none; make it with pocketbert cache-teacher"):
+        TeacherCache.open(tmp_path / "nothing")
     manifest = json.loads((copied / "manifest.json").read_text())
     for change, message in (
         ({"format": "photographs"}, "must be of pocketbert feature store, version 1; received 'photographs'"),
@@ -216,7 +216,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path, copied: Path) -> None:
     ):
         (copied / "manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(UserError, match=message):
-            FeatureStore.open(copied)
+            TeacherCache.open(copied)
 
 
 def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -255,7 +255,7 @@ def test_foreign_manifests_are_refused_in_one_line(
 ) -> None:
     _signed(copied, change)
     with pytest.raises(UserError, match=f"manifest.json: the manifest is damaged: .*{message}") as raised:
-        FeatureStore.open(copied)
+        TeacherCache.open(copied)
     assert "\n" not in str(raised.value)
 
 
@@ -269,7 +269,7 @@ def test_array_header_that_lies_is_refused(copied: Path, shape: tuple[int, ...])
     digest = hashlib.sha256(content).hexdigest()
     _signed(copied, lambda manifest: manifest["lengths"].update(size_bytes=len(content), sha256=digest))
     with pytest.raises(UserError, match=r"lengths.npy: the file is damaged \(it must be int32 \[29\]; received"):
-        FeatureStore.open(copied)
+        TeacherCache.open(copied)
 
 
 DIFFERENT = {
@@ -283,23 +283,23 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(StoreIdentity)])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(TeacherCacheIdentity)])
 def test_what_differs_is_named(finished: Path, name: str) -> None:
     value, message = DIFFERENT[name]
     with pytest.raises(UserError, match=f"cannot stand for the teacher here: {message}") as caught:
-        FeatureStore.open(finished, dataclasses.replace(IDENTITY, **{name: value}))
+        TeacherCache.open(finished, dataclasses.replace(IDENTITY, **{name: value}))
     assert len(re.findall("in the store", str(caught.value))) == 1
-    assert "repeat what teacher-dump was given, the file of development examples too" in str(caught.value)
+    assert "repeat what cache-teacher was given, the file of development examples too" in str(caught.value)
 
 
 def test_all_differences_are_listed_and_what_is_not_known_is_not_compared(finished: Path) -> None:
     everything = {name: value for name, (value, _) in DIFFERENT.items()}
     with pytest.raises(UserError) as caught:
-        FeatureStore.open(finished, StoreIdentity(**everything))
+        TeacherCache.open(finished, TeacherCacheIdentity(**everything))
     assert len(re.findall("in the store", str(caught.value))) == len(DIFFERENT)
     # A run without the teacher's folder, and an option that this store's targets do not depend on.
     options = {**IDENTITY.options, "options.temperature": 2.0}
-    FeatureStore.open(finished, dataclasses.replace(IDENTITY, teacher=None, tokenizer=None, options=options))
+    TeacherCache.open(finished, dataclasses.replace(IDENTITY, teacher=None, tokenizer=None, options=options))
 
 
 def test_the_datasets_digest_sees_ids_segments_and_borders() -> None:
@@ -320,7 +320,7 @@ def test_the_datasets_digest_sees_ids_segments_and_borders() -> None:
 
 def test_reading_imports_no_model() -> None:
     program = (
-        "import sys, pocketbert.data.feature_store as s\n"
+        "import sys, pocketbert.data.teacher_cache as s\n"
         "names = [n for n in sys.modules if n.startswith('pocketbert.')]\n"
         "allowed = ('pocketbert.data', 'pocketbert.configs', 'pocketbert.presets', 'pocketbert.errors',"
         " 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json')\n"

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tiny
 
 import pocketbert as pb
+from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
-from pocketbert.health import ActivationMaxima, activation_maxima
 from pocketbert.training.optimizers import AdamW
 from pocketbert.training.run import precision_policy
 
@@ -19,10 +19,10 @@ from pocketbert.training.run import precision_policy
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_maxima_are_those_of_all_batches(family: str) -> None:
     config = tiny.FAMILIES[family]
-    model = pb.build(config, seed=4)
+    model = pb.from_preset(config, seed=4)
     # Of two lengths; the second has the larger value in some layers only.
     batches = [tiny.batch(config), tiny.batch(config, length=11, seed=8)]
-    found = activation_maxima(model, [{**batch, "masked_lm_positions": 0} for batch in batches])
+    found = activation_range(model, [{**batch, "masked_lm_positions": 0} for batch in batches])
     for name, values in (("hidden_states", found.hidden_states), ("attention_logits", found.attention_logits)):
         each = [[np.abs(layer.numpy()).max() for layer in model.features(batch, [name])[name]] for batch in batches]
         assert len(values) == config.num_layers + (name == "hidden_states")
@@ -31,12 +31,12 @@ def test_maxima_are_those_of_all_batches(family: str) -> None:
         np.testing.assert_allclose(values, np.max(each, axis=0), rtol=1e-5)
 
 
-def scaled(factor: float) -> ActivationMaxima:
+def scaled(factor: float) -> ActivationRange:
     """Of a model whose second layer's output is `factor` times what it was."""
-    model = pb.build(tiny.MOBILEBERT, seed=4)
+    model = pb.from_preset(tiny.MOBILEBERT, seed=4)
     gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
     gamma.assign(gamma * factor)
-    return activation_maxima(model, [tiny.batch(tiny.MOBILEBERT)])
+    return activation_range(model, [tiny.batch(tiny.MOBILEBERT)])
 
 
 def test_an_overflow_in_float16_names_the_layer() -> None:
@@ -57,7 +57,7 @@ def test_what_comes_near_is_told_apart() -> None:
 
 
 def test_every_part_is_named() -> None:
-    maxima = ActivationMaxima(hidden_states=(70_000.0, 1.0, 2.0), attention_logits=(3.0, 90_000.0))
+    maxima = ActivationRange(hidden_states=(70_000.0, 1.0, 2.0), attention_logits=(3.0, 90_000.0))
     assert [warning.partition(":")[0] for warning in maxima.float16_warnings()] == [
         "the embedding's output",
         "layer 2's attention logits",
@@ -73,7 +73,7 @@ def test_what_is_no_number_is_told_and_still_json() -> None:
 
 def test_no_batches_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one batch; received none"):
-        activation_maxima(pb.build(tiny.BERT), [])
+        activation_range(pb.from_preset(tiny.BERT), [])
 
 
 def test_bfloat16_training_stays_finite_with_float32_weights() -> None:
@@ -82,11 +82,11 @@ def test_bfloat16_training_stays_finite_with_float32_weights() -> None:
     }
     labels = tf.constant([[7, 11], [13, -1], [17, 19]])
     with precision_policy("bfloat16"):
-        model = pb.build(tiny.MOBILEBERT.replace(num_layers=1), tasks=[TaskConfig(kind="masked_lm")], seed=3)
+        model = pb.from_preset(tiny.MOBILEBERT.replace(num_layers=1), tasks=[TaskConfig(kind="masked_lm")], seed=3)
         model.compile(AdamW(1e-2))
         step = tf.function(lambda: model.train_step((inputs, labels))["loss"])
         losses = [float(step()) for _ in range(6)]
-        found = activation_maxima(model, [inputs])
+        found = activation_range(model, [inputs])
         assert model.features(inputs, ["hidden_states"])["hidden_states"][1].dtype == tf.bfloat16
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
     assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}

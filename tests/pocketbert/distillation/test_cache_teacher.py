@@ -11,14 +11,14 @@ import tensorflow as tf
 import tiny_finetuning
 
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
-from pocketbert.data.feature_layout import TargetSpec
-from pocketbert.data.feature_store import FeatureStore
-from pocketbert.data.feature_writer import StoreWriter
+from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.data.teacher_cache_layout import TargetSpec
+from pocketbert.data.teacher_cache_writer import TeacherCacheWriter
+from pocketbert.distillation.cache_teacher import cache_targets, target_specs
 from pocketbert.distillation.stage import OptimizerConfig, Stage, Steps
-from pocketbert.distillation.store_identity import store_identity, teacher_digest, tokenizer_digest
-from pocketbert.distillation.teacher_dump import dump_targets, target_specs
+from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
-from pocketbert.model import Model, load
+from pocketbert.model import Model, from_pretrained
 
 # Four shards or so of 41 sentences.
 SHARD_BYTES = 60_000
@@ -79,13 +79,13 @@ STAGE = Stage(
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     tiny_finetuning.write_model(folder / "encoder")
-    load(folder / "encoder", tiny_finetuning.TASK, seed=3).save_pretrained(folder / "classifier")
+    from_pretrained(folder / "encoder", tiny_finetuning.TASK, seed=3).save_pretrained(folder / "classifier")
     return folder / "classifier"
 
 
 @pytest.fixture(scope="module")
 def teacher(directory: Path) -> Model:
-    return load(directory)
+    return from_pretrained(directory)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def encoded(teacher: Model) -> EncodedExamples:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory, teacher: Model, directory: Path, encoded: EncodedExamples) -> Path:
     output = tmp_path_factory.mktemp("stores")
-    return dump_targets(teacher, directory, METHOD, STAGE, encoded, output, shard_bytes=SHARD_BYTES)
+    return cache_targets(teacher, directory, METHOD, STAGE, encoded, output, shard_bytes=SHARD_BYTES)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -146,8 +146,8 @@ def test_targets_that_cannot_be_stored_are_refused(
 def test_stored_targets_are_the_live_ones(
     stored: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
-    expect = store_identity(METHOD, STAGE, encoded, teacher_directory=directory, tokenizer=teacher.tokenizer)
-    store = FeatureStore.open(stored, expect)
+    expect = teacher_cache_identity(METHOD, STAGE, encoded, teacher_directory=directory, tokenizer=teacher.tokenizer)
+    store = TeacherCache.open(stored, expect)
     assert len(list(stored.glob("shard-*"))) > 2
     plan = plan_batches(encoded.lengths, batch_size=6, seed=4, epoch=2)
     widths = set()
@@ -175,15 +175,15 @@ def test_stored_targets_are_the_live_ones(
 
 
 def test_float32_stores_every_bit(tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples) -> None:
-    folder = dump_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="float32")
-    store = FeatureStore.open(folder)
+    folder = cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="float32")
+    store = TeacherCache.open(folder)
     inputs, _ = encoded.batch(np.array([7]))
     features = teacher.features(inputs, STAGE.teacher_features, training=False)
     live = METHOD.targets(STAGE, features, inputs)
     length = encoded.lengths[7]
     np.testing.assert_allclose(store.example(7)["hidden_2"], live["hidden_2"][0, :length], rtol=2e-5, atol=2e-6)
     with pytest.raises(UserError, match="the stored type must be one of float16, float32; received int8"):
-        dump_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int8")
+        cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int8")
 
 
 def test_interrupted_it_ends_with_the_same_bytes(
@@ -195,34 +195,34 @@ def test_interrupted_it_ends_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write, written = StoreWriter.write, []
+    write, written = TeacherCacheWriter.write, []
 
-    def interrupted(self: StoreWriter, content: Any) -> None:
+    def interrupted(self: TeacherCacheWriter, content: Any) -> None:
         if len(written) == 1:
             raise KeyboardInterrupt
         write(self, content)
         written.append(content.shard.name)
 
-    monkeypatch.setattr(StoreWriter, "write", interrupted)
+    monkeypatch.setattr(TeacherCacheWriter, "write", interrupted)
     arguments: Any = (teacher, directory, METHOD, STAGE, encoded, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        dump_targets(*arguments, shard_bytes=SHARD_BYTES)
+        cache_targets(*arguments, shard_bytes=SHARD_BYTES)
     assert [path.name for path in (tmp_path / "first").glob("shard-*")] == ["shard-00000.bin"]
     monkeypatch.undo()
-    dump_targets(*arguments, shard_bytes=SHARD_BYTES)
+    cache_targets(*arguments, shard_bytes=SHARD_BYTES)
     assert "shards are there already" in capsys.readouterr().err
     assert contents(tmp_path / "first") == contents(stored)
     # Nothing is left to do, and nothing is done.
-    monkeypatch.setattr(StoreWriter, "write", interrupted)
-    dump_targets(*arguments, shard_bytes=SHARD_BYTES)
+    monkeypatch.setattr(TeacherCacheWriter, "write", interrupted)
+    cache_targets(*arguments, shard_bytes=SHARD_BYTES)
 
 
 def test_another_teacher_or_option_is_refused_by_name(
     stored: Path, tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
-    def opened(stage: Stage = STAGE, **changes: Any) -> FeatureStore:
+    def opened(stage: Stage = STAGE, **changes: Any) -> TeacherCache:
         given = {"encoded": encoded, "teacher_directory": directory, "tokenizer": teacher.tokenizer} | changes
-        return FeatureStore.open(stored, store_identity(METHOD, stage, **given), verify=False)
+        return TeacherCache.open(stored, teacher_cache_identity(METHOD, stage, **given), verify=False)
 
     opened()
     opened(teacher_directory=None, tokenizer=None)
@@ -233,7 +233,7 @@ def test_another_teacher_or_option_is_refused_by_name(
     features = {**STAGE.teacher_features, "hidden_states": (0, 1)}
     with pytest.raises(UserError, match="other features of the teacher"):
         opened(dataclasses.replace(STAGE, teacher_features=features))
-    other = load(directory)
+    other = from_pretrained(directory)
     other.named_variables()["bert.pooler.dense.bias"].assign_add(tf.ones([30]))
     other.save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="another teacher"):
@@ -264,9 +264,9 @@ def test_a_value_beyond_float16_is_an_error_that_names_the_target(
     large = dataclasses.replace(STAGE, options=Options(scale=1e7))
     message = "the target (logits|bonus) must fit float16, at most 65504; received .*; store it with --dtype=float32"
     with pytest.raises(UserError, match=message):
-        dump_targets(teacher, directory, METHOD, large, encoded, tmp_path)
-    folder = dump_targets(teacher, directory, METHOD, large, encoded, tmp_path, dtype="float32", overwrite=True)
-    assert max(abs(FeatureStore.open(folder).example(i)["logits"]).max() for i in range(41)) > 65504
+        cache_targets(teacher, directory, METHOD, large, encoded, tmp_path)
+    folder = cache_targets(teacher, directory, METHOD, large, encoded, tmp_path, dtype="float32", overwrite=True)
+    assert max(abs(TeacherCache.open(folder).example(i)["logits"]).max() for i in range(41)) > 65504
 
 
 def test_a_stage_without_a_teacher_has_nothing_to_store(
@@ -274,4 +274,4 @@ def test_a_stage_without_a_teacher_has_nothing_to_store(
 ) -> None:
     bare = dataclasses.replace(STAGE, teacher_features={})
     with pytest.raises(UserError, match="stage first reads nothing of the teacher"):
-        dump_targets(teacher, directory, METHOD, bare, encoded, tmp_path)
+        cache_targets(teacher, directory, METHOD, bare, encoded, tmp_path)

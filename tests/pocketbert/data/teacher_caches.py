@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.feature_layout import StoreIdentity, TargetSpec
-from pocketbert.data.feature_writer import StorePlan, StoreWriter, open_writers
+from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentity
+from pocketbert.data.teacher_cache_writer import TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.presets import preset
 
 # Any file will do.
@@ -27,7 +27,7 @@ EXAMPLES = 29
 LENGTHS = np.random.default_rng(1).integers(3, 18, EXAMPLES)
 # Eight shards or so.
 SHARD_BYTES = 3000
-IDENTITY = StoreIdentity(
+IDENTITY = TeacherCacheIdentity(
     teacher="a" * 64,
     tokenizer="b" * 64,
     dataset="c" * 64,
@@ -55,7 +55,7 @@ def batch_of(indices: np.ndarray, width: int, filling: float) -> dict[str, np.nd
     return batch
 
 
-def plan(path: Path, **changes: Any) -> StorePlan:
+def plan(path: Path, **changes: Any) -> TeacherCachePlan:
     options: dict[str, Any] = {
         "identity": IDENTITY,
         "teacher_config": CONFIG,
@@ -66,16 +66,16 @@ def plan(path: Path, **changes: Any) -> StorePlan:
         "lengths": LENGTHS,
         "shard_bytes": SHARD_BYTES,
     }
-    return StorePlan(path=path, **options | changes)
+    return TeacherCachePlan(path=path, **options | changes)
 
 
 @contextlib.contextmanager
-def writer(path: Path, *, overwrite: bool = False, **changes: Any) -> Iterator[StoreWriter]:
+def writer(path: Path, *, overwrite: bool = False, **changes: Any) -> Iterator[TeacherCacheWriter]:
     with open_writers([plan(path, **changes)], overwrite=overwrite) as (store,):
         yield store
 
 
-def fill(store: StoreWriter) -> None:
+def fill(store: TeacherCacheWriter) -> None:
     for shard in store.pending:
         content = store.blank(shard)
         # In an order of its own, and in two batches, as buckets give it.

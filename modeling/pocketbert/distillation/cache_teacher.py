@@ -11,17 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
-from pocketbert.data.feature_layout import DTYPES, TargetSpec
-from pocketbert.data.feature_writer import SHARD_BYTES, StorePlan, StoreWriter, open_writers
+from pocketbert.data.teacher_cache_layout import DTYPES, TargetSpec
+from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.evaluation import store_teacher_metrics
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
 from pocketbert.distillation.stage_examples import StageExamples
-from pocketbert.distillation.store_identity import store_identity, watched
+from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.model import Model, load
-from pocketbert.progress import bar, say
+from pocketbert.model import Model, from_pretrained
+from pocketbert.progress import bar, log_info
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 # The teacher's batches: as many examples as have about so many tokens together, whatever their length.
@@ -30,7 +30,7 @@ TOKENS_A_BATCH = 4096
 _TRIALS = ((2, 5), (3, 7))
 
 
-def dump_stages(
+def cache_stages(
     preparation: Preparation, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
 ) -> list[Path]:
     """Writes the targets of every stage of a distillation that reads something of the teacher.
@@ -48,7 +48,7 @@ def dump_stages(
       The stages' folders.
 
     Raises:
-      UserError: as `dump_targets`, but that the disk must have room for all stages; no stage reads anything of the
+      UserError: as `cache_targets`, but that the disk must have room for all stages; no stage reads anything of the
         teacher, or one masks its text anew in each epoch.
     """
     assert preparation.teacher_directory is not None
@@ -68,13 +68,13 @@ def dump_stages(
     if not stages:
         problems.append("no stage reads anything of the teacher; there is nothing to store")
     raise_if_any(problems, preparation.method.name)
-    say(f"loading the teacher, {preparation.teacher_directory}")
-    teacher = load(preparation.teacher_directory)
+    log_info(f"loading the teacher, {preparation.teacher_directory}")
+    teacher = from_pretrained(preparation.teacher_directory)
     vocabulary = preparation.vocabulary
     examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, **dataclasses.asdict(vocabulary.config)))
     encoded = [examples.of_stage(stage) for stage in stages]
     plans = [
-        plan_store(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
+        plan_teacher_cache(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
         for stage, each in zip(stages, encoded, strict=True)
     ]
     with open_writers(plans, overwrite=overwrite) as writers:
@@ -84,7 +84,7 @@ def dump_stages(
     return [plan.path for plan in plans]
 
 
-def dump_targets(
+def cache_targets(
     teacher: Model,
     teacher_directory: str | os.PathLike[str],
     method: Method,
@@ -119,13 +119,15 @@ def dump_targets(
       UserError: the stage reads nothing of the teacher, a target cannot be stored, a value does not fit `dtype`, the
         disk has too little room, or the folder holds something else.
     """
-    plan = plan_store(teacher, teacher_directory, method, stage, encoded, output, dtype=dtype, shard_bytes=shard_bytes)
+    plan = plan_teacher_cache(
+        teacher, teacher_directory, method, stage, encoded, output, dtype=dtype, shard_bytes=shard_bytes
+    )
     with open_writers([plan], overwrite=overwrite) as (writer,):
         _write(teacher, method, stage, encoded, writer)
     return plan.path
 
 
-def plan_store(
+def plan_teacher_cache(
     teacher: Model,
     teacher_directory: str | os.PathLike[str],
     method: Method,
@@ -135,8 +137,8 @@ def plan_store(
     *,
     dtype: str,
     shard_bytes: int = SHARD_BYTES,
-) -> StorePlan:
-    """What `dump_targets` writes, with its size; arguments and errors are those."""
+) -> TeacherCachePlan:
+    """What `cache_targets` writes, with its size; arguments and errors are those."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} reads nothing of the teacher; there is nothing to store")
     if dtype not in DTYPES:
@@ -146,9 +148,9 @@ def plan_store(
         raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
     tokenizer.config.require_default("a teacher store", "distil with the teacher itself")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
-    identity = store_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
+    identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
-    return StorePlan(
+    return TeacherCachePlan(
         path=Path(output) / stage.name,
         identity=dataclasses.replace(identity, options=decisive),
         teacher_config=teacher.config,
@@ -161,7 +163,7 @@ def plan_store(
     )
 
 
-def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, writer: StoreWriter) -> None:
+def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, writer: TeacherCacheWriter) -> None:
     """Writes the shards that are not written yet."""
     pending = writer.pending
     plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
@@ -192,7 +194,7 @@ def target_specs(
     token axis, one that stays the same is not. Names say nothing.
 
     Returns:
-      The targets in the order of their names, and names as in `store_identity`'s options.
+      The targets in the order of their names, and names as in `teacher_cache_identity`'s options.
 
     Raises:
       UserError: a target's first axis is not the batch's, an axis changes in another way, or its type is not a

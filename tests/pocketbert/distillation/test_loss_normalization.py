@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pocketbert.distillation import means
-from pocketbert.distillation.means import masked_mean
+from pocketbert.distillation import loss_normalization
+from pocketbert.distillation.loss_normalization import masked_mean
 
 # Sums of at most 60 float32 numbers of order 1: 60 × 6e-8 relative to the magnitudes.
 TOLERANCE = 4e-6
@@ -104,10 +104,10 @@ def _value_and_gradient(scale: tf.Variable, part: slice) -> tuple[np.ndarray, np
 def _shared(scale: tf.Variable) -> list[tf.Tensor]:
     recordings = []
     for part, _ in PARTS:
-        with means.recording() as totals:
+        with loss_normalization.count_weights() as totals:
             _loss(scale, part)
         recordings.append(totals)
-    return means.shared_totals(recordings)
+    return loss_normalization.shared_totals(recordings)
 
 
 def test_three_micro_batches_add_up_to_the_batch() -> None:
@@ -118,7 +118,7 @@ def test_three_micro_batches_add_up_to_the_batch() -> None:
     assert [float(total) for total in totals] == [27.0, 3.5]
     parts = []
     for part, _ in PARTS:
-        with means.sharing(totals):
+        with loss_normalization.normalize_by(totals):
             parts.append(_value_and_gradient(scale, part))
     np.testing.assert_allclose(sum(value for value, _ in parts), expected[0], rtol=TOLERANCE)
     np.testing.assert_allclose(sum(gradient for _, gradient in parts), expected[1], rtol=TOLERANCE, atol=TOLERANCE)
@@ -130,9 +130,9 @@ def test_three_micro_batches_add_up_to_the_batch() -> None:
 def test_contexts_end_where_they_end() -> None:
     scale = tf.Variable([0.7, -1.3, 0.4])
     expected = _loss(scale, slice(0, 4))
-    with pytest.raises(KeyError), means.sharing(_shared(scale)):
+    with pytest.raises(KeyError), loss_normalization.normalize_by(_shared(scale)):
         raise KeyError
-    with pytest.raises(KeyError), means.recording() as totals:
+    with pytest.raises(KeyError), loss_normalization.count_weights() as totals:
         raise KeyError
     assert float(_loss(scale, slice(0, 4))) == float(expected)
     assert totals == []
@@ -142,17 +142,17 @@ def test_another_number_of_means_than_recorded_is_refused() -> None:
     scale = tf.Variable([0.7, -1.3, 0.4])
     totals = _shared(scale)
     with pytest.raises(ValueError, match="took 1 means when it was recorded, and takes more now"):
-        with means.sharing(totals[:1]):
+        with loss_normalization.normalize_by(totals[:1]):
             _loss(scale, slice(0, 4))
     with pytest.raises(ValueError, match="took 3 means when it was recorded and 2 now"):
-        with means.sharing([*totals, totals[0]]):
+        with loss_normalization.normalize_by([*totals, totals[0]]):
             _loss(scale, slice(0, 4))
     with pytest.raises(ValueError, match=r"the same means; received \[1, 2\]"):
-        means.shared_totals([totals, totals[:1]])
+        loss_normalization.shared_totals([totals, totals[:1]])
 
 
 def test_no_means_at_all() -> None:
-    assert means.shared_totals([[], []]) == []
+    assert loss_normalization.shared_totals([[], []]) == []
 
 
 # Replicas have to be declared before TensorFlow starts, hence a process of its own.
@@ -163,7 +163,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 from test_means import PARTS, _loss, _shared
-from pocketbert.distillation import means
+from pocketbert.distillation import loss_normalization
 
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
@@ -186,13 +186,13 @@ def replicas_of_micro_batches():
     parts = mine([[slice(0, 1), slice(1, 2)], [slice(3, 4), slice(2, 3)]])
     recordings = []
     for part in parts:
-        with means.recording() as totals:
+        with loss_normalization.count_weights() as totals:
             _loss(scale, part)
         recordings.append(totals)
-    totals = means.shared_totals(recordings)
+    totals = loss_normalization.shared_totals(recordings)
     results = []
     for part in parts:
-        with means.sharing(totals):
+        with loss_normalization.normalize_by(totals):
             results.append(taken(part))
     return tuple(tf.add_n(list(values)) for values in zip(*results))
 

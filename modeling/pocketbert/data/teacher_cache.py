@@ -1,7 +1,7 @@
 """Reading a stored teacher: targets from memory-mapped files, in any order, beside the batches they belong to.
 
-The format is `pocketbert.data.feature_layout`'s, the writer `pocketbert.data.feature_writer`. Nothing here knows a
-model: a run from a store neither loads nor imports the teacher.
+The format is `pocketbert.data.teacher_cache_layout`'s, the writer `pocketbert.data.teacher_cache_writer`. Nothing here
+knows a model: a run from a store neither loads nor imports the teacher.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import EncodedExamples, dataset
-from pocketbert.data.feature_layout import (
+from pocketbert.data.teacher_cache_layout import (
     DTYPES,
     Manifest,
     StoredFile,
-    StoreIdentity,
     TargetSpec,
+    TeacherCacheIdentity,
     read_manifest,
     record_bytes,
 )
@@ -33,15 +33,15 @@ from pocketbert.progress import bar
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["FeatureStore", "StoreIdentity", "TargetSpec"]
+__all__ = ["TeacherCache", "TeacherCacheIdentity", "TargetSpec"]
 
 # The shards that a store has mapped at a time, those read last. Each holds a descriptor, of which a process may often
 # have no more than 1,024, and a run opens a store for each of its stages.
 MAPPED_SHARDS = 256
-_REMEDY = "copy the store again, or run the same teacher-dump command, which writes what is damaged anew"
+_REMEDY = "copy the store again, or run the same cache-teacher command, which writes what is damaged anew"
 
 
-class FeatureStore:
+class TeacherCache:
     """A finished store of one stage, open for reading. Make one with `open`.
 
     Attributes:
@@ -70,8 +70,8 @@ class FeatureStore:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], expect: StoreIdentity | None = None, *, verify: bool = True
-    ) -> FeatureStore:
+        cls, path: str | os.PathLike[str], expect: TeacherCacheIdentity | None = None, *, verify: bool = True
+    ) -> TeacherCache:
         """Opens a stage's folder.
 
         Args:
@@ -89,14 +89,14 @@ class FeatureStore:
         if expect is not None and (different := manifest.identity.differences(expect)):
             raise UserError(
                 f"{folder}: this store cannot stand for the teacher here: {'; '.join(different)}; repeat what "
-                "teacher-dump was given, the file of development examples too: without one a part of the training "
+                "cache-teacher was given, the file of development examples too: without one a part of the training "
                 "examples is set aside"
             )
         if not manifest.finished:
             written = sum(shard.sha256 is not None for shard in manifest.shards)
             raise UserError(
                 f"{folder}: the store must be finished; received {written} of {len(manifest.shards)} shards; run the "
-                "same teacher-dump command again, which goes on where it stopped"
+                "same cache-teacher command again, which goes on where it stopped"
             )
         files = manifest.files
         raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))

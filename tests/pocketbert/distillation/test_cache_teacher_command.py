@@ -16,8 +16,8 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.data import feature_writer
-from pocketbert.data.feature_store import FeatureStore
+from pocketbert.data import teacher_cache_writer
+from pocketbert.data.teacher_cache import TeacherCache
 
 MAX_LENGTH = 19
 
@@ -26,11 +26,11 @@ MAX_LENGTH = 19
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("task")
     teacher = tiny_distillation.write_teacher(folder / "teacher")
-    pb.build(tiny_distillation.STUDENT).save_pretrained(folder / "student")
+    pb.from_preset(tiny_distillation.STUDENT).save_pretrained(folder / "student")
     for name, count in (("train", 43), ("dev", 11)):
         tiny_finetuning.write_table(folder / f"{name}.csv", tiny_finetuning.examples(count, seed=count))
     return [
-        "teacher-dump",
+        "cache-teacher",
         "--method=tinybert",
         f"--teacher={teacher}",
         f"--student={folder / 'student' / 'config.json'}",
@@ -56,7 +56,7 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
     answer = json.loads(printed.out)
     folders = [path for path in (tmp_path / "out").iterdir() if path.is_dir()]
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
-    assert answer == {"store": str(tmp_path / "out"), "size_bytes": sizes}
+    assert answer == {"teacher_cache": str(tmp_path / "out"), "size_bytes": sizes}
     assert set(sizes) == {"intermediate", "prediction"}
     # The student has one layer, which learns from the teacher's last; 5 heads, 30 features, float32.
     assert "240 bytes a token (hidden_states_0, hidden_states_2) x " in printed.err
@@ -67,12 +67,12 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
 
 
 def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path) -> None:
-    teacher = pb.load(arguments[2].removeprefix("--teacher="))
+    teacher = pb.from_pretrained(arguments[2].removeprefix("--teacher="))
     rows = tiny_finetuning.examples(43, seed=43)
     assert teacher.tokenizer is not None
     inputs = teacher.tokenizer(rows.texts, max_length=MAX_LENGTH)
     live = teacher(inputs)["logits"].numpy()
-    prediction = FeatureStore.open(stored / "prediction")
+    prediction = TeacherCache.open(stored / "prediction")
     found = np.stack([prediction.example(index)["logits"] for index in range(43)])
     # Half of float16's last place, and float32 sums in another order.
     np.testing.assert_allclose(found, live, rtol=2**-11 + 2e-5, atol=2e-6)
@@ -83,7 +83,7 @@ def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path
 def test_a_run_from_the_store_has_the_teachers_metrics(
     arguments: list[str], stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    teacher = pb.load(arguments[2].removeprefix("--teacher="))
+    teacher = pb.from_pretrained(arguments[2].removeprefix("--teacher="))
     dev = tiny_finetuning.examples(11, seed=11)
     assert teacher.tokenizer is not None and dev.labels is not None
     answers = teacher(teacher.tokenizer(dev.texts, max_length=MAX_LENGTH))["logits"].numpy().argmax(-1)
@@ -91,7 +91,7 @@ def test_a_run_from_the_store_has_the_teachers_metrics(
     assert 0 < accuracy < 1
     bare = [each for each in arguments[1:] if not each.startswith("--teacher=")]
     # One step, of the prediction alone.
-    line = ["distill", *bare, f"--store={stored}", "--without=embedding,transformer", "--prediction-epochs=1"]
+    line = ["distill", *bare, f"--teacher-cache={stored}", "--without=embedding,transformer", "--prediction-epochs=1"]
     line += ["--prediction-batch-size=43"]
     assert cli.main([*line, f"--output={tmp_path / 'run'}"]) == 0
     assert json.loads(capsys.readouterr().out)["teacher_metrics"]["accuracy"] == accuracy
@@ -106,7 +106,7 @@ def test_too_small_a_disk_is_refused_before_the_first_stage_is_written(
 ) -> None:
     needed = sum(path.stat().st_size for path in stored.glob("*/*") if not path.name.startswith("."))
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(feature_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
+    monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
     assert cli.main([*arguments, f"--output={tmp_path / 'out'}"]) == 2
     assert f"the disk must have room for {needed:,} more bytes" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
@@ -157,7 +157,7 @@ def test_masked_text_cannot_be_stored(arguments: list[str], tmp_path: Path, caps
     assert cli.main(general) == 2
     assert "stage general masks its text anew in each epoch" in capsys.readouterr().err.splitlines()[-1]
     assert cli.main([*general, "--masked-text=false"]) == 0
-    assert FeatureStore.open(tmp_path / "out" / "general").lengths.max() <= 16
+    assert TeacherCache.open(tmp_path / "out" / "general").lengths.max() <= 16
 
 
 @pytest.mark.slow
