@@ -1,10 +1,13 @@
 # The same targets for people and for .ci/run. `make help` lists them.
 
 VENV ?= .venv
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+# Makes the environment. An environment that is there keeps its Python; else it is the newest that has a lock file.
+PYTHON ?= $(wildcard $(BIN)/python)
 # Two workers with one TensorFlow thread each keep two cores busy; more would wait for one another.
 TEST_WORKERS ?= 2
 PYTEST_FLAGS ?=
+# What `make smoke` installs: the wheel by plain pip, and the wheel on the lock files of these versions.
+SMOKE ?= pip 3.12 3.13
 
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
@@ -13,7 +16,7 @@ SOURCES := modeling export benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test wheel-check android-test android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -24,12 +27,13 @@ demo: $(INSTALLED) ## from nothing to a report on a real network, in about ten m
 
 venv: $(INSTALLED) ## install the pinned packages and this one into .venv
 
-$(LOCKED): requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
-	  echo "PocketBERT needs Python 3.11; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." \
-	       "Say where it is: make $(or $(MAKECMDGOALS),venv) PYTHON=/path/to/python3.11" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --progress-bar off -r requirements.lock
+# `venv --clear` when the Python is another one than the environment's.
+$(LOCKED): $(wildcard requirements/*.lock)
+	@python=$$(tools/find_python.sh $(PYTHON)) || exit 2; \
+	version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	case $$($(BIN)/python --version 2>&1) in "Python $$version."*) ;; *) $$python -m venv --clear $(VENV) ;; esac && \
+	echo "installing requirements/$$version.lock into $(VENV)" && \
+	$(BIN)/python -m pip install --quiet --require-hashes --progress-bar off -r requirements/$$version.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml
@@ -40,8 +44,8 @@ test: $(INSTALLED) ## the default test suite
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
 
-wheel-check: $(INSTALLED) ## build the wheel, install it with plain pip into an empty environment, and use it there
-	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py
+smoke: $(INSTALLED) ## build the wheel, and use it in fresh environments of several Pythons
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)
 
 android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then against Python
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
@@ -85,17 +89,18 @@ bench: $(INSTALLED) ## measure beside other libraries, all or STUDIES="NAME…";
 docs: $(INSTALLED) ## build the guide and the API pages into site/
 	$(BIN)/mkdocs build --strict
 
-# An update is only as good as an installation from nothing, so that is what ends it.
-lock: $(INSTALLED) ## resolve requirements.lock again and install it into a fresh environment
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
-	  --python-version 3.11 --extra dev --extra peers --extra beam pyproject.toml -o requirements.lock
+# Newer Pythons start from the pins of 3.11, so that versions differ only where they must. An update is only as good as
+# an installation from nothing, so that is what ends it.
+lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh environment
+	for version in 3.11 3.12 3.13; do \
+	  test $$version = 3.11 || cp requirements/3.11.lock requirements/$$version.lock; \
+	  $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c requirements/constraints.txt \
+	    --python-version $$version --extra dev --extra peers --extra beam pyproject.toml \
+	    -o requirements/$$version.lock || exit 1; \
+	done
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 export/pocketbert_export/tflite_2_16.in -o export/pocketbert_export/tflite_2_16.lock
-	rm -rf out/lock-check
-	$(MAKE) --no-print-directory venv VENV=out/lock-check
-	out/lock-check/bin/python -m pip check
-	out/lock-check/bin/pocketbert --help > /dev/null
-	rm -rf out/lock-check
+	$(MAKE) --no-print-directory smoke SMOKE="3.11 3.12 3.13"
 
 clean: ## remove what the other targets made, the environment too
 	rm -rf $(VENV) out site runs android_app/out android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

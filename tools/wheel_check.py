@@ -1,8 +1,10 @@
-"""Builds the wheel, installs it with plain pip into an empty environment, and uses it there.
+"""Builds the wheel, installs it into fresh environments, and uses it there, outside the checkout.
 
-`python tools/wheel_check.py` proves what `pip install` gives a user who has neither the checkout, nor the lock, nor the
-constraints: the wheel holds every data file of the packages, pip finds versions that fit together, and the commands
-below work on a tiny model outside the checkout. Exit codes: 0; 1 with the output of what failed.
+`python tools/wheel_check.py pip 3.12 3.13`: `pip` is what `pip install` gives you without the checkout, the lock files
+and the constraints; a version is the wheel on that version's lock file, installed with uv. The wheel must hold every
+data file of the packages, the versions must fit together, the commands below must work on a tiny model, and every
+Python must build the same tokenizer tables. A version that this machine lacks is skipped with one line, or fails with
+`CI=true`. Exit codes: 0; 1 with the output of each failed step.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,13 +36,26 @@ task = pb.TaskConfig(kind="classification", name="films", labels=("negative", "p
 tokenizer = pb.WordPieceTokenizer("vocab.txt", lowercase=True)
 pb.from_preset(config, tasks=[task], tokenizer=tokenizer, seed=1).save_pretrained("given")
 """
+TOKENIZER_DIGEST = """
+import hashlib
+from pocketbert.tokenizers.bert_unicode import normalization
+
+tables = vars(normalization(True)).values()
+print(hashlib.sha256(b"".join(table.tobytes() for table in tables)).hexdigest())
+"""
 COMMANDS = (
     "--help",
     "convert --from=hf --input=given --output=model",
-    "convert --to=model-garden --input=model --output=garden",
-    "predict --model=model --input=texts.txt",
-    "export --model=model --recipe=dynamic_wi8 --lengths=8 --output=bundle",
+    # Ten rows in pairs: five steps.
+    "finetune --model=model --train-file=films.csv --dev-file=films.csv --batch-size=2 --epochs=1 --max-length=16 "
+    "--output=run",
+    "export --model=run/model --recipe=dynamic_wi8 --lengths=8 --output=bundle",
     "verify bundle",
+)
+# The packages are the same, so what needs no other Python to be tried is tried once.
+MORE_COMMANDS = (
+    "convert --to=model-garden --input=model --output=garden",
+    "predict --model=run/model --input=texts.txt",
     "bench bundle --quick --weights=random --output=result.json",
     "report result.json --output=report",
 )
@@ -61,32 +77,78 @@ def missing_files(wheel: Path) -> list[str]:
         return sorted(set(package_files()) - set(archive.namelist()))
 
 
-def main() -> int:
-    """Builds, installs and runs; prints the times."""
+def main(installs: Sequence[str]) -> int:
+    """Builds the wheel and tries each of the installs; prints the times."""
     shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    failures: list[CheckFailed] = []
+    digests: dict[str, str] = {}
+    try:
+        wheel = _built_wheel()
+    except CheckFailed as failure:
+        failures, installs = [failure], ()
+    for install in installs:
+        try:
+            if python := _found_python(install):
+                digests[install] = _tried(install, python, wheel)
+        except CheckFailed as failure:
+            failures.append(failure)
+        # The installed stack takes gigabytes.
+        shutil.rmtree(FOLDER / install, ignore_errors=True)
+    if len(set(digests.values())) > 1:
+        failures.append(CheckFailed(f"every Python must build the same tokenizer tables; received {digests}"))
+    for each in failures:
+        print(each, file=sys.stderr)
+    if not failures:
+        shutil.rmtree(FOLDER)
+    return 1 if failures else 0
+
+
+def _built_wheel() -> Path:
     # setuptools packs everything that an earlier build left here, deleted modules too.
     shutil.rmtree(ROOT / "out" / "setuptools", ignore_errors=True)
-    work = FOLDER / "work"
-    work.mkdir(parents=True)
-    try:
-        _timed("build", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", FOLDER, ROOT)
-        (wheel,) = FOLDER.glob("*.whl")
-        if missing := missing_files(wheel):
-            raise CheckFailed(f"the wheel must hold every file of the packages; it lacks {', '.join(missing)}")
-        _run(sys.executable, "-m", "venv", FOLDER / "venv")
-        python, command = FOLDER / "venv/bin/python", FOLDER / "venv/bin/pocketbert"
-        _timed("install", python, "-m", "pip", "install", "--quiet", "--progress-bar=off", wheel)
-        _timed("pip check", python, "-m", "pip", "check")
-        _timed("make a model", python, "-c", MAKE_MODEL, folder=work)
-        (work / "texts.txt").write_text("a very good film .\na bad play .\n", encoding="utf-8")
-        for arguments in COMMANDS:
-            _timed(f"pocketbert {arguments}", command, *arguments.split(), folder=work)
-    except CheckFailed as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    # The installed stack takes gigabytes.
-    shutil.rmtree(FOLDER)
-    return 0
+    _timed("build the wheel", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", FOLDER, ROOT)
+    (wheel,) = FOLDER.glob("*.whl")
+    if missing := missing_files(wheel):
+        raise CheckFailed(f"the wheel must hold every file of the packages; it lacks {', '.join(missing)}")
+    return wheel
+
+
+def _found_python(install: str) -> str:
+    """The interpreter for an install; empty, after one line, if a person's machine has none."""
+    if install == "pip":
+        return sys.executable
+    done = subprocess.run([ROOT / "tools" / "find_python.sh", install], capture_output=True, text=True, check=False)
+    if done.returncode:
+        if os.environ.get("CI", "").lower() == "true":
+            raise CheckFailed(done.stderr.strip())
+        print(f"skipped {install}: {done.stderr.strip()}", file=sys.stderr, flush=True)
+    return done.stdout.strip()
+
+
+def _tried(install: str, interpreter: str, wheel: Path) -> str:
+    """Installs the wheel and runs the commands; returns a digest of the tokenizer's tables."""
+    folder = FOLDER / install
+    python, work = folder / "bin" / "python", folder / "work"
+    if install == "pip":
+        _run(interpreter, "-m", "venv", folder)
+        _timed("pip: install", python, "-m", "pip", "install", "--quiet", "--progress-bar=off", wheel)
+        _timed("pip: pip check", python, "-m", "pip", "check")
+    else:
+        uv = (Path(sys.executable).with_name("uv"), "pip")
+        lock, quiet = ROOT / "requirements" / f"{install}.lock", ("--quiet", "--python", python)
+        _run(uv[0], "venv", "--quiet", "--python", interpreter, folder)
+        _timed(f"{install}: install the lock", *uv, "sync", *quiet, "--require-hashes", lock)
+        _run(*uv, "install", *quiet, "--no-deps", wheel)
+        _run(*uv, "check", *quiet)
+    work.mkdir()
+    _timed(f"{install}: make a model", python, "-c", MAKE_MODEL, folder=work)
+    (work / "texts.txt").write_text("a very good film .\na bad play .\n", encoding="utf-8")
+    rows = ["text,label", *["a very good film .,positive", "a bad play .,negative"] * 5]
+    (work / "films.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for arguments in (*COMMANDS, *(MORE_COMMANDS if install == "pip" else ())):
+        _timed(f"{install}: pocketbert {arguments}", folder / "bin" / "pocketbert", *arguments.split(), folder=work)
+    return _run(python, "-c", TOKENIZER_DIGEST, folder=work).strip()
 
 
 def _timed(name: str, *command: str | Path, folder: Path = FOLDER) -> None:
@@ -95,8 +157,9 @@ def _timed(name: str, *command: str | Path, folder: Path = FOLDER) -> None:
     print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
 
 
-def _run(*command: str | Path, folder: Path = FOLDER) -> None:
-    # Neither the checkout nor anybody's constraints may help.
+def _run(*command: str | Path, folder: Path = FOLDER) -> str:
+    """Runs a command; returns its standard output."""
+    # Neither the checkout nor your constraints may help.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONSTRAINT")}
     done = subprocess.run(
         [str(part) for part in command],
@@ -106,7 +169,8 @@ def _run(*command: str | Path, folder: Path = FOLDER) -> None:
         raise CheckFailed(
             f"{' '.join(map(str, command[:8]))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         )
+    return done.stdout
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or ["pip"]))
