@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
@@ -12,6 +14,9 @@ from pocketbert.progress import log_info
 
 PROBLEMS_SHOWN = 5
 _CHARACTERS_SHOWN = 60
+
+# A row's number, and its cells by column or, in their place, what is wrong with it.
+Row: TypeAlias = tuple[int, dict[str, str] | str]
 
 
 def read_utf8(path: str | os.PathLike[str]) -> str:
@@ -68,27 +73,32 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 class RowProblems:
-    """Collects what is wrong with a file's rows, to report them together."""
+    """Collects what is wrong with rows, to report them together.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = path
+    Args:
+      source: the file's path, or what else to call the rows' source.
+      unit: what the rows' numbers count.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], unit: str = "line") -> None:
+        self._source, self._unit = source, unit
         self._found: list[str] = []
 
     def __len__(self) -> int:
         return len(self._found)
 
     def add(self, line: int, reason: str) -> None:
-        """Notes that the row that begins at `line` (from 1) is wrong."""
-        self._found.append(f"line {line}: {reason}")
+        """Notes that a row is wrong; `line` is its number."""
+        self._found.append(f"{self._unit} {line}: {reason}")
 
     def raise_if_any(self) -> None:
         """Raises a `UserError` with the first problems and the number of the others."""
         if self._found:
-            raise UserError(f"{self._path}: {self._listed()}")
+            raise UserError(f"{self._source}: {self._listed()}")
 
     def say_skipped(self, count: int) -> None:
         """Prints on stderr how many of `count` rows are left out, and why."""
-        log_info(f"{self._path}: skipped {len(self)} of {count} rows; {self._listed()}")
+        log_info(f"{self._source}: skipped {len(self)} of {count} rows; {self._listed()}")
 
     def _listed(self) -> str:
         more = len(self._found) - PROBLEMS_SHOWN
@@ -114,3 +124,19 @@ def parse_score(text: str) -> float:
     if not -3.0e38 < score < 3.0e38:
         raise ValueError(f"the score must be a finite number; received {shown(text)}")
     return score
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a message."""
+    return ", ".join(map(shown, names))[:200] or "none"
+
+
+def json_text(value: object) -> str:
+    """A JSON value as a cell; null is an empty one, and 1.0 is the label 1."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)

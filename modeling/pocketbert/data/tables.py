@@ -1,18 +1,10 @@
-"""A user's own labelled text: CSV, TSV or JSONL with named columns.
-
-.csv    RFC 4180: a header, commas (or another separator), double quotes around cells that need them.
-.tsv    a header, tabs; quotes are ordinary characters, as in GLUE's files.
-.jsonl  one JSON object a line.
-"""
+"""A user's own labelled text, from a file or an object in memory: rows of cells to examples."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -20,21 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.reading import RowProblems, json_object, parse_score, read_utf8, shown, tsv_rows
+from pocketbert.data.reading import RowProblems, json_text, listed, parse_score, shown
+from pocketbert.data.table_files import file_rows
+from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
 
-SUFFIXES = (".csv", ".tsv", ".jsonl")
 LABEL_SEPARATOR = "|"
-_TAB = "tab"
-# What a .csv file may separate its columns by where it is not a comma → as --separator names it.
-_OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
-# (line number from 1, column → cell as text), or in place of the cells what is wrong with the row.
-_Row = tuple[int, dict[str, str] | str]
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    source: Any,
     *,
     text_column: str,
     pair_column: str | None = None,
@@ -49,7 +37,7 @@ def read_table(
     """Reads a table of sentences or pairs, with or without labels.
 
     Args:
-      path: a `.csv`, `.tsv` or `.jsonl` file, in UTF-8.
+      source: the path of a `.csv`, `.tsv` or `.jsonl` file, in UTF-8, or an object (`table_objects.object_rows`).
       text_column: the column of the sentence, or of the first sentence of a pair.
       pair_column: the column of the second sentence, or None.
       label_column: the column of the label, or None for unlabelled text.
@@ -59,27 +47,33 @@ def read_table(
       numbered: whether a cell may hold an index; False where nobody said that the file counts in this order.
       kind: what the labels are: classes, any number of labels for `multi_label`, or scores for `regression`.
       label_separator: what separates the labels of a cell for `multi_label`; an empty cell has none. In a .jsonl file
-        the value may also be a list of texts.
+        or an object the value may also be a list of texts.
       separator: what separates the columns of a `.csv` file: one character, or `tab`.
       skip_bad_rows: leave out rows without a text or label, with the wrong number of columns, or with a label or score
         that cannot be read, and say on stderr how many.
     Returns:
       The examples, and the labels in the order of their indices (empty for regression and for unlabelled text). Ids
-      are the numbers of the lines.
+      are the numbers of the lines, of an object those of its rows, from 0.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
         label, a score that is not a finite number: with the file, the line and the reason, all bad rows together.
     """
-    path = Path(path)
+    is_file = isinstance(source, str | os.PathLike)
+    path = Path(source) if is_file else name_of(source)
+    has_lists = not is_file or Path(source).suffix.lower() == ".jsonl"
     wanted = [column for column in (text_column, pair_column, label_column) if column]
     if len(set(wanted)) < len(wanted):
         raise UserError(
             f"{path}: text, pair and label must be in columns of their own; received {', '.join(wanted)}; name each "
             "once"
         )
-    problems = RowProblems(path)
+    problems = RowProblems(path, "line" if is_file else "row")
     rows: list[tuple[int, dict[str, str]]] = []
-    for line, cells in _rows(path, wanted, separator):
+    if isinstance(path, Path):
+        given = file_rows(path, wanted, separator)
+    else:
+        given = object_rows(source, text_column, pair_column, label_column)
+    for line, cells in given:
         may_be_empty = label_column if kind == "multi_label" else None
         problem = cells if isinstance(cells, str) else _row_problem(cells, wanted, label_column, may_be_empty)
         if problem:
@@ -97,7 +91,7 @@ def read_table(
         if kind == "multi_label" and rows:
             if not label_separator.strip():
                 raise UserError(f"--label-separator must not be blank; received {shown(label_separator)}")
-            sets = [_label_set(text, label_separator, path) for text in texts_of_labels]
+            sets = [_label_set(text, label_separator, has_lists) for text in texts_of_labels]
             found = _in_order(set().union(*sets)) if labels is None else tuple(labels)
             if not found:
                 raise UserError(f"{path}: column {label_column!r} must hold at least one label; received none")
@@ -120,7 +114,8 @@ def read_table(
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
     if not rows:
-        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+        what = "line 2: the file holds a header and no rows" if is_file else "there are no rows"
+        raise UserError(f"{path}: {what}; it must hold at least one example")
     if len(problems):
         problems.say_skipped(len(problems) + len(rows))
     examples = Examples(
@@ -153,12 +148,12 @@ def _labelled(
     return kept, values
 
 
-def _label_set(text: str, separator: str, path: Path) -> list[str]:
-    """The labels of a cell, each once; of a .jsonl file a list comes as JSON."""
+def _label_set(text: str, separator: str, has_lists: bool) -> list[str]:
+    """The labels of a cell, each once; of a .jsonl file and of an object a list comes as JSON."""
     parts = text.split(separator)
-    if path.suffix.lower() == ".jsonl" and text.startswith("["):
+    if has_lists and text.startswith("["):
         with contextlib.suppress(UserError):
-            parts = [_json_text(value) for value in parse_json(text, path)]
+            parts = [json_text(value) for value in parse_json(text, "the cell")]
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
@@ -181,24 +176,12 @@ def _multi_labelled(
     return kept, values
 
 
-def _rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
-    """The rows of a file that has the wanted columns."""
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return _csv(path, wanted, separator)
-    if suffix == ".tsv":
-        return _tsv(path, wanted)
-    if suffix == ".jsonl":
-        return _jsonl(path, wanted)
-    raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
-
-
 def _row_problem(
     cells: Mapping[str, str], wanted: Sequence[str], label_column: str | None, may_be_empty: str | None
 ) -> str | None:
     for column in wanted:
         if column not in cells:
-            return f"the row must have a column {column!r}; it has {_listed(cells)}"
+            return f"the row must have a column {column!r}; it has {listed(cells)}"
         if not cells[column].strip() and column != may_be_empty:
             what = "label" if column == label_column else "text"
             return f"column {column!r} is empty; every row must have its {what}"
@@ -231,98 +214,3 @@ def _label_indices(labels: Sequence[str]) -> dict[str, int]:
     if not any(map(_is_whole_number, labels)):
         indices |= {str(index): index for index in range(len(labels))}
     return indices
-
-
-def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[_Row]:
-    delimiter = "\t" if separator == _TAB else separator
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise UserError(
-            f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
-            f"{shown(separator)}"
-        )
-    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        header = next(reader)
-        _check_header(path, header, wanted, delimiter)
-        line = reader.line_num + 1
-        for cells in reader:
-            # A quoted cell may span lines: the row is named by its first.
-            if cells:
-                yield line, _named(header, cells)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f"{path}: line {line}: the row must be CSV ({error}); check its double quotes, or use .tsv or .jsonl"
-        ) from error
-
-
-def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[_Row]:
-    (_, header), *rows = tsv_rows(read_utf8(path))
-    _check_header(path, header, wanted, "\t")
-    for line, cells in rows:
-        yield line, _named(header, cells)
-
-
-def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:
-    for column in wanted:
-        if header.count(column) == 1:
-            continue
-        where = f"{path}: line 1: the header must name the column {column!r}"
-        if column in header:
-            raise UserError(f"{where} once; received {_listed(header)}; rename the others")
-        raise UserError(f"{where}; received {_listed(header)}; {_header_remedy(path, header, separator)}")
-
-
-def _header_remedy(path: Path, header: list[str], separator: str) -> str:
-    if len(header) == 1 and path.suffix.lower() == ".csv":
-        for character, name in {**_OTHER_SEPARATORS, ",": ","}.items():
-            if character in header[0] and character != separator:
-                return f"if the columns are separated by {character!r}, pass --separator='{name}'"
-    return "name a column that the file has"
-
-
-def _named(header: list[str], cells: list[str]) -> dict[str, str] | str:
-    if len(cells) != len(header):
-        return f"the row must have the header's {len(header)} columns; received {len(cells)}"
-    return dict(zip(header, cells, strict=True))
-
-
-def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[_Row]:
-    missing = set(wanted)
-    first: dict[str, str] | None = None
-    rows: list[_Row] = []
-    for line, text in enumerate(read_utf8(path).split("\n"), start=1):
-        if not text.strip():
-            continue
-        try:
-            row = json_object(text)
-        except ValueError as error:
-            rows.append((line, str(error)))
-            continue
-        cells = {name: _json_text(value) for name, value in row.items()}
-        missing -= cells.keys()
-        first = first or cells
-        rows.append((line, cells))
-    # A name that no row has is the caller's mistake, and no row's.
-    if first is not None and missing and len(rows) > 1:
-        column = next(name for name in wanted if name in missing)
-        raise UserError(
-            f"{path}: the rows must have the column {column!r}; received {_listed(first)}; name a column that they have"
-        )
-    yield from rows
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(shown, names))[:200] or "none"
-
-
-def _json_text(value: object) -> str:
-    """A JSON value as a cell; null is an empty one, and 1.0 is the label 1."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return json.dumps(value, ensure_ascii=False)
