@@ -26,7 +26,7 @@ MODULES = (
     "pocketbert.checkpoints.directory",
     "pocketbert.training.loop",
     "pocketbert.distillation.run",
-    "pocketbert.distillation.augment_run",
+    "pocketbert.augmentation.run",
     "pocketbert.distillation.cache_teacher",
     "pocketbert.data.pretraining_run",
     "pocketbert_export.exporter",

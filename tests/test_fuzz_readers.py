@@ -133,7 +133,7 @@ def _text(path: Path) -> object:
 
 
 def _glove(path: Path) -> object:
-    from pocketbert.data.glove import read_glove
+    from pocketbert.augmentation.glove import read_glove
 
     return read_glove(path).neighbours(["the"], 2)
 

@@ -11,7 +11,7 @@ import tiny_finetuning
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.examples import Examples
-from pocketbert.distillation.preparation import TaskData
+from pocketbert.data.task_data import TaskData
 
 # Heads are matched one by one; every other size differs.
 TEACHER = tiny.BERT.replace(num_layers=2)

@@ -10,8 +10,8 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import rotten_tomatoes
 from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.training.loop import finetune

@@ -24,6 +24,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation import loss_normalization
 from pocketbert.distillation.cache_teacher import cache_targets
@@ -31,7 +32,6 @@ from pocketbert.distillation.distiller import Distiller, adapter_variables
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import LABEL_TERMS, Method, Setting, Stage, Steps, check_setting
 from pocketbert.distillation.methods import get_method, names
-from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData

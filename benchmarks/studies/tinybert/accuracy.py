@@ -236,8 +236,8 @@ def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
 
 def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
     """Augments a task's training examples as the paper does, but for the number of copies; rows and seconds."""
-    from pocketbert.data.augmentation import AugmentationOptions
-    from pocketbert.distillation.augment_run import AugmentationJob, augment
+    from pocketbert.augmentation.augmented_rows import AugmentationOptions
+    from pocketbert.augmentation.run import AugmentationJob, augment
 
     train, _ = task_examples(task)
     job = AugmentationJob(
@@ -301,7 +301,7 @@ def _options(arm: Arm, task: TaskConfig) -> Any:
 
 def _task_data(task: str, augmented_file: Path | None = None) -> Any:
     from pocketbert.data.tables import read_table
-    from pocketbert.distillation.preparation import TaskData
+    from pocketbert.data.task_data import TaskData
 
     glue = GLUE[task]
     train, dev = task_examples(task)

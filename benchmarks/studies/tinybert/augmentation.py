@@ -56,8 +56,8 @@ def run(quick: bool) -> dict[str, Any]:
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     vectors_file = shared_data("glove/glove.twitter.27B.25d.subset11925.txt")
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
+    from pocketbert.augmentation.glove import read_glove
     from pocketbert.configs import TaskConfig
-    from pocketbert.data.glove import read_glove
     from pocketbert.data.glue import read_glue
     from pocketbert.model import from_preset
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -134,7 +134,7 @@ def _check_equal(ours: list[Any], peers: list[Any]) -> None:
 
 
 def _rounds(mine: Find, peer: Find, ordered: list[str], rounds: int) -> dict[str, list[float]]:
-    from pocketbert.data.augmentation import augmented_rows
+    from pocketbert.augmentation.augmented_rows import augmented_rows
 
     options = _options("alone")
     sides = {"batched": mine, "one call a word": peer}
@@ -155,7 +155,7 @@ def _rounds(mine: Find, peer: Find, ordered: list[str], rounds: int) -> dict[str
 
 
 def _options(mode: Any) -> Any:
-    from pocketbert.data.augmentation import AugmentationOptions
+    from pocketbert.augmentation.augmented_rows import AugmentationOptions
 
     return AugmentationOptions(
         copies=COPIES, num_candidates=CANDIDATES, words="content", masked_input=mode, fill_candidates=False
@@ -170,7 +170,7 @@ def batched(model: Any, vectors: Any, mode: str) -> Find:
       vectors: the word vectors.
       mode: `alone` or `with-original`, the network's input.
     """
-    from pocketbert.distillation.word_candidates import WordCandidates
+    from pocketbert.augmentation.word_candidates import WordCandidates
 
     return WordCandidates(model, vectors, _options(mode))
 
@@ -185,8 +185,8 @@ def one_call_a_word(model: Any, vectors: Any, mode: str) -> Find:
     """
     import tensorflow as tf
 
-    from pocketbert.data.augmentation import Sentence, Slot
-    from pocketbert.distillation.word_candidates import is_eligible
+    from pocketbert.augmentation.augmented_rows import Sentence, Slot
+    from pocketbert.augmentation.word_candidates import is_eligible
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS, read_vocabulary
 
     tokenizer = model.tokenizer

@@ -31,7 +31,7 @@ from pocketbert.commands import task_flags
 from pocketbert.errors import raise_if_any
 
 if TYPE_CHECKING:
-    from pocketbert.data.augmentation import AugmentationOptions
+    from pocketbert.augmentation.augmented_rows import AugmentationOptions
     from pocketbert.data.examples import Examples
 
 # Flag → (field of AugmentationOptions, type, help). None keeps the preset's value.
@@ -114,7 +114,7 @@ def run(flag_values: flags.FlagValues) -> None:
     """Augments; prints what came out as JSON."""
     _check(flag_values)
     options = _options(flag_values)
-    from pocketbert.distillation.augment_run import AugmentationJob, augment, to_json
+    from pocketbert.augmentation.run import AugmentationJob, augment, to_json
 
     own = flag_values["train-file"].value
     pair = flag_values["pair-column"].value if own else "pair"
@@ -170,7 +170,7 @@ def _check(flag_values: flags.FlagValues) -> None:
 
 
 def _options(flag_values: flags.FlagValues) -> AugmentationOptions:
-    from pocketbert.data.augmentation import preset_options
+    from pocketbert.augmentation.augmented_rows import preset_options
 
     fields = {name: field for name, (field, _, _) in [*_OPTIONS.items(), *_CHOICES.items()]}
     given = {field: flag_values[name].value for name, field in fields.items() if flag_values[name].value is not None}

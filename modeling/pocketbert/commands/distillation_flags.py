@@ -87,7 +87,7 @@ def task_data(flag_values: flags.FlagValues) -> Any:
     """
     if not task_flags.given(flag_values):
         return None
-    from pocketbert.distillation.preparation import TaskData
+    from pocketbert.data.task_data import TaskData
 
     task = task_flags.read(flag_values)
     path = flag_values["augmented-file"].value

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME
 from pocketbert.data.text import text_files
 from pocketbert.distillation.initialization import StudentPlan, plan_student
@@ -23,33 +24,12 @@ from pocketbert.files import sha256
 from pocketbert.progress import log_info, track
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory, digest_examples
-from pocketbert.training.task_examples import TaskExamples, are_labelled, are_pairs
+from pocketbert.training.task_examples import are_labelled, are_pairs
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """A task and its examples.
-
-    Attributes:
-      task: classification, regression or spans.
-      train: examples, labelled where a stage learns from their labels; of spans a file of questions.
-      dev: labelled ones, for the metrics that choose the best checkpoint.
-      metrics: names for `pocketbert.tasks.metrics.compute`, or of questions' scores.
-      main_metric: the one of them that chooses.
-      augmented: the training examples with augmented ones, labelled likewise; None takes the training examples alone.
-    """
-
-    task: TaskConfig
-    train: TaskExamples
-    dev: TaskExamples
-    metrics: Sequence[str]
-    main_metric: str
-    augmented: TaskExamples | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

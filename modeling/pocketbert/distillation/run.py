@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketbert.activation_stats import ActivationWatch
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.evaluation import (
@@ -22,7 +23,7 @@ from pocketbert.distillation.evaluation import (
 from pocketbert.distillation.initialization import initialize_adapters, make_student
 from pocketbert.distillation.method import Method, Stage
 from pocketbert.distillation.methods import get_method
-from pocketbert.distillation.preparation import Preparation, TaskData, prepare
+from pocketbert.distillation.preparation import Preparation, prepare
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.distillation.stage_examples import StageExamples

@@ -16,6 +16,7 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, plan_batches
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.task_data import TaskExamples
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
@@ -44,7 +45,7 @@ from pocketbert.training.run import Clock, Driver, precision_policy, run_once, r
 from pocketbert.training.run_folder import CHECKPOINT_FILE, MODEL_FOLDER, REPORT_FILE, begin_run
 from pocketbert.training.schedules import make_schedule
 from pocketbert.training.score_report import page
-from pocketbert.training.task_examples import TaskExamples, are_labelled, encode_examples, make_evaluator
+from pocketbert.training.task_examples import are_labelled, encode_examples, make_evaluator
 
 
 def finetune(

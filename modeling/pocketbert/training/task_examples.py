@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
-from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.task_data import TaskData, TaskExamples
 from pocketbert.data.windows import WindowOptions
 from pocketbert.model import Model
 from pocketbert.tasks.metrics import default_metrics
 from pocketbert.training.evaluation import Evaluator
 from pocketbert.training.question_answering import QuestionEvaluator, encode_questions, unanswered_baseline
 from pocketbert.training.scores import Scores, constant_baseline, positive_class
-
-TaskExamples: TypeAlias = Examples | QuestionFile
 
 
 class TaskEvaluator(Protocol):
@@ -114,6 +113,14 @@ def task_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:
     if glue is None or (glue.task.kind, len(glue.task.labels)) != (task.kind, len(task.labels)):
         return default_metrics(task)
     return glue.metrics, glue.main_metric
+
+
+def with_metrics(data: TaskData) -> TaskData:
+    """The same with the task's own metrics where none are given."""
+    if data.metrics:
+        return data
+    metrics, main_metric = task_metrics(data.task)
+    return dataclasses.replace(data, metrics=metrics, main_metric=data.main_metric or main_metric)
 
 
 def are_labelled(examples: TaskExamples) -> bool:

@@ -20,12 +20,12 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data import batches
+from pocketbert.data.task_data import TaskData
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.distillation.preparation import TaskData
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.distillation.stage_run import StageRun

@@ -14,6 +14,7 @@ import tiny_distillation
 import tiny_finetuning
 import toy_method
 
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import read_manifest
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_stages
@@ -21,7 +22,7 @@ from pocketbert.distillation.evaluation import stored_teacher_metrics
 from pocketbert.distillation.method import Epochs, OptimizerConfig
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.distillation.preparation import Preparation, TaskData, prepare
+from pocketbert.distillation.preparation import Preparation, prepare
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import UserError
 

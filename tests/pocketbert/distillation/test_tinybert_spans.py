@@ -16,10 +16,11 @@ import tiny_questions
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
-from pocketbert.distillation.preparation import TaskData, prepare
+from pocketbert.distillation.preparation import prepare
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.training.loop import finetune

@@ -105,7 +105,7 @@ MODULES = {
     "finetune": "training.loop",
     "distill": "distillation.run",
     "pretrain": "distillation.run",
-    "augment": "distillation.augment_run",
+    "augment": "augmentation.run",
     "pretrain-data": "data.pretraining_run",
 }
 

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pocketbert.data.augmentation import (
+from pocketbert.augmentation.augmented_rows import (
     AugmentationOptions,
     Sentence,
     Slot,
@@ -14,7 +14,7 @@ from pocketbert.data.augmentation import (
     augmented_text,
     preset_options,
 )
-from pocketbert.data.stop_words import STOP_WORDS
+from pocketbert.augmentation.stop_words import STOP_WORDS
 from pocketbert.errors import UserError
 
 # Two-sided normal quantile of 1e-6: a right implementation misses such a bound once in a million.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.augmentation import MaskedInput
+from pocketbert.augmentation.augmented_rows import MaskedInput
 from pocketbert.data.batches import bucketed
 from pocketbert.errors import UserError
 from pocketbert.model import Model
@@ -31,7 +31,7 @@ class _Row:
     behind: int
 
 
-class MaskedWords:
+class MLMCandidates:
     """Candidates from a masked-LM model, with the network as the bottleneck.
 
     Each word position of each sentence is one row with that piece masked. The rows of all sentences are batched by

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data import glove
-from pocketbert.data.glove import WordVectors, read_glove
+from pocketbert.augmentation import glove
+from pocketbert.augmentation.glove import WordVectors, read_glove
 from pocketbert.errors import UserError
 
 

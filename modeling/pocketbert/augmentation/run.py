@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.augmentation import AugmentationOptions, augmented_rows
+from pocketbert.augmentation.augmented_rows import AugmentationOptions, augmented_rows
+from pocketbert.augmentation.glove import DEFAULT_ROWS, read_glove
+from pocketbert.augmentation.word_candidates import WordCandidates
 from pocketbert.data.examples import Examples
-from pocketbert.data.glove import DEFAULT_ROWS, read_glove
-from pocketbert.distillation.word_candidates import WordCandidates
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent, named_after, new_file, rename_new, sha256
 from pocketbert.model import from_pretrained
@@ -296,7 +296,7 @@ def write_part(augmenter: Augmenter, part: Part, folder: Path, on_texts: OnTexts
 
 def _writer(job: AugmentationJob, shards: int, beam_options: Any) -> Writer:
     if shards:
-        from pocketbert.distillation.augment_beam import beam_writer
+        from pocketbert.augmentation.beam import beam_writer
 
         return beam_writer(job, beam_options)
     augmenter = Augmenter(job)

@@ -17,10 +17,10 @@ import pytest
 import tiny_masked_lm
 
 from pocketbert import cli
-from pocketbert.data.augmentation import AugmentationOptions
+from pocketbert.augmentation import run as augment_run
+from pocketbert.augmentation.augmented_rows import AugmentationOptions
+from pocketbert.augmentation.run import AugmentationJob, Augmenter, shards_of, whole
 from pocketbert.data.tables import read_table
-from pocketbert.distillation import augment_run
-from pocketbert.distillation.augment_run import AugmentationJob, Augmenter, shards_of, whole
 from pocketbert.errors import UserError
 
 KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment_run, "load", _load)
+    monkeypatch.setattr(augment_run, "from_pretrained", _load)
 
 
 _load = functools.cache(augment_run.from_pretrained)

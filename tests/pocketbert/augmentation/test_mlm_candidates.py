@@ -11,10 +11,10 @@ import tiny
 import tiny_masked_lm
 
 import pocketbert as pb
-from pocketbert.data.augmentation import AugmentationOptions, Slot
-from pocketbert.data.glove import WordVectors, read_glove
-from pocketbert.distillation.masked_words import MaskedWords
-from pocketbert.distillation.word_candidates import WordCandidates, is_eligible
+from pocketbert.augmentation.augmented_rows import AugmentationOptions, Slot
+from pocketbert.augmentation.glove import WordVectors, read_glove
+from pocketbert.augmentation.mlm_candidates import MLMCandidates
+from pocketbert.augmentation.word_candidates import WordCandidates, is_eligible
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 
@@ -64,7 +64,7 @@ def one_at_a_time(model: Model, ids: list[int], place: int, count: int, mode: st
 
 @pytest.mark.parametrize(("mode", "fill"), [("alone", True), ("with-original", True), ("alone", False)])
 def test_batched_candidates_are_those_of_one_call_a_word(model: Model, mode: str, fill: bool) -> None:
-    words = MaskedWords(model, count=7, masked_input=mode, fill=fill, tokens_a_batch=61)  # type: ignore[arg-type]
+    words = MLMCandidates(model, count=7, masked_input=mode, fill=fill, tokens_a_batch=61)  # type: ignore[arg-type]
     texts = tiny_masked_lm.sentences(30)
     assert model.tokenizer is not None
     sentences = [np.array(row) for row in model.tokenizer.tokenize(texts).to_list() if len(row) < 13]
@@ -83,7 +83,7 @@ def test_batched_candidates_are_those_of_one_call_a_word(model: Model, mode: str
 
 
 def test_an_answer_does_not_depend_on_its_batch_to_the_bit(model: Model) -> None:
-    words = MaskedWords(model, count=5, tokens_a_batch=77)
+    words = MLMCandidates(model, count=5, tokens_a_batch=77)
     assert model.tokenizer is not None
     sentences = [np.array(row) for row in model.tokenizer.tokenize(tiny_masked_lm.sentences(40, seed=2)).to_list()]
     together = words.candidates(sentences, [range(len(row)) for row in sentences])
@@ -97,7 +97,7 @@ def test_an_answer_does_not_depend_on_its_batch_to_the_bit(model: Model) -> None
 
 @pytest.mark.parametrize("mode", ["alone", "with-original"])
 def test_a_long_sentence_is_read_around_the_masked_place(model: Model, mode: str) -> None:
-    words = MaskedWords(model, count=3, max_length=13, masked_input=mode)  # type: ignore[arg-type]
+    words = MLMCandidates(model, count=3, max_length=13, masked_input=mode)  # type: ignore[arg-type]
     ids = np.random.default_rng(3).integers(6, 60, 40).tolist()
     room = 11 if mode == "alone" else 5
     (found,) = words.candidates([np.array(ids)], [[0, 20, 39]])
@@ -129,12 +129,12 @@ def test_models_that_cannot_fill_in_words_are_refused(model: Model) -> None:
     mute = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
     for wrong, said in ((bare, "received a bare encoder"), (classifier, "for classification"), (mute, "vocab.txt")):
         with pytest.raises(UserError, match=said):
-            MaskedWords(wrong, count=3)
+            MLMCandidates(wrong, count=3)
     words = sum(map(is_word, PIECES))
     with pytest.raises(UserError, match=f"1 to {words} for this vocabulary; received {words + 1}"):
-        MaskedWords(model, count=words + 1)
+        MLMCandidates(model, count=words + 1)
     with pytest.raises(UserError, match=f"0 or 3 to {tiny.BERT.max_position_embeddings} for this model; received 30"):
-        MaskedWords(model, count=3, max_length=30)
+        MLMCandidates(model, count=3, max_length=30)
 
 
 def slots_of(model: Model, vectors: WordVectors | None, text: str, **options: object) -> dict[str, tuple[str, ...]]:
@@ -191,13 +191,13 @@ def test_a_sentence_that_comes_again_is_not_computed_again(
 ) -> None:
     find = WordCandidates(model, vectors, AugmentationOptions(num_candidates=4))
     rows: list[int] = []
-    original = MaskedWords.candidates
+    original = MLMCandidates.candidates
 
-    def counted(self: MaskedWords, sentences: list[np.ndarray], positions: list[list[int]], *rest: object) -> object:
+    def counted(self: MLMCandidates, sentences: list[np.ndarray], positions: list[list[int]], *rest: object) -> object:
         rows.append(sum(map(len, positions)))
         return original(self, sentences, positions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(MaskedWords, "candidates", counted)
+    monkeypatch.setattr(MLMCandidates, "candidates", counted)
     told: list[int] = []
     texts = ["the film", "a bad film", "the film", "", "the film"]
     found = find(texts, told.append)

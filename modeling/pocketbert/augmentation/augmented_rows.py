@@ -1,7 +1,7 @@
 """TinyBERT's data augmentation: copies of an example with some words replaced.
 
 Source: Jiao et al. 2020, https://arxiv.org/abs/1909.10351, section 3.2 and Algorithm 1. This module is the algorithm
-alone; where the candidates come from is `pocketbert.distillation.word_candidates`.
+alone; where the candidates come from is `pocketbert.augmentation.word_candidates`.
 
 Departures from Algorithm 1 as printed, which leaves a word that was masked but not replaced as `[MASK]`, and asks the
 language model with the replacements made so far:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pocketbert.data.augmentation import AugmentationOptions, Sentence, Slot, WordChoice
-from pocketbert.data.glove import WordVectors
-from pocketbert.data.stop_words import STOP_WORDS
-from pocketbert.distillation.masked_words import CONTINUATION, DEFAULT_TOKENS_A_BATCH, MaskedWords
+from pocketbert.augmentation.augmented_rows import AugmentationOptions, Sentence, Slot, WordChoice
+from pocketbert.augmentation.glove import WordVectors
+from pocketbert.augmentation.mlm_candidates import CONTINUATION, DEFAULT_TOKENS_A_BATCH, MLMCandidates
+from pocketbert.augmentation.stop_words import STOP_WORDS
 from pocketbert.model import Model
 
 _REMEMBERED = 50_000
@@ -47,10 +47,10 @@ class WordCandidates:
       model: with a masked-LM head and a tokenizer.
       vectors: the word vectors; None leaves words of several pieces as they are.
       options: which words, how many candidates, what the model reads.
-      max_length: tokens that the model reads, as for `MaskedWords`.
-      tokens_a_batch: as for `MaskedWords`.
+      max_length: tokens that the model reads, as for `MLMCandidates`.
+      tokens_a_batch: as for `MLMCandidates`.
     Raises:
-      UserError: the model cannot be used, as for `MaskedWords`.
+      UserError: the model cannot be used, as for `MLMCandidates`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WordCandidates:
     ) -> None:
         self._vectors = vectors
         self._options = options
-        self._masked_words = MaskedWords(
+        self._mlm_candidates = MLMCandidates(
             model,
             count=options.num_candidates,
             masked_input=options.masked_input,
@@ -100,7 +100,7 @@ class WordCandidates:
         eligible = [[word for word in row if is_eligible(word.form, self._options.words)] for row in words]
         single = [[word.first for word in row if word.is_single_piece] for row in eligible]
         share.total_rows = sum(map(len, single))
-        masked = self._masked_words.candidates(ids, single, share.advance)
+        masked = self._mlm_candidates.candidates(ids, single, share.advance)
         share.finish()
         near = self._neighbours([word.form for row in eligible for word in row if not word.is_single_piece])
         sentences = []
@@ -115,7 +115,7 @@ class WordCandidates:
 
     def _words(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[list[_Word]]]:
         """Pieces and words of each text."""
-        tokenizer, pieces = self._masked_words.tokenizer, self._masked_words.pieces
+        tokenizer, pieces = self._mlm_candidates.tokenizer, self._mlm_candidates.pieces
         tokens = tokenizer.tokenize_with_offsets(list(texts))
         splits = tokens.ids.row_splits.numpy()
         all_ids, all_starts, all_ends = (each.values.numpy() for each in tokens)
