@@ -25,25 +25,25 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=ind
 
 
 @dataclass(frozen=True)
-class Block:
+class MarkedBlock:
     language: str
     options: str
     body: str
     line: int  # of the first line of the body, from 1
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path) -> list[MarkedBlock]:
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^ *```", text, flags=re.MULTILINE)) % 2 == 0, f"{page}: a fence is left open"
     found = []
     for match in _FENCE.finditer(text):
         language, _, options = match["info"].strip().partition(" ")
         body = re.sub(f"^{match['indent']}", "", match["body"], flags=re.MULTILINE)
-        found.append(Block(language, options, body, text.count("\n", 0, match.start("body")) + 1))
+        found.append(MarkedBlock(language, options, body, text.count("\n", 0, match.start("body")) + 1))
     return found
 
 
-def runs(block: Block) -> bool:
+def runs(block: MarkedBlock) -> bool:
     return block.language == "python" and not block.options.startswith("norun")
 
 

@@ -165,7 +165,7 @@ def _sign_pretraining(folder: Path) -> None:
         file = (folder / entry["name"]).read_bytes()
         entry |= {"size_bytes": len(file), "sha256": hashlib.sha256(file).hexdigest()}
     fields = {name: content[name] for name in content if name not in ("format", "version", "identity", "report")}
-    content["identity"] = from_json(pretraining_manifest.Manifest, fields, "").identity
+    content["identity"] = from_json(pretraining_manifest.PretrainingManifest, fields, "").identity
     path.write_text(json.dumps(content), "utf-8")
 
 
@@ -234,7 +234,7 @@ def _result(path: Path) -> object:
 
 
 def _make_result(folder: Path) -> Path:
-    committed = TESTS.parent / "benchmarks" / "results" / "masked_lm.json"
+    committed = TESTS.parent / "benchmarks" / "studies" / "results" / "tinybert" / "masked_lm.json"
     return _file("result.json", committed.read_bytes())(folder)
 
 

@@ -45,7 +45,7 @@ LENGTHS = (32, 64)
 
 
 @dataclass(frozen=True)
-class Answer:
+class KernelAnswer:
     """What came of one call.
 
     Attributes:
@@ -177,7 +177,7 @@ def reference_bundles(folder: Path) -> list[Path]:
     return [folder / recipe for recipe in RECIPES]
 
 
-def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Answer]]:
+def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[KernelAnswer]]:
     """Runs a model file under QEMU.
 
     Args:
@@ -199,7 +199,8 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ans
     if not len(lines) == len(counts) == len(calls):
         raise BuildError(f"{model} must give {len(calls)} answers; it gave {len(lines)}, and {len(counts)} counts")
     answers = [
-        Answer(values_of(line), int(every), int(vector)) for line, (every, vector) in zip(lines, counts, strict=True)
+        KernelAnswer(values_of(line), int(every), int(vector))
+        for line, (every, vector) in zip(lines, counts, strict=True)
     ]
     return release, answers
 
@@ -216,7 +217,7 @@ def values_of(line: str) -> dict[str, list[float]]:
     return {next(words): [float(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))}
 
 
-def checked(configuration: Configuration, length: int, answers: Sequence[Answer]) -> Checked:
+def checked(configuration: Configuration, length: int, answers: Sequence[KernelAnswer]) -> Checked:
     """Compares a bundle's answers at one length with those that it brings."""
     import numpy as np
 

@@ -27,7 +27,7 @@ RUN_PREFIX = "adb-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class DeviceOutcome:
     """What came of one phone.
 
     Attributes:
@@ -68,7 +68,7 @@ class Subject:
 
 def bench_phones(
     serials: Sequence[str], plan: Plan, output: Path, *, apk: Path | None = None, overwrite: bool = False
-) -> list[Outcome]:
+) -> list[DeviceOutcome]:
     """Measures a plan on phones, all of them at the same time.
 
     What a phone has measured is kept at once: the same call measures what is missing.
@@ -148,7 +148,7 @@ class _Session:
         self._kept = Kept(output / subject.name, plan)
         self._path = output / f"{subject.name}.json"
 
-    def run(self) -> Outcome:
+    def run(self) -> DeviceOutcome:
         """Measures what is missing; every way to fail becomes the outcome's sentence."""
         problem = None
         try:
@@ -171,7 +171,7 @@ class _Session:
             problem = problem or str(error)
         if not result and not problem:
             problem = f"nothing was measured: {self._kept.first_problem}"
-        return Outcome(name=self._subject.name, problem=problem, result=result, path=self._path)
+        return DeviceOutcome(name=self._subject.name, problem=problem, result=result, path=self._path)
 
     def _prepare_app(self) -> str:
         """Has the app on the phone; its SHA-256."""

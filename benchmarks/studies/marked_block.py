@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class MarkedBlock:
     """A part of a page.
 
     Attributes:

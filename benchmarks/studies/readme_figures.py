@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "studies" / "results"
-BLOCK = Block(
+BLOCK = MarkedBlock(
     path=ROOT / "README.md", name="FIGURES", origin="python -m studies.tables from benchmarks/studies/results"
 )
 

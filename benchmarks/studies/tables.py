@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pocketbert_bench import results
 from studies import readme_figures
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 from studies.mobilebert import tables as mobilebert
 from studies.mobilebert import variants_table
 from studies.runner import RESULTS
@@ -17,7 +17,7 @@ from studies.tinybert import tables as tinybert
 NOT_RUN = "Not measured yet.\n"
 Table = Callable[[results.ResultFile], str]
 # A page's block, the result file, and what makes the text from it.
-PAGES: tuple[tuple[Block, Path, Table], ...] = (
+PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),

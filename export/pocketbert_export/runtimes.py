@@ -30,9 +30,9 @@ LITERT = "litert"
 LOCK_FILE = Path(__file__).with_name("tflite_2_16.lock")
 SCRIPT = Path(__file__).with_name("interpreter_process.py")
 
-# A batch: signature → input name → array [calls, length]. Answers: signature → output name → [calls, ...].
+# A batch: signature → input name → array [calls, length]. RuntimeOutputs: signature → output name → [calls, ...].
 Batches = Mapping[str, Mapping[str, np.ndarray]]
-Answers = dict[str, dict[str, np.ndarray]]
+RuntimeOutputs = dict[str, dict[str, np.ndarray]]
 
 
 class RuntimeRefused(Exception):
@@ -44,7 +44,7 @@ class RuntimeAnswers:
     """What a runtime said, and its version."""
 
     version: str
-    answers: Answers
+    answers: RuntimeOutputs
 
 
 def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: int = 1) -> RuntimeAnswers:
@@ -78,7 +78,7 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
         )
         if finished.returncode != 0:
             raise RuntimeRefused(f"{runtime} ended with code {finished.returncode}: {_last_words(finished.stderr)}")
-        answers: Answers = {}
+        answers: RuntimeOutputs = {}
         with np.load(outputs) as archive:
             version = str(archive["version"])
             for key in archive.files:

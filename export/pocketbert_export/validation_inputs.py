@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from pocketbert_export.checks import Outputs
 from pocketbert_export.length_buckets import Inputs, LengthBucket, fit_length, place
 
 PADDING_ROWS = 8
 LENGTH_ROWS = 8
-
-Outputs = Mapping[str, np.ndarray]
 
 
 class ValidationInputs:

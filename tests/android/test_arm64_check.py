@@ -14,7 +14,7 @@ import pytest
 
 import apk_artifacts
 import arm64_check
-from arm64_check import Answer, Checked
+from arm64_check import Checked, KernelAnswer
 from pocketbert_bench.configurations import Call, Configuration
 
 CHECKED = Checked(
@@ -44,7 +44,10 @@ def test_a_line_of_answers_is_read() -> None:
 def test_the_worst_value_of_the_worst_call_counts() -> None:
     # A thousandth of the largest value, 4, is allowed.
     asked = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
-    answers = [Answer({"a": [1.0, -4.003], "b": [2.0]}, 10, 5), Answer({"a": [0.0, 0.0], "b": [-0.002]}, 40, 30)]
+    answers = [
+        KernelAnswer({"a": [1.0, -4.003], "b": [2.0]}, 10, 5),
+        KernelAnswer({"a": [0.0, 0.0], "b": [-0.002]}, 40, 30),
+    ]
     found = arm64_check.checked(asked, 9, answers)
     assert found.difference == pytest.approx(0.003) and found.tolerance == pytest.approx(0.004)
     assert (found.instructions, found.vector_share) == (40, 0.75)
@@ -54,7 +57,7 @@ def test_the_worst_value_of_the_worst_call_counts() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_is_off(value: float) -> None:
     asked = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
-    found = arm64_check.checked(asked, 9, [Answer({"a": [value]}, 1, 1), Answer({"a": [2.0]}, 1, 1)])
+    found = arm64_check.checked(asked, 9, [KernelAnswer({"a": [value]}, 1, 1), KernelAnswer({"a": [2.0]}, 1, 1)])
     (problem,) = arm64_check.answer_problems([found])
     assert problem == "mine at 9 tokens must answer its golden examples to 0.002; it is off by inf"
 
@@ -66,7 +69,7 @@ def test_what_is_allowed_is_allowed_to_the_last() -> None:
 
 def test_other_outputs_are_refused() -> None:
     with pytest.raises(apk_artifacts.BuildError, match="mine must answer a; received .'b'"):
-        arm64_check.checked(configuration({"a": [[1.0]]}), 9, [Answer({"b": [1.0]}, 1, 1)])
+        arm64_check.checked(configuration({"a": [[1.0]]}), 9, [KernelAnswer({"b": [1.0]}, 1, 1)])
 
 
 def test_a_count_may_be_two_hundredths_larger() -> None:

@@ -56,7 +56,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(runtime: str, model: Path, batches: runtimes.Batches) -> runtimes.RuntimeAnswers:
         interpreter = Interpreter(model_path=str(model), num_threads=1)
-        answers: runtimes.Answers = {}
+        answers: runtimes.RuntimeOutputs = {}
         for signature, inputs in batches.items():
             runner = interpreter.get_signature_runner(signature)
             try:

@@ -56,7 +56,7 @@ TARGETS = {"live": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 
 RANDOM_BATCHES = 3
 SENTENCES = 1000
 
-Step = Callable[[], Any]
+DistillationStep = Callable[[], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,12 +250,12 @@ def _compiled(distiller: Any, batches: tf.data.Dataset) -> Any:
     return tf.function(lambda data: distiller.update(data)["loss"], input_signature=[batches.element_spec])
 
 
-def _stepper(step: Any, batches: tf.data.Dataset) -> Step:
+def _stepper(step: Any, batches: tf.data.Dataset) -> DistillationStep:
     stream = iter(batches)
     return lambda: step(next(stream))
 
 
-def _rates(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+def _rates(steps: dict[str, DistillationStep], rounds: int) -> dict[str, list[float]]:
     """Examples a second of each, round by round; the first round warms up."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in progress.track(range(-1, rounds), "rounds", "round"):

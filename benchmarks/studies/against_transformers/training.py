@@ -36,7 +36,7 @@ PYTORCH = "PyTorch eager"
 # Peer → how many times as fast ours has to be.
 TARGETS = {"transformers TF": 1.0, PYTORCH: 2.0}
 
-Step = Callable[[], float]
+FinetuningStep = Callable[[], float]
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def run(quick: bool) -> dict[str, Any]:
     return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
 
 
-def _rounds(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+def _rounds(steps: dict[str, FinetuningStep], rounds: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in progress.track(range(rounds), "rounds", "round"):
         for name in list(steps)[:: 1 if turn % 2 else -1]:
@@ -102,7 +102,7 @@ def _rounds(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
+def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
     import tensorflow as tf
 
     from pocketbert.configs import TaskConfig
@@ -124,7 +124,7 @@ def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> Step:
     return lambda: float(step(batch))
 
 
-def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> Step:
+def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
     import tensorflow as tf
     from transformers import TFBertForSequenceClassification
 

@@ -12,11 +12,11 @@ from typing import Any
 from pocketbert.configs import EncoderConfig
 from studies.mobilebert import shapes as setting
 
-Step = Callable[[], Any]
-Batch = Mapping[str, Any]
+OfficialStep = Callable[[], Any]
+OfficialBatch = Mapping[str, Any]
 
 
-def training_step(config: EncoderConfig, batch: Batch) -> Step:
+def training_step(config: EncoderConfig, batch: OfficialBatch) -> OfficialStep:
     """Masked words: the encoder, its own masked-LM head, its own LAMB, one update a call.
 
     Args:
@@ -50,7 +50,9 @@ def training_step(config: EncoderConfig, batch: Batch) -> Step:
     return step
 
 
-def transfer_step(teacher: EncoderConfig, student: EncoderConfig, *, teacher_dropout: bool) -> Callable[[Batch], Any]:
+def transfer_step(
+    teacher: EncoderConfig, student: EncoderConfig, *, teacher_dropout: bool
+) -> Callable[[OfficialBatch], Any]:
     """Feature maps and attention of every layer, with the losses of their distillation task.
 
     The task compares one layer a stage; here its loss is taken of each layer, all of one pass, and averaged over them.
@@ -89,7 +91,7 @@ def transfer_step(teacher: EncoderConfig, student: EncoderConfig, *, teacher_dro
             + factors.attention_distill_factor * attention
         )
 
-    def step(batch: Batch) -> Any:
+    def step(batch: OfficialBatch) -> Any:
         inputs = _inputs(batch)
         with tf.GradientTape() as tape:
             outputs = [network(inputs, training=True) for network in networks]
@@ -157,7 +159,7 @@ def _distillation_task() -> tuple[Any, Any]:
     return module.BertDistillationTask, module.LayerWiseDistillConfig()
 
 
-def _inputs(batch: Batch) -> list[Any]:
+def _inputs(batch: OfficialBatch) -> list[Any]:
     return [batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")]
 
 

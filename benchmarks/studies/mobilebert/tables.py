@@ -11,7 +11,7 @@ from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from studies.experiment import TRAINED, failures
 from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 from studies.mobilebert.accuracy import (
     ATTENTION,
     COMMONEST,
@@ -28,7 +28,7 @@ from studies.mobilebert.recipe import ARMS, SEEDS, TASKS
 from studies.quantized import QUANTIZED
 from studies.score_cells import NOTHING, Values, cell, difference
 
-BLOCK = Block(
+BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "mobilebert.md",
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/mobilebert/accuracy.json",

@@ -38,7 +38,7 @@ WARM_UP_ROUNDS = 1
 TARGET = 1.3
 _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
-Batch = Mapping[str, Any]
+TextBatch = Mapping[str, Any]
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def run(quick: bool) -> dict[str, Any]:
         batches, padding = batches_of_text(text, vocabulary, Path(folder), rounds * STEPS_A_ROUND)
     teacher, student = (setting.config(name, SHAPE) for name in (setting.TEACHER, setting.STUDENT))
     any_width = {name: tf.TensorSpec([None, None], tf.int32) for name in _INPUTS}
-    steps: dict[str, Callable[[Batch], Any]] = {
+    steps: dict[str, Callable[[TextBatch], Any]] = {
         OURS: tf.function(our_transfer_step(SHAPE), input_signature=[any_width]),
         PEER_WITHOUT: tf.function(model_garden.transfer_step(teacher, student, teacher_dropout=False)),
     }
@@ -127,7 +127,7 @@ def batches_of_text(
     return batches, padding
 
 
-def padded(batch: Batch, length: int) -> Batch:
+def padded(batch: TextBatch, length: int) -> TextBatch:
     """The batch as tf-models-official's data has it: zeros, which is `[PAD]` too, up to `length`."""
     import tensorflow as tf
 
@@ -135,7 +135,7 @@ def padded(batch: Batch, length: int) -> Batch:
 
 
 def _rates(
-    steps: Mapping[str, Callable[[Batch], Any]], batches: Mapping[str, Sequence[Batch]]
+    steps: Mapping[str, Callable[[TextBatch], Any]], batches: Mapping[str, Sequence[TextBatch]]
 ) -> dict[str, list[float]]:
     """Examples a second of each, round by round; in a round all take the same examples."""
     rates: dict[str, list[float]] = {name: [] for name in steps}

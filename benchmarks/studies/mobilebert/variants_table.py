@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from pocketbert_bench import results
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 from studies.mobilebert.variants import RECIPES, VARIANTS
 
 _ROOT = Path(__file__).resolve().parents[3]
-BLOCK = Block(
+BLOCK = MarkedBlock(
     path=_ROOT / "docs" / "results" / "mobilebert-variants.md",
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/mobilebert/variants.json",

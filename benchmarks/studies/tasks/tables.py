@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pocketbert_bench import results
 from studies.experiment import TRAINED
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 from studies.quantized import QUANTIZED
 from studies.score_cells import NOTHING
 from studies.tasks.accuracy import MOST_ANSWERS, MOST_POINTS, NOBODY, SETTINGS
 
-BLOCK = Block(
+BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "tasks.md",
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/tasks/accuracy.json",

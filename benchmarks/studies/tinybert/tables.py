@@ -7,12 +7,12 @@ from pathlib import Path
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.marked_block import Block
+from studies.marked_block import MarkedBlock
 from studies.runner import RESULTS
 from studies.score_cells import cell, difference, scores
 from studies.tinybert.accuracy import ARMS, COMMONEST, NOBODY, SEEDS, TASKS
 
-BLOCK = Block(
+BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "tinybert.md",
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/tinybert/accuracy.json",

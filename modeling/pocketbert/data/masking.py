@@ -67,7 +67,7 @@ class MaskingOptions:
         return cls(max_predictions=math.ceil(cls.rate * max_length), whole_words=whole_words)
 
 
-class Vocabulary(Protocol):
+class MaskingTokenizer(Protocol):
     """What masking reads of a tokenizer."""
 
     @property
@@ -113,7 +113,7 @@ class MaskingVocabulary:
     continues: np.ndarray
 
     @classmethod
-    def of(cls, tokenizer: Vocabulary) -> MaskingVocabulary:
+    def of(cls, tokenizer: MaskingTokenizer) -> MaskingVocabulary:
         """The facts of a tokenizer's vocabulary."""
         # The tokenizer has checked the file: a piece a line, whichever way lines end.
         pieces = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
@@ -210,7 +210,7 @@ def mask_batch(
 def masked_dataset(
     encoded: EncodedExamples,
     plan: Sequence[np.ndarray],
-    tokenizer: Vocabulary,
+    tokenizer: MaskingTokenizer,
     *,
     seed: int,
     epoch: int,

@@ -40,7 +40,7 @@ class TokenizedText:
     documents: np.ndarray
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """An example, without its special tokens: two places in `TokenizedText.word_ids`.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 
 def next_sentence_pairs(
     text: TokenizedText, *, max_length: int, short_sequence_probability: float, key: Sequence[int]
-) -> Iterator[Pair]:
+) -> Iterator[SentencePair]:
     """The examples of all documents, in their order.
 
     Args:
@@ -89,7 +89,7 @@ def next_sentence_pairs(
 
 def _document_pairs(
     cuts: list[int], bounds: list[int], document: int, room: int, target: int, random: Random
-) -> Iterator[Pair]:
+) -> Iterator[SentencePair]:
     begin, end = bounds[document], bounds[document + 1]
     while begin < end:
         stop = _reached(cuts, begin, end, target)
@@ -109,7 +109,7 @@ def _document_pairs(
             second = cuts[middle], cuts[stop]
             begin = stop
         first, second = _truncated(first, second, room, random)
-        yield Pair(document, *first, *second, label)
+        yield SentencePair(document, *first, *second, label)
 
 
 def _reached(cuts: list[int], begin: int, end: int, target: int) -> int:

@@ -18,7 +18,13 @@ import numpy as np
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import index_rows, plan_batches
 from pocketbert.data.masking import MaskingOptions, MaskingVocabulary, mask_batch
-from pocketbert.data.pretraining_manifest import REMEDY, Manifest, ShardEntry, StoredVocabulary, read_manifest
+from pocketbert.data.pretraining_manifest import (
+    REMEDY,
+    PretrainingManifest,
+    ShardEntry,
+    StoredVocabulary,
+    read_manifest,
+)
 from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.errors import UserError
 
@@ -46,7 +52,7 @@ class PretrainingData:
       manifest: all that the folder says of itself.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: PretrainingManifest) -> None:
         self.folder = folder
         self.manifest = manifest
         self.max_length = manifest.options.max_length
@@ -128,7 +134,7 @@ class PretrainingData:
         """
         import tensorflow as tf
 
-        from pocketbert.data.pretraining_records import Batch, masked_decoder, plain_decoder
+        from pocketbert.data.pretraining_records import PretrainingBatch, masked_decoder, plain_decoder
 
         options = self.manifest.options
         if options.masking is not None:
@@ -139,7 +145,7 @@ class PretrainingData:
         masking = masking or MaskingOptions.of_length(self.max_length)
         vocabulary = MaskingVocabulary.of(StoredVocabulary(**vars(self.manifest.tokenizer), vocab_path=self.vocab_path))
 
-        def batch(examples: tf.Tensor) -> Batch:
+        def batch(examples: tf.Tensor) -> PretrainingBatch:
             records = tf.numpy_function(self.records, [examples], tf.string, stateful=False)
             # One rank and signature for rows of any size.
             inputs = decode(tf.ensure_shape(records, [None]))

@@ -147,7 +147,7 @@ class ShardEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class PretrainingManifest:
     """A folder's `manifest.json`.
 
     Attributes:
@@ -207,7 +207,7 @@ class Manifest:
                 raise_if_any(found, str(folder))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> PretrainingManifest:
     """Reads and checks a manifest, not the files that it names.
 
     Raises:
@@ -217,7 +217,7 @@ def read_manifest(folder: Path) -> Manifest:
     content = read_signed(path, FORMAT, VERSION, absent=_ABSENT, remedy=REMEDY)
     identity = content.get("identity")
     fields = {name: value for name, value in content.items() if name not in ("format", "version", "identity", "report")}
-    manifest = from_json(Manifest, fields, f"{path}: the manifest is damaged")
+    manifest = from_json(PretrainingManifest, fields, f"{path}: the manifest is damaged")
     if identity != manifest.identity:
         raise UserError(f"{path}: the manifest is damaged (its SHA-256 differs); {REMEDY}")
     return manifest

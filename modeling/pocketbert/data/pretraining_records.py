@@ -16,15 +16,15 @@ import tensorflow as tf
 
 from pocketbert.data.batches import BUCKET_MULTIPLE
 from pocketbert.data.masking import NO_LABEL, Masked, MaskingOptions, MaskingVocabulary, mask_batch
-from pocketbert.data.next_sentence import SPECIAL_TOKENS, Pair
+from pocketbert.data.next_sentence import SPECIAL_TOKENS, SentencePair
 from pocketbert.data.pretraining_manifest import VocabularyFacts
 
 # One shape, so that masking is traced once.
 _EXAMPLES_A_CALL = 1024
-Batch = dict[str, tf.Tensor]
+PretrainingBatch = dict[str, tf.Tensor]
 
 
-def plain_records(word_ids: np.ndarray, pairs: Iterable[Pair], tokenizer: VocabularyFacts) -> Iterator[bytes]:
+def plain_records(word_ids: np.ndarray, pairs: Iterable[SentencePair], tokenizer: VocabularyFacts) -> Iterator[bytes]:
     """Records without masks.
 
     Args:
@@ -84,7 +84,7 @@ class Masker:
 
         self._masked = masked
 
-    def records(self, word_ids: np.ndarray, pairs: Iterable[Pair], shard: int) -> Iterator[bytes]:
+    def records(self, word_ids: np.ndarray, pairs: Iterable[SentencePair], shard: int) -> Iterator[bytes]:
         """The examples of a shard; their masks follow from the seed, the shard and the example's place in it.
 
         Args:
@@ -124,10 +124,10 @@ class Masker:
                 )
 
 
-def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], Batch]:
+def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], PretrainingBatch]:
     """What turns records without masks, string `[B]`, into int32 `[B, S]` inputs and `next_sentence_labels` `[B]`."""
 
-    def decode(records: tf.Tensor) -> Batch:
+    def decode(records: tf.Tensor) -> PretrainingBatch:
         parsed = tf.io.parse_example(
             records,
             {
@@ -151,12 +151,12 @@ def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], B
     return decode
 
 
-def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Tensor], Batch]:
+def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Tensor], PretrainingBatch]:
     """What turns records with masks into the same and `masked_lm_positions`, `masked_lm_labels`, int32 `[B, P]`."""
     shapes = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), max_length)
     shapes |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), masking.max_predictions)
 
-    def decode(records: tf.Tensor) -> Batch:
+    def decode(records: tf.Tensor) -> PretrainingBatch:
         features = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in shapes.items()}
         features["next_sentence_labels"] = tf.io.FixedLenFeature([], tf.int64)
         features["masked_lm_weights"] = tf.io.FixedLenFeature([masking.max_predictions], tf.float32)
@@ -181,7 +181,7 @@ def _width(lengths: tf.Tensor, max_length: int) -> tf.Tensor:
     return tf.minimum(-(-longest // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, max_length)
 
 
-def _with_special(word_ids: np.ndarray, pair: Pair, tokenizer: VocabularyFacts) -> tuple[np.ndarray, int]:
+def _with_special(word_ids: np.ndarray, pair: SentencePair, tokenizer: VocabularyFacts) -> tuple[np.ndarray, int]:
     """The example's ids, and how many of them its first segment has."""
     first = word_ids[pair.first_begin : pair.first_end]
     second = word_ids[pair.second_begin : pair.second_end]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pocketbert.data.pretraining_manifest import (
     DEV_FOLDER,
-    Manifest,
+    PretrainingManifest,
     PretrainingOptions,
     ShardEntry,
     VocabularyFacts,
@@ -264,7 +264,9 @@ def _read_options(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _manifests(job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]) -> list[Manifest]:
+def _manifests(
+    job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]
+) -> list[PretrainingManifest]:
     """Those of the folder and, if documents are held out, of the folder in it."""
     text = {
         "sha256": recorded["text_sha256"],
@@ -274,7 +276,7 @@ def _manifests(job: ShardJob, finished: Sequence[FinishedShard], recorded: Mappi
     vocabulary = dataclasses.replace(stored_file(job.tokenizer.vocab_path), name=VOCABULARY_NAME)
     dev = tuple(shard.dev for shard in finished if shard.dev is not None)
     return [
-        Manifest(
+        PretrainingManifest(
             options=job.options,
             tokenizer=VocabularyFacts.of(job.tokenizer),
             text=text,

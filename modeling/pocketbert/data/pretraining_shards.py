@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.masking import MaskingVocabulary
-from pocketbert.data.next_sentence import IS_RANDOM, Pair, TokenizedText, next_sentence_pairs
+from pocketbert.data.next_sentence import IS_RANDOM, SentencePair, TokenizedText, next_sentence_pairs
 from pocketbert.data.packing import GrowingArray, sentence_batches
 from pocketbert.data.pretraining_manifest import (
     DEV_FOLDER,
@@ -274,8 +274,8 @@ def _pairs(text: TokenizedText, options: PretrainingOptions, shard: int, duplica
     return np.array(list(found), np.int32)
 
 
-def _rows(pairs: np.ndarray) -> Iterator[Pair]:
-    return (Pair(*row.tolist()) for row in pairs)
+def _rows(pairs: np.ndarray) -> Iterator[SentencePair]:
+    return (SentencePair(*row.tolist()) for row in pairs)
 
 
 def _write_records(path: Path, records: Iterable[bytes], count: int) -> np.ndarray:

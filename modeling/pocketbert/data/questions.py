@@ -85,7 +85,7 @@ class QuestionFile:
         self._chosen: np.ndarray | None = None
         with opened(self.path) as stream:
             self._layout = find_layout(stream)
-        problems = _Problems()
+        problems = _QuestionProblems()
         problems.check_articles(self._layout)
         labels = array.array("b")
         with opened(self.path, checked=True) as stream:
@@ -153,7 +153,7 @@ class QuestionFile:
         try:
             with opened(self._absolute_path, checked=True) as stream:
                 for paragraph in paragraphs(stream, self._layout):
-                    for question, label in _questions(paragraph, "", _Problems(), are_good=not self._has_bad):
+                    for question, label in _questions(paragraph, "", _QuestionProblems(), are_good=not self._has_bad):
                         impossible = label == _EMPTY and self._empty_label == _IMPOSSIBLE
                         yield replace(question, impossible=True) if impossible else question
                 while stream.read(1 << 16):
@@ -201,7 +201,7 @@ class QuestionFile:
             )
 
 
-class _Problems:
+class _QuestionProblems:
     """The first few problems, how many there are, and what is left out without being one."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
 
 
 def _questions(
-    paragraph: Any, where: str, problems: _Problems, *, are_good: bool = False
+    paragraph: Any, where: str, problems: _QuestionProblems, *, are_good: bool = False
 ) -> Iterator[tuple[Question, int]]:
     """The questions of a paragraph that can be read, with their labels; `are_good` says that all can."""
     if not isinstance(paragraph, dict):

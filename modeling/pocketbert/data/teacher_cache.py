@@ -19,10 +19,10 @@ from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.teacher_cache_layout import (
     DTYPES,
-    Manifest,
     StoredFile,
     TargetSpec,
     TeacherCacheIdentity,
+    TeacherCacheManifest,
     read_manifest,
     record_bytes,
 )
@@ -53,7 +53,7 @@ class TeacherCache:
       lengths: int32 `[N]`, tokens of each example.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, lengths: np.ndarray) -> None:
+    def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
         self.path = path
         self.identity = manifest.identity
         self.targets = manifest.targets

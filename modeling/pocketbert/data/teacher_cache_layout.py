@@ -168,7 +168,7 @@ class Shard(StoredFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class TeacherCacheManifest:
     """A store's `manifest.json`.
 
     Attributes:
@@ -254,7 +254,7 @@ def plan_shards(targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes:
     )
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> TeacherCacheManifest:
     """Reads and checks a manifest, not the files that it names.
 
     Raises:
@@ -265,7 +265,7 @@ def read_manifest(folder: Path) -> Manifest:
     if claimed != _digest(content):
         raise UserError(f"{folder / MANIFEST_NAME}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
     del content["format"], content["version"]
-    return from_json(Manifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
+    return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 
 
 def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
@@ -295,12 +295,12 @@ def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str
     return content
 
 
-def _document(manifest: Manifest) -> dict[str, Any]:
+def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **_plain(manifest)}
     return {**content, "manifest_sha256": _digest(content)}
 
 
-def _text(manifest: Manifest) -> str:
+def _text(manifest: TeacherCacheManifest) -> str:
     return json.dumps(_document(manifest), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -26,11 +26,11 @@ from pocketbert.data.teacher_cache_layout import (
     LENGTHS_NAME,
     MANIFEST_NAME,
     VOCABULARY_NAME,
-    Manifest,
     Shard,
     StoredFile,
     TargetSpec,
     TeacherCacheIdentity,
+    TeacherCacheManifest,
     plan_shards,
     read_manifest,
     record_bytes,
@@ -80,7 +80,7 @@ class TeacherCachePlan:
         np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
         return {LENGTHS_NAME: stream.getvalue(), VOCABULARY_NAME: Path(self.vocabulary).read_bytes()}
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> TeacherCacheManifest:
         """The manifest of the store before its first shard.
 
         Raises:
@@ -93,7 +93,7 @@ class TeacherCachePlan:
         shards = plan_shards(self.targets, self.lengths, self.shard_bytes)
         if not shards:
             raise UserError(f"{self.path}: there must be targets and examples to store; received none")
-        return Manifest(
+        return TeacherCacheManifest(
             identity=self.identity,
             teacher_config=self.teacher_config,
             teacher_task=self.teacher_task,
@@ -114,7 +114,7 @@ class TeacherCacheWriter:
       lengths: tokens of each example.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, lengths: np.ndarray) -> None:
+    def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
         self.path = path
         self.manifest = manifest
         self.lengths = lengths
@@ -263,7 +263,7 @@ def write_aside(path: Path, content: memoryview) -> None:
     os.replace(aside, path)
 
 
-def _resumed(plan: TeacherCachePlan, overwrite: bool) -> Manifest:
+def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
     """The plan's manifest with the digests of the shards that its folder already has and that are kept."""
     folder, new = plan.path, plan.manifest()
     if not (folder / MANIFEST_NAME).exists():

@@ -184,12 +184,12 @@ def text_files(path: Path) -> list[Path]:
 def _file_documents(path: Path, format: TextFormat | None) -> Iterator[_Raw]:
     found = format or _find_format(path)
     readers = {"wikiextractor": _wikiextractor, "plain": _plain, "jsonl": _jsonl}
-    problems = _Problems(path)
+    problems = _TextProblems(path)
     yield from readers[found](_lines(path), problems)
     problems.raise_if_any()
 
 
-class _Problems(RowProblems):
+class _TextProblems(RowProblems):
     """Ends the reading of a file as soon as there are as many as are shown."""
 
     def add(self, line: int, reason: str) -> None:
@@ -240,7 +240,7 @@ def _decoded(line: bytes, path: Path, number: int) -> str:
         ) from error
 
 
-def _wikiextractor(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
+def _wikiextractor(lines: _Lines, problems: _TextProblems) -> Iterator[_Raw]:
     title: str | None = None
     begun = 0
     body: list[str] = []
@@ -272,7 +272,7 @@ def _without_title(title: str, body: list[str]) -> list[str]:
     return body if first is None or body[first].strip() != title.strip() else body[first + 1 :]
 
 
-def _plain(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
+def _plain(lines: _Lines, problems: _TextProblems) -> Iterator[_Raw]:
     body: list[str] = []
     for _, line in lines:
         if line.strip():
@@ -284,7 +284,7 @@ def _plain(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
         yield _Raw("", body, False)
 
 
-def _jsonl(lines: _Lines, problems: _Problems) -> Iterator[_Raw]:
+def _jsonl(lines: _Lines, problems: _TextProblems) -> Iterator[_Raw]:
     for number, line in lines:
         if not line.strip():
             continue

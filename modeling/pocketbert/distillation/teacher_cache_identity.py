@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache_layout import (
     MANIFEST_NAME,
-    Manifest,
     TeacherCacheIdentity,
+    TeacherCacheManifest,
     dataset_digest,
     read_manifest,
 )
@@ -91,7 +91,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
 
 
-def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, Manifest]:
+def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:
     """The manifests in a store, by the names of the stages' folders.
 
     Args:
@@ -105,7 +105,7 @@ def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[
     return {name: read_manifest(store / name) for name in found if names is None or name in names}
 
 
-def one_origin_problems(manifests: Mapping[str, Manifest]) -> list[str]:
+def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:
     """What keeps the stores of a run's stages from standing for one teacher and its tokenizer.
 
     Args:

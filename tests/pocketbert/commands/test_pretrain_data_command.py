@@ -20,7 +20,7 @@ import pytest
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
-from pocketbert.data.next_sentence import Pair, next_sentence_pairs
+from pocketbert.data.next_sentence import SentencePair, next_sentence_pairs
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
@@ -137,7 +137,7 @@ def test_shards_that_went_with_a_deleted_output_are_made_again(
 def test_no_two_parts_share_their_random_numbers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[tuple[int, ...]] = []
 
-    def noted(*arguments: Any, key: tuple[int, ...], **options: Any) -> Iterator[Pair]:
+    def noted(*arguments: Any, key: tuple[int, ...], **options: Any) -> Iterator[SentencePair]:
         keys.append(key)
         return next_sentence_pairs(*arguments, key=key, **options)
 
