@@ -8,7 +8,6 @@ their latencies out. It ends when stdin does.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import os
 import sys
@@ -74,6 +73,7 @@ def main() -> None:
 
 
 def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
+    import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
 
     began = time.perf_counter_ns()
@@ -87,8 +87,7 @@ def _open_litert(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
         return lambda: runner(**inputs)
 
     def describe() -> dict[str, Any]:
-        version = importlib.metadata.version("ai-edge-litert")
-        return {"version": version, "delegate": delegate(interpreter), "init_us": init_us}
+        return {"version": ai_edge_litert.__version__, "delegate": delegate(interpreter), "init_us": init_us}
 
     return make_call, describe
 

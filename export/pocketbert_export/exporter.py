@@ -8,14 +8,13 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pocketbert import files, outputs
-from pocketbert._keras import fresh_layer_names
+from pocketbert import __version__, files, outputs
+from pocketbert._keras import fresh_layer_names, tf_keras
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.encoder import INPUT_NAMES
@@ -38,7 +37,6 @@ from pocketbert_export.signatures import check_lengths, signature_name
 from pocketbert_export.validation_set import GivenExamples, as_pairs, gate_metric
 from pocketbert_export.verify import verify_bundle
 
-_TOOLS = ("pocketbert", "tensorflow", "tf_keras", "ai-edge-litert")
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_GOLDEN_CANDIDATES = 512
 
@@ -196,7 +194,21 @@ def _description(
         "runtimes": [LITERT] if runtime == LITERT else [LITERT, runtime],
         "graph_optimizations": dict(decided),
         "num_parameters": _num_parameters(optimized, lengths),
-        "tools": {"python": platform.python_version(), **{name: metadata.version(name) for name in _TOOLS}},
+        "tools": _tool_versions(),
+    }
+
+
+def _tool_versions() -> dict[str, str]:
+    # The modules' own: a checkout on PYTHONPATH, Bazel's runfiles and zipped applications have no package metadata.
+    import ai_edge_litert
+    import tensorflow as tf
+
+    return {
+        "python": platform.python_version(),
+        "pocketbert": __version__,
+        "tensorflow": tf.__version__,
+        "tf_keras": tf_keras.__version__,
+        "ai-edge-litert": ai_edge_litert.__version__,
     }
 
 

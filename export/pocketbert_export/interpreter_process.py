@@ -35,11 +35,10 @@ def main(package: str, model: str, inputs_path: str, outputs_path: str, threads:
 
 def _interpreter(package: str) -> tuple[str, Any]:
     if package == "litert":
-        import importlib.metadata
-
+        import ai_edge_litert
         from ai_edge_litert.interpreter import Interpreter
 
-        return importlib.metadata.version("ai-edge-litert"), Interpreter
+        return ai_edge_litert.__version__, Interpreter
     import tensorflow
 
     return tensorflow.__version__, tensorflow.lite.Interpreter

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,10 +54,17 @@ def directory(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def no_metadata(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
 @pytest.fixture(scope="module")
 def bundle(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Exported where no package has metadata, as under Bazel."""
     path = tmp_path_factory.mktemp("bundle") / "float32"
-    return export_bundle(directory, "float32", LENGTHS, path, examples())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", no_metadata)
+        return export_bundle(directory, "float32", LENGTHS, path, examples())
 
 
 @pytest.fixture
@@ -72,6 +81,12 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert bundle.graph_optimizations["first_token_only"] == APPLIED
     assert bundle.graph_optimizations["fuse_projections"].startswith("does not pay")
     assert (bundle.directory / "labels.txt").read_text(encoding="utf-8").split() == ["bad", "fair", "good"]
+    tools = json.loads((bundle.directory / "bundle.json").read_text(encoding="utf-8"))["tools"]
+    packages = ("pocketbert", "tensorflow", "tf_keras", "ai-edge-litert")
+    assert tools == {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
     assert sorted(path.name for path in bundle.directory.glob("[!.]*")) == [
         "bundle.json",
         "goldens.safetensors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from pocketbert.errors import UserError
-from pocketbert_export import runtimes
+from pocketbert_export import interpreter_process, runtimes
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16, RuntimeRefused, run
 
 # 9 tokens of WIDTH=360 products: about sqrt(9·360)·2^-24·60, 60 being a usual logit here.
@@ -41,6 +42,14 @@ def test_answers(runtime: str, tmp_path: Path) -> None:
     assert ran.version.startswith({LITERT: "2.", TFLITE_2_16: "2.16.1"}[runtime])
     for signature, batch in batches().items():
         np.testing.assert_allclose(ran.answers[signature]["logits"], handmade.truth(batch), atol=TOLERANCE)
+
+
+def test_version_needs_no_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In this process, where metadata can be hidden; the runtime itself has a child process.
+    monkeypatch.setattr(importlib.metadata.MetadataPathFinder, "find_distributions", lambda *_: iter(()))
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("ai-edge-litert")
+    assert interpreter_process._interpreter("litert")[0].startswith("2.")
 
 
 @pytest.mark.parametrize("foreign", ["flex", "custom"])
