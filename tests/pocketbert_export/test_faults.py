@@ -99,13 +99,13 @@ MOODS, REVERSED = networks.SENTIMENT.labels, networks.SENTIMENT.labels[::-1]
 
 # What a bundle is refused for before anything runs, by every command: fault → (injection, part of the message).
 REFUSED: dict[str, tuple[Inject, str]] = {
-    "a file that changed after the export": (
+    "a file changed after the export": (
         lambda folder: (folder / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes()[:-2] + b"x\n"),
         "vocab.txt must have the sha256",
     ),
     "a file outside the folder": (outside("../vocab.txt"), "'../vocab.txt' does not match"),
     "a file with an absolute path": (outside("/etc/hostname"), "'/etc/hostname' does not match"),
-    "a member that nobody knows": (edited(lambda all_: all_.update(colour="red")), "'colour' was unexpected"),
+    "an unknown member": (edited(lambda all_: all_.update(colour="red")), "'colour' was unexpected"),
     "an earlier schema": (described(schema_version=1), "schema_version 2; received 1"),
     "an unknown recipe": (described(recipe="int3"), "the recipe must be one of float32, .* received 'int3'"),
     "a golden without a mask": (golden(lambda one: one["inputs"].pop("input_mask")), "'input_mask' is a required"),
@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Inject, str]] = {
         golden(lambda one: one["inputs"].update(input_word_ids=[[VOCAB_SIZE] * 7])),
         f"ids must be below {VOCAB_SIZE}",
     ),
-    "a golden answer that is no number": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
+    "a NaN golden answer": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
     "a golden without an answer": (tensors(lambda all_: all_.pop("0/outputs/logits")), "it is missing"),
     "an answer without a golden": (tensors(lambda all_: all_.update({"9/outputs/x": np.ones(1)})), "must hold no"),
     "a golden answer of another shape": (
@@ -170,14 +170,14 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
     "an input with another name": (renamed("inputs", b"input_mask", b"mask"), "signatures", False),
     "a length without its signature": (graph(without_a_signature), "signatures", False),
     "an output with another name": (renamed("outputs", b"logits", b"scores"), "outputs", False),
-    "weights that are not numbers": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "alive", False),
+    "NaN weights": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "alive", False),
     "one weight matrix changed": (
         floats([HIDDEN, HIDDEN], lambda matrix: matrix + 0.3),
         "goldens: largest difference",
         False,
     ),
-    "segment ids that are ignored": (graph(equal_type_rows), "segments", True),
-    "segment ids that are ignored, without the model": (
+    "ignored segment ids": (graph(equal_type_rows), "segments", True),
+    "ignored segment ids, without the model": (
         graph(equal_type_rows),
         "goldens: largest difference",
         False,
