@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.claims import claim
-from studies.jobs import Job, keep, run_jobs
+from studies.jobs import StudyJob, keep, run_jobs
 
 # The recipe of a model directory.
 TRAINED = "trained"
@@ -40,7 +40,7 @@ class Experiment:
     result: Path
     output: str
     settings: Callable[[], dict[str, Any]]
-    jobs: Callable[[Path], Sequence[Job]]
+    jobs: Callable[[Path], Sequence[StudyJob]]
     content: Callable[[Mapping[str, Any]], results.ResultFile]
     scored: Callable[[results.ResultFile], Mapping[str, Any]]
 

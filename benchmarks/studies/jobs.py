@@ -24,7 +24,7 @@ JOBS_A_PROCESS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class StudyJob:
     """One piece of work.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found(NamedTuple):
     failed: dict[str, str]
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: float | None = None) -> Found:
+def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes: float | None = None) -> Found:
     """Runs what is not done yet, in the order given wherever that is possible.
 
     A job's result lies in `folder/jobs/NAME.json`, and what it says goes to `folder/logs/NAME.log`.
@@ -73,7 +73,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, *, processes: int, minutes: floa
     waiting = [job for job in jobs if job.name not in done]
     log_info(f"{len(done)} of {len(jobs)} jobs are done")
     failed: dict[str, str] = {}
-    running: dict[concurrent.futures.Future[Any], tuple[Job, float]] = {}
+    running: dict[concurrent.futures.Future[Any], tuple[StudyJob, float]] = {}
     begun = time.monotonic()
     broken = False
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,7 @@ def keep(folder: Path, results: Mapping[str, Any]) -> None:
             _write(folder, name, result)
 
 
-def _run(job: Job, folder: Path) -> Any:
+def _run(job: StudyJob, folder: Path) -> Any:
     with stderr_in(folder / "logs" / f"{job.name}.log"):
         try:
             result = job.call(*job.arguments)

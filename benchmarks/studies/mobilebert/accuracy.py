@@ -34,14 +34,14 @@ from typing import Any
 
 from pocketbert_bench import results
 from studies.experiment import Experiment, main, records, seeds_label, settings_note
-from studies.jobs import Job
+from studies.jobs import StudyJob
 from studies.mobilebert import accuracy_jobs as work
 from studies.mobilebert.accuracy_jobs import COMMONEST_WORD_JOB, TEACHER_JOB
 from studies.mobilebert.recipe import (
-    ARMS,
     SEEDS,
     TASKS,
-    Arm,
+    VARIANTS,
+    MobileBERTVariant,
     settings,
     teacher_options,
 )
@@ -57,20 +57,20 @@ DATA_JOB, CHECK_JOB = "data", "check/teacher"
 MADE_FROM = "made from: "
 
 
-def jobs(output: Path) -> list[Job]:
+def jobs(output: Path) -> list[StudyJob]:
     """Everything that the table needs, what says most first."""
     found = [
-        Job(name=DATA_JOB, call=work.make_data, arguments=(output,)),
-        Job(
+        StudyJob(name=DATA_JOB, call=work.make_data, arguments=(output,)),
+        StudyJob(
             name=TEACHER_JOB,
             call=work.pretrain_teacher,
             arguments=(TEACHER_JOB, teacher_options(), output),
             needs=(DATA_JOB,),
             threads=2,
         ),
-        Job(name=COMMONEST_WORD_JOB, call=work.score_commonest_word, arguments=(output,), needs=(DATA_JOB,)),
-        *(Job(name=f"constant/{task}", call=work.score_commonest_label, arguments=(task,)) for task in TASKS),
-        Job(
+        StudyJob(name=COMMONEST_WORD_JOB, call=work.score_commonest_word, arguments=(output,), needs=(DATA_JOB,)),
+        *(StudyJob(name=f"constant/{task}", call=work.score_commonest_label, arguments=(task,)) for task in TASKS),
+        StudyJob(
             name=CHECK_JOB,
             call=work.check_teacher,
             arguments=(output,),
@@ -78,36 +78,38 @@ def jobs(output: Path) -> list[Job]:
         ),
     ]
     for seed in SEEDS:
-        for arm in ARMS:
-            if not arm.taught:
-                found += _student_jobs(arm, seed, output)
+        for variant in VARIANTS:
+            if not variant.taught:
+                found += _student_jobs(variant, seed, output)
     for seed in SEEDS:
         start = start_name(seed)
-        found.append(Job(name=start, call=work.copy_start, arguments=(start, seed, output), needs=(CHECK_JOB,)))
-        for arm in ARMS:
-            if arm.taught:
-                found += _student_jobs(arm, seed, output)
+        found.append(StudyJob(name=start, call=work.copy_start, arguments=(start, seed, output), needs=(CHECK_JOB,)))
+        for variant in VARIANTS:
+            if variant.taught:
+                found += _student_jobs(variant, seed, output)
         if seed == SEEDS[0]:
             found += _task_jobs(TEACHER_MODEL, TEACHER, TEACHER_JOB, seed, output)
     return found
 
 
-def _student_jobs(arm: Arm, seed: int, output: Path) -> list[Job]:
+def _student_jobs(variant: MobileBERTVariant, seed: int, output: Path) -> list[StudyJob]:
     """A student and all that it is scored on."""
-    student, attention = (job_name(STUDENT_MODEL, arm.label, task, seed) for task in (TEXT, ATTENTION))
-    start = start_name(seed) if arm.copied else None
-    needs = (start or CHECK_JOB,) if arm.taught else (DATA_JOB,)
+    student, attention = (job_name(STUDENT_MODEL, variant.label, task, seed) for task in (TEXT, ATTENTION))
+    start = start_name(seed) if variant.copied else None
+    needs = (start or CHECK_JOB,) if variant.taught else (DATA_JOB,)
     return [
-        Job(name=student, call=work.make_student, arguments=(student, arm, start, seed, output), needs=needs),
-        Job(name=attention, call=work.score_attention, arguments=(student, output), needs=(TEACHER_JOB, student)),
-        *_task_jobs(STUDENT_MODEL, arm.label, student, seed, output),
+        StudyJob(name=student, call=work.make_student, arguments=(student, variant, start, seed, output), needs=needs),
+        StudyJob(name=attention, call=work.score_attention, arguments=(student, output), needs=(TEACHER_JOB, student)),
+        *_task_jobs(STUDENT_MODEL, variant.label, student, seed, output),
     ]
 
 
-def _task_jobs(model: str, label: str, pretrained: str, seed: int, output: Path) -> list[Job]:
+def _task_jobs(model: str, label: str, pretrained: str, seed: int, output: Path) -> list[StudyJob]:
     names = {job_name(model, label, task, seed): task for task in TASKS}
     return [
-        Job(name=name, call=work.finetune_on, arguments=(name, pretrained, task, seed, output), needs=(pretrained,))
+        StudyJob(
+            name=name, call=work.finetune_on, arguments=(name, pretrained, task, seed, output), needs=(pretrained,)
+        )
         for name, task in names.items()
     ]
 
@@ -132,9 +134,9 @@ def scoring_jobs() -> dict[str, tuple[str, str, str, int | None]]:
         **{job_name(TEACHER_MODEL, TEACHER, task, SEEDS[0]): (TEACHER_MODEL, TEACHER, task, None) for task in TASKS},
     }
     for seed in SEEDS:
-        for arm in ARMS:
+        for variant in VARIANTS:
             for task in (TEXT, ATTENTION, *TASKS):
-                found[job_name(STUDENT_MODEL, arm.label, task, seed)] = (STUDENT_MODEL, arm.label, task, seed)
+                found[job_name(STUDENT_MODEL, variant.label, task, seed)] = (STUDENT_MODEL, variant.label, task, seed)
     return found
 
 

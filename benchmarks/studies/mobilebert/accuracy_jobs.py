@@ -26,7 +26,7 @@ from studies.experiment import TRAINED
 from studies.glue_examples import commonest_label_metrics, task_parts
 from studies.jobs import result_of
 from studies.mobilebert import recipe as setting
-from studies.mobilebert.recipe import BATCH_SIZE, STUDENT, TASK_LENGTH, TEACHER, Arm
+from studies.mobilebert.recipe import BATCH_SIZE, STUDENT, TASK_LENGTH, TEACHER, MobileBERTVariant
 from studies.quantized import QUANTIZED, export_quantized
 from studies.shared_data import shared_data
 
@@ -146,18 +146,18 @@ def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
     return {}
 
 
-def make_student(name: str, arm: Arm, start: str | None, seed: int, output: Path) -> dict[str, Any]:
+def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed: int, output: Path) -> dict[str, Any]:
     """Makes one student; its scores on held-out text.
 
     Args:
       name: the job's.
-      arm: how.
+      variant: how.
       start: the job whose model the student starts from; None for fresh weights.
       seed: of weights, order and masks.
       output: the experiment's folder.
     """
-    if arm.trained:
-        return distil_student(name, setting.student_options(arm), start, seed, output)
+    if variant.trained:
+        return distil_student(name, setting.student_options(variant), start, seed, output)
     from pocketbert.data.pretraining import PretrainingData
     from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 

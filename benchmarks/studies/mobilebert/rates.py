@@ -23,10 +23,10 @@ from absl import flags
 
 from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
 from pocketbert.errors import UserError
-from studies.jobs import Job, run_jobs
+from studies.jobs import StudyJob, run_jobs
 from studies.mobilebert import accuracy_jobs as work
 from studies.mobilebert.accuracy import DATA_JOB, EXPERIMENT, start_name
-from studies.mobilebert.recipe import ARMS, SEEDS, student_options, teacher_options
+from studies.mobilebert.recipe import SEEDS, VARIANTS, student_options, teacher_options
 
 TEACHER_TRIES: tuple[dict[str, Any], ...] = (
     {"optimizer": "adamw", "learning_rate": 3e-4},
@@ -39,7 +39,7 @@ TRANSFER_RATES = (5e-3, 1e-2, 2e-2)
 COPIED_RATES = (5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
 
 
-def jobs(output: Path, steps: int) -> list[Job]:
+def jobs(output: Path, steps: int) -> list[StudyJob]:
     """A job each; progressive transfer only where there is a teacher.
 
     Args:
@@ -47,18 +47,20 @@ def jobs(output: Path, steps: int) -> list[Job]:
       steps: updates of each run.
     """
     folder = f"rates-{steps}"
-    found = [Job(name=DATA_JOB, call=work.make_data, arguments=(output,))]
+    found = [StudyJob(name=DATA_JOB, call=work.make_data, arguments=(output,))]
     for changes in TEACHER_TRIES:
         name = f"{folder}/teacher-{changes['optimizer']}-{changes['learning_rate']:g}"
         teacher = dataclasses.replace(teacher_options(), steps=steps, **changes)
-        found.append(Job(name=name, call=work.pretrain_teacher, arguments=(name, teacher, output), needs=(DATA_JOB,)))
-    bare = student_options(next(arm for arm in ARMS if arm.trained and not arm.taught))
+        found.append(
+            StudyJob(name=name, call=work.pretrain_teacher, arguments=(name, teacher, output), needs=(DATA_JOB,))
+        )
+    bare = student_options(next(variant for variant in VARIANTS if variant.trained and not variant.taught))
     students: dict[str, tuple[MobileBERTOptions, str | None]] = {
         f"bare-{rate:g}": (dataclasses.replace(bare, distillation_steps=steps, distillation_learning_rate=rate), None)
         for rate in STUDENT_RATES
     }
     if (output / work.TEACHER_JOB / "model").exists():
-        progressive = student_options(next(arm for arm in ARMS if arm.strategy == "progressive"))
+        progressive = student_options(next(variant for variant in VARIANTS if variant.strategy == "progressive"))
         students |= {
             f"progressive-{rate:g}": (
                 dataclasses.replace(
@@ -71,9 +73,9 @@ def jobs(output: Path, steps: int) -> list[Job]:
             )
             for rate in TRANSFER_RATES
         }
-        copied = student_options(next(arm for arm in ARMS if arm.copied and arm.strategy == "none"))
+        copied = student_options(next(variant for variant in VARIANTS if variant.copied and variant.strategy == "none"))
         start = start_name(SEEDS[0])
-        found.append(Job(name=start, call=work.copy_start, arguments=(start, SEEDS[0], output), needs=(DATA_JOB,)))
+        found.append(StudyJob(name=start, call=work.copy_start, arguments=(start, SEEDS[0], output), needs=(DATA_JOB,)))
         students |= {
             f"copied-{rate:g}": (
                 dataclasses.replace(copied, distillation_steps=steps, distillation_learning_rate=rate),
@@ -85,7 +87,7 @@ def jobs(output: Path, steps: int) -> list[Job]:
         name = f"{folder}/{ending}"
         arguments = (name, student, start_from, SEEDS[0], output)
         needs = (start_from or DATA_JOB,)
-        found.append(Job(name=name, call=work.distil_student, arguments=arguments, needs=needs))
+        found.append(StudyJob(name=name, call=work.distil_student, arguments=arguments, needs=needs))
     return found
 
 

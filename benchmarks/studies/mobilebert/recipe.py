@@ -1,4 +1,4 @@
-"""How the scaled-down MobileBERT is taught: shapes, arms, steps and rates."""
+"""How the scaled-down MobileBERT is taught: shapes, variants, steps and rates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ STUDENT = preset("mobilebert_paper").config.replace(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class MobileBERTVariant:
     """One way to make a student.
 
     Attributes:
@@ -101,18 +101,18 @@ class Arm:
 
 
 # What no teacher is needed for comes first, then what says most.
-ARMS = (
-    Arm(label="never pretrained", trained=False),
-    Arm(label="bare", without=("distillation",)),
-    Arm(label="progressive (PD, FMT, AT)", strategy="progressive"),
-    Arm(label="PD, copied embedding and heads", copied=True),
-    Arm(label="PD"),
-    Arm(label="joint", strategy="joint"),
-    Arm(label="progressive without FMT", strategy="progressive", without=("feature_map",)),
-    Arm(label="progressive without AT", strategy="progressive", without=("attention",)),
-    Arm(label="progressive without PD", strategy="progressive", without=("distillation",)),
-    Arm(label="auxiliary", strategy="auxiliary"),
-    Arm(label="auxiliary, copied embedding and heads", strategy="auxiliary", copied=True),
+VARIANTS = (
+    MobileBERTVariant(label="never pretrained", trained=False),
+    MobileBERTVariant(label="bare", without=("distillation",)),
+    MobileBERTVariant(label="progressive (PD, FMT, AT)", strategy="progressive"),
+    MobileBERTVariant(label="PD, copied embedding and heads", copied=True),
+    MobileBERTVariant(label="PD"),
+    MobileBERTVariant(label="joint", strategy="joint"),
+    MobileBERTVariant(label="progressive without FMT", strategy="progressive", without=("feature_map",)),
+    MobileBERTVariant(label="progressive without AT", strategy="progressive", without=("attention",)),
+    MobileBERTVariant(label="progressive without PD", strategy="progressive", without=("distillation",)),
+    MobileBERTVariant(label="auxiliary", strategy="auxiliary"),
+    MobileBERTVariant(label="auxiliary, copied embedding and heads", strategy="auxiliary", copied=True),
 )
 
 
@@ -134,19 +134,19 @@ def teacher_options() -> PretrainOptions:
     )
 
 
-def student_options(arm: Arm) -> MobileBERTOptions:
-    """Of an arm that is trained; each takes `UPDATES` updates."""
-    transfers = arm.strategy != "none"
+def student_options(variant: MobileBERTVariant) -> MobileBERTOptions:
+    """Of an variant that is trained; each takes `UPDATES` updates."""
+    transfers = variant.strategy != "none"
     return MobileBERTOptions(
-        strategy=arm.strategy,
-        without=arm.without,
+        strategy=variant.strategy,
+        without=variant.without,
         max_length=PRETRAINING_LENGTH,
         transfer_steps=TRANSFER_STEPS,
         distillation_steps=UPDATES - TRANSFER_STEPS if transfers else UPDATES,
         transfer_batch_size=BATCH_SIZE,
         distillation_batch_size=BATCH_SIZE,
         transfer_learning_rate=TRANSFER_RATE,
-        distillation_learning_rate=COPIED_RATE if arm.starts_from_teacher else RATE,
+        distillation_learning_rate=COPIED_RATE if variant.starts_from_teacher else RATE,
         bias_correction=True,
     ).resolved()
 
@@ -170,7 +170,7 @@ def run_options(seed: int, *, taught: bool = False) -> RunOptions:
 
 def settings() -> dict[str, Any]:
     """All that decides the table, as JSON values."""
-    students = {arm.label: dataclasses.asdict(student_options(arm)) for arm in ARMS if arm.trained}
+    students = {variant.label: dataclasses.asdict(student_options(variant)) for variant in VARIANTS if variant.trained}
     first, *others = students.values()
     common = {name: value for name, value in first.items() if all(other[name] == value for other in others)}
     found = {
@@ -181,11 +181,11 @@ def settings() -> dict[str, Any]:
         "teacher's training": {**dataclasses.asdict(teacher_options()), "seed": TEACHER_SEED},
         "student": dataclasses.asdict(STUDENT),
         "students' training": common,
-        "arms": {
+        "variants": {
             label: {name: value for name, value in options.items() if name not in common}
             for label, options in students.items()
         },
-        "start with the teacher's embedding and heads": [arm.label for arm in ARMS if arm.copied],
+        "start with the teacher's embedding and heads": [variant.label for variant in VARIANTS if variant.copied],
         "a live teacher computes in": LIVE_TEACHER_PRECISION,
         "evaluation batches": [EVALUATION_BATCHES, DIVERGENCE_BATCHES, COUNTED_BATCHES],
         "tasks": TASKS,

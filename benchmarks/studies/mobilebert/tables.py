@@ -24,7 +24,7 @@ from studies.mobilebert.accuracy import (
     scoring_jobs,
 )
 from studies.mobilebert.accuracy_jobs import HELD_OUT, LIKELIHOOD, NEARNESS, NEXT, WORDS
-from studies.mobilebert.recipe import ARMS, SEEDS, TASKS
+from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
 from studies.quantized import QUANTIZED
 from studies.score_cells import NOTHING, Values, cell, difference
 
@@ -69,7 +69,7 @@ ON_TASKS = (
     Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SPLIT),
 )
 COLUMNS = (LOSS, MASKED_WORDS, NEXT_SENTENCES, ATTENTION_NATS, *ON_TASKS)
-# What arms are compared by.
+# What variants are compared by.
 COMPARED = (MASKED_WORDS, *ON_TASKS)
 
 # The paper's accuracies on SST-2 and MRPC, of our rows that stand for its own.
@@ -92,7 +92,7 @@ LOSSES: dict[str, Paper | None] = {
     "progressive without FMT": None,
     "progressive without PD": None,
 }
-# What is asked, with the paper's differences on SST-2 and MRPC, and the two arms of which the first has to be better.
+# The question, the paper's differences on SST-2 and MRPC, and two variants; the first has to be better.
 QUESTIONS = {
     "does copying embedding and heads help? (no row in the paper)": (COPIED, PD),
     "does progressive transfer help beyond copying? (no row)": (PROGRESSIVE, COPIED),
@@ -126,8 +126,10 @@ def table(content: results.ResultFile) -> str:
     lines += ["", "Losses, table 9:", "", *_rows(LOSSES, look, failed)]
     lines += ["", f"| here, difference | {' | '.join(each.head for each in COMPARED)} |"]
     lines.append("|---|" + "---:|" * len(COMPARED))
-    for question, arms in QUESTIONS.items():
-        cells = [difference(*(look(arm, column, TRAINED) for arm in arms)) or NOTHING for column in COMPARED]
+    for question, variants in QUESTIONS.items():
+        cells = [
+            difference(*(look(variant, column, TRAINED) for variant in variants)) or NOTHING for column in COMPARED
+        ]
         lines.append(f"| {question} | {' | '.join(cells)} |")
     lines += ["", f"Float against int8 (`{QUANTIZED}`), table 6:", "", *_quantized_rows(look, failed)]
     examples = {(each.task, each.split): each.examples for each in content.accuracies}
@@ -173,7 +175,7 @@ def _rows(rows: Mapping[str, Paper | None], look: Look, failed: Mapping[str, str
 def _quantized_rows(look: Look, failed: Mapping[str, str]) -> list[str]:
     heads = [f"{column.head} | int8 | difference" for column in ON_TASKS]
     lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * (3 * len(ON_TASKS))]
-    for label in (TEACHER, *(arm.label for arm in ARMS)):
+    for label in (TEACHER, *(variant.label for variant in VARIANTS)):
         cells = []
         for column in ON_TASKS:
             cells += [_cell(label, column, recipe, look, failed) for recipe in (TRAINED, QUANTIZED)]

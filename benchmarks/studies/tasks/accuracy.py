@@ -39,7 +39,7 @@ from studies.experiment import (
     settings_note,
 )
 from studies.glue_examples import commonest_label_metrics
-from studies.jobs import Job
+from studies.jobs import StudyJob
 from studies.quantized import QUANTIZED, export_quantized
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
@@ -54,7 +54,7 @@ MOST_POINTS, MOST_ANSWERS = 0.5, 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
+class TaskRecipe:
     """How a task is learned.
 
     Attributes:
@@ -79,32 +79,32 @@ class Setting:
 
 
 # The short ones first.
-SETTINGS: dict[str, Setting] = {
-    "wnli": Setting(title="WNLI", metric="accuracy"),
-    "rte": Setting(title="RTE", metric="accuracy"),
-    "mrpc": Setting(title="MRPC", metric="f1"),
-    "cola": Setting(title="CoLA", metric="matthews", lengths=(64,)),
-    "xnli": Setting(title="XNLI, English", metric="accuracy", folder="xnli", split=HELD_OUT),
-    "stsb": Setting(title="STS-B", metric="spearman"),
-    "qnli": Setting(title="QNLI", metric="accuracy", split=HELD_OUT),
-    "squad": Setting(title="SQuAD 1.1", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
-    "squad2": Setting(title="SQuAD 2.0", metric="f1", folder="squad", lengths=(128, 384), start="squad"),
-    "tydiqa": Setting(
+SETTINGS: dict[str, TaskRecipe] = {
+    "wnli": TaskRecipe(title="WNLI", metric="accuracy"),
+    "rte": TaskRecipe(title="RTE", metric="accuracy"),
+    "mrpc": TaskRecipe(title="MRPC", metric="f1"),
+    "cola": TaskRecipe(title="CoLA", metric="matthews", lengths=(64,)),
+    "xnli": TaskRecipe(title="XNLI, English", metric="accuracy", folder="xnli", split=HELD_OUT),
+    "stsb": TaskRecipe(title="STS-B", metric="spearman"),
+    "qnli": TaskRecipe(title="QNLI", metric="accuracy", split=HELD_OUT),
+    "squad": TaskRecipe(title="SQuAD 1.1", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
+    "squad2": TaskRecipe(title="SQuAD 2.0", metric="f1", folder="squad", lengths=(128, 384), start="squad"),
+    "tydiqa": TaskRecipe(
         title="TyDi QA, English", metric="f1", folder="tydiqa", epochs=2, lengths=(128, 384), split=HELD_OUT_TRAINING
     ),
 }
 
 
-def jobs(output: Path) -> list[Job]:
+def jobs(output: Path) -> list[StudyJob]:
     """What the commonest label gives, then training, and export with both scores, a task after the other."""
     # A constant correlates with nothing.
     counted = [task for task, setting in SETTINGS.items() if setting.metric != "spearman"]
-    found = [Job(name=f"constant/{task}", call=score_commonest, arguments=(task,)) for task in counted]
+    found = [StudyJob(name=f"constant/{task}", call=score_commonest, arguments=(task,)) for task in counted]
     for task, setting in SETTINGS.items():
         needs = (f"model/{setting.start}",) if setting.start else ()
         found += [
-            Job(name=f"model/{task}", call=train, arguments=(task, output), needs=needs),
-            Job(name=f"scores/{task}", call=score_both, arguments=(task, output), needs=(f"model/{task}",)),
+            StudyJob(name=f"model/{task}", call=train, arguments=(task, output), needs=needs),
+            StudyJob(name=f"scores/{task}", call=score_both, arguments=(task, output), needs=(f"model/{task}",)),
         ]
     return found
 

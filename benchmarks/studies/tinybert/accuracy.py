@@ -8,7 +8,7 @@ ablation of procedures (its table 2) and beside students that never see the teac
 of steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT; with augmented examples, of
 which there are as many times more, the passes are as many times fewer. That is far less than the paper's (20 + 3 passes
 of 20 times the data, after 3 of Wikipedia), so rates are higher; the students' were chosen on SST-2 alone, on one seed.
-What is scored is a student's last pass, on the development set, and no pass is chosen there: arms pass it 1, 2 or 4
+What is scored is a student's last pass, on the development set, and no pass is chosen there: variants pass it 1, 2 or 4
 times, and the best of more would be better by chance.
 
 Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
@@ -39,7 +39,7 @@ from studies.experiment import (
     settings_note,
 )
 from studies.glue_examples import SST2_EXAMPLES, commonest_label_metrics, task_examples
-from studies.jobs import Job
+from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
@@ -77,7 +77,7 @@ SHAPES: dict[str, tuple[str, int, tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class TinyBERTVariant:
     """One way to make a student.
 
     Attributes:
@@ -93,22 +93,24 @@ class Arm:
     augmented: bool = False
 
 
-ARMS = {
+VARIANTS = {
     "4x312": (
-        Arm(label="fine-tuned, no distillation", start="fresh", learns="labels"),
-        Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),
-        Arm(label="general distillation, prediction only", start="general", learns="prediction"),
-        Arm(label="general distillation, two steps", start="general", learns="both steps"),
-        Arm(label="general distillation, two steps, augmented", start="general", learns="both steps", augmented=True),
+        TinyBERTVariant(label="fine-tuned, no distillation", start="fresh", learns="labels"),
+        TinyBERTVariant(label="two steps, no general distillation", start="fresh", learns="both steps"),
+        TinyBERTVariant(label="general distillation, prediction only", start="general", learns="prediction"),
+        TinyBERTVariant(label="general distillation, two steps", start="general", learns="both steps"),
+        TinyBERTVariant(
+            label="general distillation, two steps, augmented", start="general", learns="both steps", augmented=True
+        ),
     ),
     "3x384": (
-        Arm(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
-        Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
+        TinyBERTVariant(label="teacher's layers, fine-tuned", start="teacher layers", learns="labels"),
+        TinyBERTVariant(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),
     ),
-    "4x384": (Arm(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
-    "3x312": (Arm(label="two steps, no general distillation", start="fresh", learns="both steps"),),
+    "4x384": (TinyBERTVariant(label="teacher's layers, two steps", start="teacher layers", learns="both steps"),),
+    "3x312": (TinyBERTVariant(label="two steps, no general distillation", start="fresh", learns="both steps"),),
 }
-OTHER_SHAPES = tuple(shape for shape in ARMS if shape != "4x312")
+OTHER_SHAPES = tuple(shape for shape in VARIANTS if shape != "4x312")
 
 
 def student_config(shape: str) -> EncoderConfig:
@@ -117,47 +119,47 @@ def student_config(shape: str) -> EncoderConfig:
     return preset(name).config.replace(num_layers=layers)
 
 
-def jobs(output: Path, masked_lm: Path) -> list[Job]:
+def jobs(output: Path, masked_lm: Path) -> list[StudyJob]:
     """Everything that the table needs: the ablation a seed at a time, then the other sizes a task at a time."""
     order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
     order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
     classified = [task for task in TASKS if GLUE[task].task.kind == "classification"]
-    found = [Job(name=f"constant/{task}", call=score_commonest_label, arguments=(task,)) for task in classified]
-    found.append(Job(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
+    found = [StudyJob(name=f"constant/{task}", call=score_commonest_label, arguments=(task,)) for task in classified]
+    found.append(StudyJob(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
     for shapes, task, seed in order:
-        cells = [_cell(shape, arm, task, seed, output) for shape in shapes for arm in ARMS[shape]]
+        cells = [_cell(shape, variant, task, seed, output) for shape in shapes for variant in VARIANTS[shape]]
         made = {job.name for job in found}
         found += [job for job in _preparations(task, output, masked_lm, cells) if job.name not in made]
         found += cells
     return found
 
 
-def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[Job]) -> list[Job]:
+def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[StudyJob]) -> list[StudyJob]:
     """What students of a task need, a job behind those that it needs itself."""
-    teacher = Job(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
+    teacher = StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
     every = [teacher]
     for layers in (4, 3):
         name = f"targets/{layers}-layers/{task}"
-        every.append(Job(name=name, call=store_targets, arguments=(layers, task, output), needs=(teacher.name,)))
-    every.append(Job(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
+        every.append(StudyJob(name=name, call=store_targets, arguments=(layers, task, output), needs=(teacher.name,)))
+    every.append(StudyJob(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
     needed = {teacher.name} | {name for cell in cells for name in cell.needs}
     return [job for job in every if job.name in needed]
 
 
-def _cell(shape: str, arm: Arm, task: str, seed: int, output: Path) -> Job:
+def _cell(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> StudyJob:
     needs = []
-    if arm.learns != "labels" or arm.start == "teacher layers":
+    if variant.learns != "labels" or variant.start == "teacher layers":
         needs.append(f"teacher/{task}")
-    if arm.start == "general":
+    if variant.start == "general":
         needs.append(f"general/{shape}")
-    if arm.augmented:
+    if variant.augmented:
         needs.append(f"augmented/{task}")
-    elif arm.learns != "labels":
+    elif variant.learns != "labels":
         needs.append(f"targets/{SHAPES[shape][1]}-layers/{task}")
-    return Job(
-        name=_cell_name(shape, arm.label, task, seed),
+    return StudyJob(
+        name=_cell_name(shape, variant.label, task, seed),
         call=train_student,
-        arguments=(shape, arm, task, seed, output),
+        arguments=(shape, variant, task, seed, output),
         needs=tuple(needs),
     )
 
@@ -212,16 +214,16 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
 
 
 def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
-    """Stores what students of so many layers learn of a teacher, for all seeds and arms with original examples."""
+    """Stores what students of so many layers learn of a teacher, for all seeds and variants with original examples."""
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.methods import get_method
     from pocketbert.distillation.preparation import prepare
     from pocketbert.distillation.run_options import RunOptions
 
-    arm = Arm(label="", start="fresh", learns="both steps")
+    variant = TinyBERTVariant(label="", start="fresh", learns="both steps")
     preparation = prepare(
         method=get_method("tinybert"),
-        options=_options(arm, GLUE[task].task),
+        options=_options(variant, GLUE[task].task),
         run=RunOptions(),
         student=student_config(f"{layers}x312"),
         teacher_layers=(),
@@ -251,42 +253,42 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
     return {"rows": found.rows, "seconds": found.seconds}
 
 
-def train_student(shape: str, arm: Arm, task: str, seed: int, output: Path) -> dict[str, Any]:
+def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Makes one student; the metrics of its last pass."""
     from pocketbert.distillation.run import distill
     from pocketbert.distillation.run_options import RunOptions
 
     # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
-    taught = arm.learns != "labels"
-    data = _task_data(task, _augmented_file(task, output) if arm.augmented else None)
-    folder = output / _cell_name(shape, arm.label, task, seed)
+    taught = variant.learns != "labels"
+    data = _task_data(task, _augmented_file(task, output) if variant.augmented else None)
+    folder = output / _cell_name(shape, variant.label, task, seed)
     found = distill(
         method="tinybert",
-        student=output / "general" / shape / "model" if arm.start == "general" else student_config(shape),
+        student=output / "general" / shape / "model" if variant.start == "general" else student_config(shape),
         output=folder,
-        teacher_directory=_teacher(task, output) if taught or arm.start == "teacher layers" else minilm(),
-        teacher_layers=SHAPES[shape][2] if arm.start == "teacher layers" else (),
-        store=_store(SHAPES[shape][1], task, output) if taught and not arm.augmented else None,
+        teacher_directory=_teacher(task, output) if taught or variant.start == "teacher layers" else minilm(),
+        teacher_layers=SHAPES[shape][2] if variant.start == "teacher layers" else (),
+        store=_store(SHAPES[shape][1], task, output) if taught and not variant.augmented else None,
         task_data=data,
-        options=_options(arm, data.task),
+        options=_options(variant, data.task),
         run=RunOptions(seed=seed),
     )
     metrics = last_metrics(folder, data.metrics)
     return {"metrics": metrics, "examples": len(data.dev), "seconds": found.seconds}
 
 
-def _options(arm: Arm, task: TaskConfig) -> Any:
+def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
     from pocketbert.distillation.methods.tinybert import TinyBERTOptions
 
-    without: tuple[str, ...] = () if arm.augmented else ("augmentation",)
+    without: tuple[str, ...] = () if variant.augmented else ("augmentation",)
     passes = PASSES
-    if arm.learns == "labels":
+    if variant.learns == "labels":
         without += ("task_distillation",)
-    elif arm.learns == "prediction":
+    elif variant.learns == "prediction":
         without += ("embedding", "transformer")
     else:
         passes //= 2
-    fewer = TIMES_MORE if arm.augmented else 1
+    fewer = TIMES_MORE if variant.augmented else 1
     return TinyBERTOptions(
         without=without,
         intermediate_epochs=passes // fewer,
@@ -295,7 +297,7 @@ def _options(arm: Arm, task: TaskConfig) -> Any:
         intermediate_batch_size=BATCH_SIZE,
         prediction_batch_size=BATCH_SIZE,
         intermediate_learning_rate=LEARNING_RATES["intermediate"],
-        prediction_learning_rate=LEARNING_RATES["labels" if arm.learns == "labels" else "prediction"],
+        prediction_learning_rate=LEARNING_RATES["labels" if variant.learns == "labels" else "prediction"],
     )
 
 
@@ -366,12 +368,12 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
             accuracies += records(found, COMMONEST, NOBODY, task, SPLIT)
         if found := done.get(f"teacher/{task}"):
             accuracies += records(found, "teacher", NETWORK, task, SPLIT)
-    for shape, arms in ARMS.items():
-        for arm in arms:
+    for shape, variants in VARIANTS.items():
+        for variant in variants:
             for task in TASKS:
                 for seed in SEEDS:
-                    if found := done.get(_cell_name(shape, arm.label, task, seed)):
-                        accuracies += records(found, seeds_label(arm.label, seed), shape, task, SPLIT)
+                    if found := done.get(_cell_name(shape, variant.label, task, seed)):
+                        accuracies += records(found, seeds_label(variant.label, seed), shape, task, SPLIT)
     notes = [settings_note(settings())]
     return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
 

@@ -10,7 +10,7 @@ from pocketbert_bench.quickstart_training import NETWORK
 from studies.marked_block import MarkedBlock
 from studies.runner import RESULTS
 from studies.score_cells import cell, difference, scores
-from studies.tinybert.accuracy import ARMS, COMMONEST, NOBODY, SEEDS, TASKS
+from studies.tinybert.accuracy import COMMONEST, NOBODY, SEEDS, TASKS, VARIANTS
 
 BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "tinybert.md",
@@ -21,7 +21,7 @@ BLOCK = MarkedBlock(
 # What has no seeds: model and how it was made.
 ONCE = ((NOBODY, COMMONEST), (NETWORK, "teacher"))
 GENERAL, FRESH, PREDICTION = "general distillation, two steps", "two steps, no general distillation", "prediction only"
-# What the paper finds, and which of two arms of 4x312 has to be better for it.
+# What the paper finds, and which of two variants of 4x312 has to be better for it.
 FINDINGS = {
     "TinyBERT beats a student without distillation (table 1)": (GENERAL, "fine-tuned, no distillation"),
     "intermediate layers help beside the prediction (table 3)": (GENERAL, f"general distillation, {PREDICTION}"),
@@ -35,7 +35,7 @@ def table(content: results.ResultFile) -> str:
     found = scores(each for each in content.accuracies if each.metric == GLUE[each.task].main_metric)
     heads = [f"{GLUE[task].folder} ({GLUE[task].main_metric})" for task in TASKS]
     lines = [f"| student | made by | {' | '.join(heads)} |", "|---|---|" + "---:|" * len(TASKS)]
-    rows = [*ONCE, *((shape, arm.label) for shape, arms in ARMS.items() for arm in arms)]
+    rows = [*ONCE, *((shape, variant.label) for shape, variants in VARIANTS.items() for variant in variants)]
     for model, label in rows:
         cells = [
             cell(found.get((model, label, task), {}).values(), 1 if (model, label) in ONCE else len(SEEDS))
@@ -43,10 +43,10 @@ def table(content: results.ResultFile) -> str:
         ]
         lines.append(f"| {model} | {label} | {' | '.join(cells)} |")
     lines += ["", "| the paper finds | here, of 4x312: difference |", "|---|---|"]
-    for finding, arms in FINDINGS.items():
+    for finding, variants in FINDINGS.items():
         differences = []
         for task in TASKS:
-            if change := difference(*(found.get(("4x312", arm, task), {}) for arm in arms)):
+            if change := difference(*(found.get(("4x312", variant, task), {}) for variant in variants)):
                 differences.append(f"{GLUE[task].folder} {change}")
         lines.append(f"| {finding} | {', '.join(differences) or 'not measured'} |")
     examples = {each.task: each.examples for each in content.accuracies}
