@@ -181,7 +181,7 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ker
     """Runs a model file under QEMU.
 
     Args:
-      folder: what `from_preset` made.
+      folder: what `build` made.
       model: the `.tflite` file.
       calls: at least one.
 

@@ -145,7 +145,7 @@ def run(*command: object) -> str:
 
 
 def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
-    """Shrinks what `from_preset` has compiled in a folder, and translates it as the options say."""
+    """Shrinks what `build` has compiled in a folder, and translates it as the options say."""
     # Android's classes come without most of java.*, so Java's own are a library too.
     libraries = ("--lib", artifacts.android, "--lib", JAVA_HOME)
     rules = ("--pg-conf", folder / "aapt.pro", "--pg-conf", RULES)

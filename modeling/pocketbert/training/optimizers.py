@@ -96,7 +96,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
     def named_state(self) -> dict[str, tf.Variable]:
         """All that the next step depends on beside weights and gradients: name → variable.
 
-        `iterations`, and `m/NAME` and `v/NAME` for each weight. Needs `from_preset`.
+        `iterations`, and `m/NAME` and `v/NAME` for each weight. Needs `build`.
         """
         state = {"iterations": self.iterations}
         for key, index in self._index_dict.items():
