@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +108,7 @@ def environment_of_tflite_2_16() -> Path:
     `tflite_2_16.lock`, by hash, fetched with pip (about 300 MB, 1.3 GB on disk).
 
     Raises:
-      UserError: pip could not make it.
+      UserError: pip could not make it, or no Python here is old enough.
     """
     folder = tflite_2_16_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,9 +118,10 @@ def environment_of_tflite_2_16() -> Path:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if complete.exists():
             return python
+        base = _python_for_tflite_2_16()
         log_info(f"making an environment for TFLite 2.16.1 in {folder} (once; about 300 MB to fetch)")
         shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=True)
+        subprocess.run([base, "-m", "venv", str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
         finished = subprocess.run(
             [
                 str(python),
@@ -139,6 +139,23 @@ def environment_of_tflite_2_16() -> Path:
             raise UserError(f"runtime {TFLITE_2_16} needs tensorflow-cpu 2.16.1 in {folder}; pip said: {reason}")
         complete.touch()
     return python
+
+
+def _python_for_tflite_2_16() -> str:
+    """A Python with wheels of tensorflow-cpu 2.16.1: this one, or an older one on PATH or under pyenv."""
+    if sys.version_info < (3, 13):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in ("3.12", "3.11"):
+        for candidate in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python3")):
+            # pyenv's commands may be there and refuse to run.
+            if candidate and not subprocess.run([candidate, "-c", "import ensurepip"], capture_output=True).returncode:
+                return str(candidate)
+    raise UserError(
+        f"runtime {TFLITE_2_16} needs Python 3.11 or 3.12 with venv, because tensorflow-cpu 2.16.1 has no wheels for "
+        f"Python {sys.version_info[0]}.{sys.version_info[1]}; found neither on PATH nor under pyenv; install one, or "
+        f"use --runtime={LITERT}"
+    )
 
 
 # Name → what gives the Python to run and the package that holds the interpreter there.

@@ -88,6 +88,34 @@ def test_unknown_runtime() -> None:
         run("tflite-1.0", "model.tflite", {})
 
 
+@pytest.fixture
+def python_3_13(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs as Python 3.13 where only the returned folder is on PATH."""
+    monkeypatch.setattr(runtimes.sys, "version_info", (3, 13, 0))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    return tmp_path
+
+
+def fake_python(path: Path, code: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\nexit {code}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_old_runtime_uses_an_older_python(python_3_13: Path) -> None:
+    fake_python(python_3_13 / "python3.12", 127)
+    expected = fake_python(python_3_13 / "pyenv/versions/3.11.7/bin/python3", 0)
+    assert runtimes._python_for_tflite_2_16() == str(expected)
+
+
+def test_old_runtime_without_an_older_python(python_3_13: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCKETBERT_CACHE", str(python_3_13 / "cache"))
+    with pytest.raises(UserError, match="needs Python 3.11 or 3.12 with venv.*Python 3.13; .*use --runtime=litert"):
+        runtimes.environment_of_tflite_2_16()
+
+
 def test_pip_that_fails_leaves_nothing_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "wrong.lock"
     lock.write_text("numpy==1.26.4 --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
