@@ -8,6 +8,7 @@ data is there, such tests were selected and yet none ran.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,24 @@ def _unavailable(reason: str) -> None:
     if _CI:
         pytest.fail(f"CI=true and {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_collection_finish() -> None:
+    # Test modules import it; where none of those collected does, it is not worth an import.
+    if "tensorflow" in sys.modules:
+        import cheap_tensorflow
+
+        cheap_tensorflow.use()
+
+
+@pytest.fixture
+def graph_optimizer() -> Iterator[None]:
+    """TensorFlow optimizes graphs, as it does for users; see `cheap_tensorflow`."""
+    import cheap_tensorflow
+
+    cheap_tensorflow.set_optimizer(enabled=True)
+    yield
+    cheap_tensorflow.set_optimizer(enabled=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -44,6 +44,8 @@ from pocketbert.training.distribution import open_distribution
 PAIRS: dict[str, tuple[EncoderConfig, EncoderConfig]] = {
     "mobilebert": (tiny_mobilebert.TEACHER.replace(num_layers=2), tiny_mobilebert.STUDENT.replace(num_layers=2))
 }
+# Where every stage is written into a graph several times: one layer, hence fewer stages.
+SHALLOW = {name: tuple(config.replace(num_layers=1) for config in pair) for name, pair in PAIRS.items()}
 PAIR = (tiny_distillation.TEACHER, tiny_distillation.STUDENT)
 # What a method may be given, by the heads that teacher and student then have.
 HEADS: dict[str, tuple[TaskConfig, ...]] = {
