@@ -22,7 +22,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
 	sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## from nothing to a report on a real network, in about ten minutes
+demo: $(INSTALLED) ## from nothing to a report on a real network, in less than five minutes
 	$(BIN)/pocketbert quickstart --output runs/quickstart
 
 venv: $(INSTALLED) ## install the pinned packages and this one into .venv

