@@ -12,6 +12,7 @@ from pocketbert import files, progress
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.configurations import Call, Configuration
 
 # Peers are held against the float model, whose answers int8 only comes near: four times the 15 % that
@@ -86,7 +87,9 @@ def plain_export(
             converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
             if recipe == "dynamic_wi8":
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            files.write_bytes(path, converter.convert())
+            with stderr_on_failure():
+                content = converter.convert()
+            files.write_bytes(path, content)
             found += [
                 Configuration(
                     label=f"plain converter {recipe}",

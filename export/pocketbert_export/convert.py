@@ -14,6 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert import outputs
 from pocketbert.model import Model
+from pocketbert.processes import stderr_on_failure
 from pocketbert_export.op_histogram import FILE_IDENTIFIER
 from pocketbert_export.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.recipes import Recipe, configure
@@ -64,7 +65,9 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
             str(path), signature_keys=[signature_name(length) for length in lengths]
         )
         configure(converter, recipe)
-        content = converter.convert()
+        # The converter writes C++ warnings about options that it ignores.
+        with stderr_on_failure():
+            content = converter.convert()
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,3 +52,16 @@ def stderr_in(path: Path) -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(before, 2)
             os.close(before)
+
+
+@contextlib.contextmanager
+def stderr_on_failure() -> Iterator[None]:
+    """Holds back what is written to stderr inside, by C++ libraries too, and shows it only if the block raises."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "stderr")
+        try:
+            with stderr_in(kept):
+                yield
+        except BaseException:
+            sys.stderr.write(kept.read_text(encoding="utf-8", errors="replace"))
+            raise

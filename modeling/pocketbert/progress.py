@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
+from tqdm.std import EMA
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
+# The first step traces a graph and takes hundreds of times as long as the others.
+UNTIMED_UPDATES = 3
 
 
 def log_info(message: str) -> None:
@@ -21,7 +24,8 @@ def log_info(message: str) -> None:
 def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqdm:
     """A tqdm bar on stderr with rate and time left.
 
-    Off a terminal it prints a whole line at most every `SECONDS_BETWEEN_LINES`, so that logs stay readable.
+    Off a terminal it prints a whole line at most every `SECONDS_BETWEEN_LINES`, so that logs stay readable. Rate and
+    time left are `?` during the first `UNTIMED_UPDATES` updates and leave those out afterwards.
 
     Args:
       total: number of units, or None if unknown.
@@ -30,7 +34,7 @@ def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqd
       initial: units done before (a resumed run).
     """
     if sys.stderr.isatty():
-        return tqdm(total=total, desc=description, unit=unit, initial=initial, file=sys.stderr)
+        return _Bar(total=total, desc=description, unit=unit, initial=initial, file=sys.stderr)
     return _LineBar(total=total, desc=description, unit=unit, initial=initial)
 
 
@@ -44,8 +48,35 @@ def track(items: Iterable[Item], description: str, unit: str, total: int | None 
             progress.update()
 
 
-class _LineBar(tqdm):
-    """tqdm that writes lines instead of redrawing one."""
+class _Bar(tqdm):
+    """tqdm whose rate leaves out the first updates."""
+
+    def __init__(self, **options: object) -> None:
+        self._updates = 0
+        super().__init__(**options)
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Counts `n` more units."""
+        shown = super().update(n)
+        self._updates += 1
+        if self._updates == UNTIMED_UPDATES:
+            self._ema_dn, self._ema_dt, self._ema_miniters = (EMA(self.smoothing) for _ in range(3))
+            self.last_print_t, self.last_print_n = self._time(), self.n
+        return shown
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What a line shows."""
+        found = super().format_dict
+        finished = self.total is not None and self.n >= self.total
+        if not self.disable and not finished and not (self._updates >= UNTIMED_UPDATES and self._ema_dt()):
+            # Which shows as a question mark; without a rate tqdm would take the mean from the beginning.
+            found["rate"] = 0
+        return found
+
+
+class _LineBar(_Bar):
+    """A bar that writes lines instead of redrawing one."""
 
     def __init__(self, **options: object) -> None:
         self._last_line_at = time.monotonic()

@@ -44,12 +44,12 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "sentences", lambda full: sentences)
     monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
     options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
-    for name in ("OPTIONS", "QUICK_OPTIONS"):
+    for name in ("OPTIONS", "PART_OPTIONS"):
         monkeypatch.setattr(training, name, options)
     distillation = TinyBERTOptions(
         without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
     )
-    for name in ("DISTILLATION", "QUICK_DISTILLATION"):
+    for name in ("DISTILLATION", "PART_DISTILLATION"):
         monkeypatch.setattr(training, name, distillation)
 
 
@@ -163,7 +163,7 @@ def test_partial_data_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     train, dev = tiny_finetuning.examples(5000, 1), tiny_finetuning.examples(700, 2)
     monkeypatch.setattr(training, "rotten_tomatoes", lambda: (train, dev))
     first, second = training.sentences(full=False), training.sentences(full=False)
-    assert [len(part) for part in first] == [training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES]
+    assert [len(part) for part in first] == [training.PART_TRAIN_EXAMPLES, training.PART_DEV_EXAMPLES]
     assert first[0].ids == second[0].ids and first[1].ids == second[1].ids
 
 
@@ -174,7 +174,7 @@ def test_partial_data_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(training, "rotten_tomatoes", lambda: (in_turn(7676), in_turn(854)))
     train, dev = training.sentences(full=False)
-    assert (len(train), len(dev)) == (training.QUICK_TRAIN_EXAMPLES, training.QUICK_DEV_EXAMPLES)
+    assert (len(train), len(dev)) == (training.PART_TRAIN_EXAMPLES, training.PART_DEV_EXAMPLES)
     for part in (train, dev):
         assert part.labels is not None
         # Four standard deviations of as many fair coins.
