@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert.distillation.loss_normalization import masked_mean
 from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting, Stage, Steps
 from pocketbert.layers.dense import Dense
+from pocketbert.layers.loss_normalization import masked_mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

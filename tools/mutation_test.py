@@ -30,7 +30,7 @@ TESTS = {
     "modeling/pocketbert/distillation/distiller.py": ["pocketbert/distillation/test_distiller.py"],
     "modeling/pocketbert/distillation/losses.py": ["pocketbert/distillation/test_losses.py"],
     "modeling/pocketbert/distillation/label_losses.py": ["pocketbert/distillation/test_tinybert_losses.py"],
-    "modeling/pocketbert/distillation/loss_normalization.py": ["pocketbert/distillation/test_loss_normalization.py"],
+    "modeling/pocketbert/layers/loss_normalization.py": ["pocketbert/test_loss_normalization.py"],
     "modeling/pocketbert/distillation/layer_maps.py": ["pocketbert/distillation/test_layer_maps.py"],
     "modeling/pocketbert/training/optimizers.py": ["pocketbert/training/test_optimizers.py"],
     "modeling/pocketbert/training/gradients.py": ["pocketbert/training/test_optimizers.py"],

@@ -136,16 +136,17 @@ def _check_goldens(bundle: Any) -> None:
 
     The calls' answers are held against the file's own; so these have to be the float model's, too.
     """
+    from pocketbert.tasks.registry import get_task
     from pocketbert_export import checks, comparisons
     from pocketbert_export.goldens import tokenization_problems
 
     problems = tokenization_problems(bundle.goldens, bundle.tokenizer())
-    kind = bundle.task.kind if bundle.task else None
+    task = get_task(bundle.task) if bundle.task else None
     both = comparisons.golden_answers(bundle)
     problems += [
         f"the {check.name} of the file's answers from the float model's must be at most {check.bound}; "
         f"it is {check.measured}"
-        for check in checks.check_difference(*both, checks.BOUNDS[bundle.recipe], "goldens", kind)
+        for check in checks.check_difference(*both, checks.BOUNDS[bundle.recipe], "goldens", task)
         if not check.passed
     ]
     raise_if_any(problems, f"bundle {bundle.directory}")

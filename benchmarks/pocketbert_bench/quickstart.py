@@ -15,8 +15,8 @@ from pocketbert.data.examples import Examples
 from pocketbert.files import write_json
 from pocketbert.outputs import held_directory
 from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import predictions_of
-from pocketbert.training.scores import constant_baseline, score_answers
+from pocketbert.tasks.classification import probabilities_of
+from pocketbert.tasks.registry import text_task
 from pocketbert_bench import accuracy, host, peers, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
@@ -32,7 +32,7 @@ from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.predictors import open_predictor, probabilities_of
+from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT = "teacher", "student"
 RECIPES = ("float32", "dynamic_wi8")
@@ -183,10 +183,11 @@ def _accuracies(
 ) -> list[Accuracy]:
     """The score of every model and bundle, said as they are worked out."""
     assert dev.labels is not None
+    task = text_task(TASK)
     found = []
     for role, variants in logits.items():
         for label, values in variants.items():
-            scores = score_answers(TASK, (METRIC,), METRIC, dev.labels, predictions_of(TASK, values))
+            scores = task.score(dev.labels, task.decide(values), (METRIC,))
             value = scores.metrics[METRIC]
             log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
             for warning in scores.warnings:
@@ -211,7 +212,7 @@ def _accuracies(
 def _baseline(dev: Examples) -> str:
     """What one constant answer scores, in a sentence."""
     assert dev.labels is not None
-    found = constant_baseline(TASK, (METRIC,), dev.labels)
+    found = text_task(TASK).baseline(dev.labels, (METRIC,))
     return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
 
 

@@ -19,7 +19,7 @@ from pocketbert.json_reading import read_json
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
 from pocketbert_export.goldens import Golden, read_goldens
-from pocketbert_export.length_buckets import place
+from pocketbert_export.length_buckets import bucket_by_length
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
@@ -147,7 +147,9 @@ class Bundle:
             raise UserError(f"predict needs an output called logits; this bundle has {', '.join(self.output_names)}")
         tokenizer = self.tokenizer()
         encoded = tokenizer(list(texts), None if pairs is None else list(pairs), max_length=self.lengths[-1])
-        parts = place({name: np.asarray(encoded[name]) for name in INPUT_NAMES}, self.lengths, tokenizer.pad_token_id)
+        parts = bucket_by_length(
+            {name: np.asarray(encoded[name]) for name in INPUT_NAMES}, self.lengths, tokenizer.pad_token_id
+        )
         answers = np.concatenate([self.run(part.inputs)["logits"] for part in parts])
         order = np.concatenate([part.indices for part in parts])
         return answers[np.argsort(order)]

@@ -56,11 +56,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.metrics import root_mean_square
+
 Outputs = Mapping[str, np.ndarray]
 # Outputs whose second axis counts tokens; what they hold at padding is nobody's concern.
 TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
-# Scores that vary less than a quarter of their size are held against that quarter.
-_LARGEST_GAIN = 4.0
 # A share of the float model's change that may be missing or too much; four standard errors more may be rounding.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
@@ -169,7 +170,7 @@ def check_alive(answers: Outputs) -> Check:
 
 
 def check_difference(
-    reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits", kind: str | None = None
+    reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits", task: Task | None = None
 ) -> list[Check]:
     """The answers are the float model's: the largest difference and the root mean square of all.
 
@@ -178,9 +179,9 @@ def check_difference(
       answers: the bundle's.
       bounds: the largest and the root mean square difference.
       name: what is compared.
-      kind: the task's, which says what is centred.
+      task: says what is centred.
     """
-    largest, rms = _differences(reference, answers, kind)
+    largest, rms = _differences(reference, answers, task)
     count = len(next(iter(reference.values()), ()))
     reason = f"from the float model's, over {count:,} rows, as a part of their root mean square"
     return [
@@ -189,9 +190,9 @@ def check_difference(
     ]
 
 
-def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, kind: str | None = None) -> Check:
+def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task: Task | None = None) -> Check:
     """The file answers its golden examples as it did at export."""
-    largest, _ = _differences(recorded, answers, kind)
+    largest, _ = _differences(recorded, answers, task)
     reason = "the largest difference from the file's own golden answers, as a part of their root mean square"
     return _bounded("goldens: own answers", largest, bounds.own_difference, reason)
 
@@ -210,7 +211,9 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
     for output, expected in reference.items():
         x, y = (np.asarray(part[output], np.float64).ravel() for part in (reference, answers))
         energy = float(x @ x)
-        if len(expected) < 2 or math.sqrt(energy / x.size) <= BOUNDS["float32"].rms_difference * _scale(scales[output]):
+        if len(expected) < 2 or math.sqrt(energy / x.size) <= BOUNDS["float32"].rms_difference * root_mean_square(
+            scales[output]
+        ):
             continue
         found = float(x @ y) / energy
         rest = y - found * x
@@ -222,52 +225,30 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
     return _bounded(name, worst, _MOST_MISSING, reason)
 
 
-def deviations(outputs: Outputs, kind: str | None) -> dict[str, np.ndarray]:
+def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
     """How answers differ from text to text: centred, and without their mean over the texts."""
-    return {name: array - array.mean(axis=0) for name, array in centred(outputs, kind).items()}
+    return {name: array - array.mean(axis=0) for name, array in centred(outputs, task).items()}
 
 
-def centred(outputs: Outputs, kind: str | None) -> dict[str, np.ndarray]:
-    """Answers without the constant that means nothing for a task of this kind, in float64; see the module."""
+def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
+    """Answers without the constant that means nothing to the task, in float64; see the module."""
     exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
-    if kind == "classification":
-        return {name: array - array.mean(axis=-1, keepdims=True) for name, array in exact.items()}
-    if kind in ("regression", "span"):
-        return {name: array - array.mean() for name, array in exact.items()}
-    return exact
+    return exact if task is None else {name: task.centred(array) for name, array in exact.items()}
 
 
-def check_labels(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
-    """The same class wins, except where the float model itself all but tied.
+def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check | None:
+    """The same decisions, except where the float model itself all but ties; None where the task decides nothing.
 
     Args:
-      reference: the float model's logits `[n, classes]`.
+      task: what the logits mean.
+      reference: the float model's logits `[n, ...]`.
       answers: the bundle's.
-      bounds: a near tie is a lead below twice the allowed `rms_difference`.
+      bounds: a near tie is one that a change by the allowed `rms_difference` turns.
     """
-    top = np.sort(reference, axis=1)
-    scale = _scale(centred({"logits": reference}, "classification")["logits"])
-    near_tie = top[:, -1] - top[:, -2] <= 2 * bounds.rms_difference * scale
-    same = reference.argmax(axis=1) == answers.argmax(axis=1)
-    return _agreement(same, near_tie, bounds, "examples")
-
-
-def check_label_decisions(reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check:
-    """Each label of each example is decided alike, except where the float model's probability is all but 0.5.
-
-    Args:
-      reference: the float model's logits `[n, labels]`; a label is given where its logit is at least 0.
-      answers: the bundle's.
-      bounds: a near tie is a logit within the allowed `rms_difference` of 0. Two logits compete in `check_labels`, so
-        that there it is twice as wide.
-    """
-    near_tie = np.abs(reference) <= bounds.rms_difference * _scale(reference)
-    same = (reference >= 0) == (answers >= 0)
-    return _agreement(same, near_tie, bounds, "decisions, one for each example and label,")
-
-
-def _agreement(same: np.ndarray, near_tie: np.ndarray, bounds: Bounds, counted: str) -> Check:
-    """How many answers agree with the float model's, or may differ since it all but ties; `counted` names them."""
+    decisions = task.decisions(reference, answers, bounds.rms_difference)
+    if decisions is None:
+        return None
+    same, near_tie, counted = decisions
     agreement = float(np.mean(same | near_tie))
     reason = (
         f"of {same.size:,} {counted} {int(same.sum()):,} agree with the float model, "
@@ -321,12 +302,12 @@ def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
     return _bounded("padding", largest, 0.0, "the largest change when the padding holds random ids and segments")
 
 
-def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, kind: str | None = None) -> Check:
+def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
     """The same texts get the same answers from every length that holds them."""
     lengths = sorted(answers_by_length)
     first = answers_by_length[lengths[0]]
     largest = max(
-        (_differences(first, answers_by_length[length], kind)[0] for length in lengths[1:]), default=0.0, key=_nan_last
+        (_differences(first, answers_by_length[length], task)[0] for length in lengths[1:]), default=0.0, key=_nan_last
     )
     reason = f"the largest difference between the lengths {', '.join(map(str, lengths))} for the same texts"
     return _bounded("lengths", largest, bounds.length_difference, reason)
@@ -350,19 +331,19 @@ def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _differences(reference: Outputs, answers: Outputs, kind: str | None) -> tuple[float, float]:
+def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tuple[float, float]:
     """Largest and root mean square difference, relative, of the worst output; NaN if they cannot be compared."""
     if any(name not in answers or answers[name].shape != expected.shape for name, expected in reference.items()):
         return math.nan, math.nan
     same_names = {name: answers[name] for name in reference}
     views = [(reference, same_names)]
-    if kind is not None:
-        views.append((centred(reference, kind), centred(same_names, kind)))
+    if task is not None:
+        views.append((centred(reference, task), centred(same_names, task)))
     largest = rms = 0.0
     for expected, received in views:
         for name, values in expected.items():
-            floor = _scale(reference[name]) / _LARGEST_GAIN if kind == "regression" else 0.0
-            difference = np.abs(received[name].astype(np.float64) - values) / max(_scale(values), floor)
+            floor = root_mean_square(reference[name]) * (task.least_centred_scale if task else 0.0)
+            difference = np.abs(received[name].astype(np.float64) - values) / max(root_mean_square(values), floor)
             largest = max(largest, float(difference.max(initial=0.0)), key=_nan_last)
             rms = max(rms, float(np.sqrt(np.mean(np.square(difference)))), key=_nan_last)
     return largest, rms
@@ -370,10 +351,6 @@ def _differences(reference: Outputs, answers: Outputs, kind: str | None) -> tupl
 
 def _nan_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
-
-
-def _scale(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0
 
 
 def _bounded(name: str, measured: float, bound: float, reason: str) -> Check:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.progress import track
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.registry import get_task
 from pocketbert_export import checks
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import Bounds, Check, Outputs
@@ -79,7 +80,7 @@ def judge(
     bundle: Bundle, validation_inputs: ValidationInputs, answers: Mapping[int, Outputs], bounds: Bounds
 ) -> list[Check]:
     """What needs no float model beside the golden examples."""
-    kind = bundle.task.kind if bundle.task else None
+    task = get_task(bundle.task) if bundle.task else None
     goldens = _answers(validation_inputs, "goldens", answers)
     float_answers, own_answers = golden_answers(bundle)
     same_texts = {
@@ -93,18 +94,18 @@ def judge(
     }
     return [
         checks.check_alive(goldens),
-        *checks.check_difference(float_answers, goldens, bounds, "goldens", kind),
-        checks.check_own_answers(own_answers, goldens, bounds, kind),
+        *checks.check_difference(float_answers, goldens, bounds, "goldens", task),
+        checks.check_own_answers(own_answers, goldens, bounds, task),
         checks.check_padding(
             _answers(validation_inputs, "padding", answers), _answers(validation_inputs, "noise", answers)
         ),
         # Of a few short texts, scores and tokens differ too little to be a scale.
-        checks.check_lengths(same_texts, bounds, kind if kind == "classification" else None),
+        checks.check_lengths(same_texts, bounds, task if task and task.centred_by_example else None),
     ]
 
 
 def compare(
-    task: TaskConfig | None,
+    task: Task | None,
     validation_inputs: ValidationInputs,
     expected: Mapping[str, Outputs],
     answers: Mapping[int, Outputs],
@@ -113,28 +114,24 @@ def compare(
     metric: str | None,
 ) -> list[Check]:
     """What compares with the float model on real texts."""
-    kind = task.kind if task else None
     reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
-    made = checks.check_difference(reference, received, bounds, kind=kind)
+    made = checks.check_difference(reference, received, bounds, task=task)
     if any(check.measured is None for check in made):
         return made
-    moves, moved = checks.deviations(reference, kind), checks.deviations(received, kind)
-    made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, kind)))
+    moves, moved = checks.deviations(reference, task), checks.deviations(received, task)
+    made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, task)))
     if "segments" in expected:
         with_segments = _answers(validation_inputs, "segments", answers)
         moves = _change(expected["segments"], expected["no segments"])
         moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
-        scales = checks.centred(expected["segments"], kind)
+        scales = checks.centred(expected["segments"], task)
         made.append(checks.check_response("segments", "other segment ids", moves, moved, scales))
-    if task is None or task.kind not in ("classification", "multi_label", "regression", "span"):
-        return made
-    if task.kind == "classification":
-        made.append(checks.check_labels(reference["logits"], received["logits"], bounds))
-    if task.kind == "multi_label":
-        made.append(checks.check_label_decisions(reference["logits"], received["logits"], bounds))
+    if task is not None and "logits" in reference:
+        decided = checks.check_labels(task, reference["logits"], received["logits"], bounds)
+        made += [decided] if decided is not None else []
     if examples.labelled and metric is not None:
         order = np.concatenate([placed.indices for placed in validation_inputs.examples])
-        expected_score, score = (examples.score(task, metric, outputs, order) for outputs in (reference, received))
+        expected_score, score = (examples.score(metric, outputs, order) for outputs in (reference, received))
         made.append(checks.check_metric(metric, examples.count, expected_score, score, bounds))
     return made
 

@@ -16,11 +16,12 @@ import numpy as np
 from pocketbert import __version__, files, outputs
 from pocketbert._keras import fresh_layer_names, tf_keras
 from pocketbert.configs import TaskConfig
-from pocketbert.data.examples import Examples
+from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
+from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bundle as layout
@@ -34,7 +35,7 @@ from pocketbert_export.label_order import named
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.signatures import check_lengths, signature_name
-from pocketbert_export.validation_set import GivenExamples, as_pairs, gate_metric
+from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
@@ -63,7 +64,7 @@ def default_examples(task: TaskConfig | None = None) -> Examples:
     """`DEFAULT_TEXTS` as unlabelled examples, each with a question where that is the task."""
     texts = list(DEFAULT_TEXTS)
     pairs = None
-    if task is not None and task.kind == "span":
+    if task is not None and get_task(task).needs_pairs:
         texts, pairs = [DEFAULT_QUESTION] * len(texts), texts
     ids = [str(index) for index in range(len(texts))]
     return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")
@@ -76,7 +77,7 @@ def export_bundle(
     recipe: str,
     lengths: Sequence[int],
     output: str | os.PathLike[str],
-    examples: GivenExamples | None = None,
+    examples: LabelledData | None = None,
     *,
     graph_optimizations: GraphOptimizations = GraphOptimizations(),  # noqa: B008
     runtime: str = LITERT,
@@ -132,7 +133,7 @@ def export_bundle(
             **_description(model, optimized, chosen, lengths, runtime, decided),
             "source": _digests(Path(model_directory).glob("*.safetensors")),
         }
-        goldens = _goldens(model, Bundle(folder, description), as_pairs(examples, _MOST_GOLDEN_CANDIDATES), lengths)
+        goldens = _goldens(model, Bundle(folder, description), examples.first_texts(_MOST_GOLDEN_CANDIDATES), lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": _files(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)
@@ -162,7 +163,7 @@ def _check_exportable(model: Model, model_directory: str | os.PathLike[str]) -> 
             "put the one there that the model was trained with"
         )
     kinds = [task.kind for task in model.tasks]
-    if "masked_lm" in kinds or len(kinds) > 1:
+    if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(
             "export takes a bare encoder or one head, and no masked-LM head, which scores the whole vocabulary "
             f"at every token; {model_directory} has {', '.join(kinds)}; finetune it on a task first"

@@ -27,7 +27,7 @@ class GlueModel:
     def __init__(self, task: str, path: str) -> None:
         self._predictor = open_predictor(path)
         try:
-            self._positions = logit_positions(self._predictor.task, GLUE[task].task)
+            self._positions = logit_positions(self._predictor.task.config, GLUE[task].task)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import log_info
-from pocketbert.training.scores import Scores, score_answers
+from pocketbert.tasks.registry import text_task
+from pocketbert.tasks.scores import Scores
 from pocketbert_export.glue_models import GlueModel, check_models
 
 # Task → split → metric → value, as parts of one.
@@ -78,7 +79,9 @@ def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str
             assert examples.labels is not None
             log_info(f"{task}: {len(examples)} examples of {examples.source}")
             glue, predictions = GLUE[task], model.predictions(examples)
-            scores[task][split] = score_answers(glue.task, glue.metrics, glue.main_metric, examples.labels, predictions)
+            scores[task][split] = text_task(glue.task).score(
+                examples.labels, predictions, glue.metrics, glue.main_metric
+            )
     baselines = _each(scores, lambda found: found.baseline)
     return {
         **_summarized(_each(scores, lambda found: found.metrics)),

@@ -12,11 +12,11 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, GraphForm
 from pocketbert.model import Model
+from pocketbert.tasks.registry import get_task
 
 APPLIED = "applied"
 OFF = "off"
 
-_FIRST_TOKEN_TASKS = ("classification", "multi_label", "regression", "next_sentence")
 # A feature's folded scale is a product of gammas, and the maps around it are divided by it. Outside this range
 # (a gamma near zero) float32 would still do, but quantized weights of very different sizes would not.
 _MAX_SCALE = 1024.0
@@ -118,7 +118,7 @@ def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
 def _why_not_first_token(model: Model) -> str:
     if not model.tasks:
         return "does not suit a bare encoder: every token's output is read"
-    others = [task.kind for task in model.tasks if task.kind not in _FIRST_TOKEN_TASKS]
+    others = [task.kind for task in model.tasks if not get_task(task).first_token_only]
     return f"does not suit {', '.join(others)}: other tokens than the first are read" if others else ""
 
 

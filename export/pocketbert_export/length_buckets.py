@@ -44,7 +44,7 @@ def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int)
     return fitted
 
 
-def place(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:
+def bucket_by_length(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:
     """Sorts texts into the lengths of a bundle.
 
     Args:

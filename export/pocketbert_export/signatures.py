@@ -10,11 +10,11 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.registry import get_task
 
 # What stock tools look for in a SavedModel.
 DEFAULT_SIGNATURE = "serving_default"
-
-_TEXT_LENGTHS, _QUESTION_LENGTHS = (32, 64, 128), (128, 384)
 
 
 def signature_name(length: int) -> str:
@@ -30,7 +30,7 @@ def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longe
       max_position_embeddings: the model's; no length is beyond them.
       longest: the length that the model was trained with: one of them, and none is longer.
     """
-    usual = _QUESTION_LENGTHS if task is not None and task.kind == "span" else _TEXT_LENGTHS
+    usual = Task.default_lengths if task is None else get_task(task).default_lengths
     longest = longest or min(usual[-1], max_position_embeddings)
     return [*(length for length in usual if length < longest), longest]
 

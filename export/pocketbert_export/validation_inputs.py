@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pocketbert_export.checks import Outputs
-from pocketbert_export.length_buckets import Inputs, LengthBucket, fit_length, place
+from pocketbert_export.length_buckets import Inputs, LengthBucket, bucket_by_length, fit_length
 
 PADDING_ROWS = 8
 LENGTH_ROWS = 8
@@ -35,7 +35,7 @@ class ValidationInputs:
         type_vocab_size: int,
         goldens: Sequence[Inputs],
     ) -> None:
-        self.examples: list[LengthBucket] = place(encoded, lengths, pad_token_id)
+        self.examples: list[LengthBucket] = bucket_by_length(encoded, lengths, pad_token_id)
         self._rows: dict[int, list[Inputs]] = {length: [] for length in lengths}
         # Name → (length, first row, row after the last) of each part.
         self._parts: dict[str, list[tuple[int, int, int]]] = {}

@@ -16,9 +16,10 @@ import numpy as np
 
 from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
-from pocketbert.data.examples import Examples
+from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export import file_checks
 from pocketbert_export.bundle import VOCAB_FILE, Bundle
@@ -33,7 +34,7 @@ from pocketbert_export.recipes import get_recipe
 from pocketbert_export.runtimes import RuntimeRefused
 from pocketbert_export.runtimes import run as run_on
 from pocketbert_export.validation_inputs import ValidationInputs
-from pocketbert_export.validation_set import GivenExamples, ValidationSet, as_pairs, gate_metric, validation_set
+from pocketbert_export.validation_set import ValidationSet, gate_metric
 
 SCHEMA_VERSION = 1
 # Recipe → the next one that rounds less, and the checks that it helps with.
@@ -127,7 +128,7 @@ def verify_bundle(
     bundle_directory: str | os.PathLike[str],
     *,
     reference: Model | None = None,
-    examples: GivenExamples | None = None,
+    examples: LabelledData | None = None,
     bounds: Bounds | None = None,
     runtimes: Sequence[str] | None = None,
     metric: str | None = None,
@@ -145,7 +146,7 @@ def verify_bundle(
       bounds: what to hold the answers against; None takes those of the bundle's recipe.
       runtimes: names of `runtimes.RUNTIMES`; None takes those that the bundle claims.
       metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own
-        (`pocketbert.training.task_examples.task_metrics`).
+        (`SupervisedTask.main_metric`).
       data_task: the name of the examples' task where the bundle has none, or another's.
       windows: how questions' paragraphs are cut: fields of `WindowOptions` but for the length, which is the bundle's.
 
@@ -162,7 +163,8 @@ def verify_bundle(
     task = bundle.task if reference is None else reference.task
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
-    asked = validation_set(given, bundle.tokenizer(), max(bundle.lengths), windows)
+    made_task = get_task(task) if task else None
+    asked = ValidationSet(made_task, given, bundle.tokenizer(), max(bundle.lengths), windows)
     histogram = count_ops(bundle.model_path)
     names = {bundle.signature(length): length for length in bundle.lengths}
     found = [
@@ -205,7 +207,7 @@ def verify_bundle(
             answers = {length: ran.answers[name] for name, length in names.items()}
             made = judge(bundle, validation_inputs, answers, bounds)
             if expected is not None:
-                made += compare(task, validation_inputs, expected, answers, asked, bounds, metric)
+                made += compare(made_task, validation_inputs, expected, answers, asked, bounds, metric)
             elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
                 made.append(check_segments_are_read(validation_inputs, answers))
             found += [dataclasses.replace(check, runtime=runtime) for check in made]
@@ -233,13 +235,13 @@ def _golden_examples(bundle: Bundle) -> Examples:
     )
 
 
-def _check_tokenizer(bundle: Bundle, reference: Model | None, given: GivenExamples) -> Check:
+def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
     """Golden texts, and with the model at hand real texts, become the ids that the network was trained on."""
     ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
         problems += [f"with the model's tokenizer {each}" for each in tokenization_problems(bundle.goldens, theirs)]
-        texts = as_pairs(given, _MOST_TOKENIZED)
+        texts = given.first_texts(_MOST_TOKENIZED)
         both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
         if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
             problems.append(f"{texts.source} become other ids than with the model's tokenizer")

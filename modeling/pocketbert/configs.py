@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from pocketbert.errors import UserError, raise_if_any
 
@@ -20,8 +20,8 @@ Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "mobilebert", "distilbert"]
-TaskKind = Literal["classification", "multi_label", "regression", "masked_lm", "next_sentence", "span"]
-
+# A key of `TASK_RULES`.
+TaskKind: TypeAlias = str
 
 # Far above every published encoder, and far below what would hang or exhaust a machine.
 _MOST_SIZE = 1 << 20
@@ -198,6 +198,30 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskRules:
+    """What the configuration of a kind of task may say; the rest of a kind is in `pocketbert.tasks`.
+
+    Attributes:
+      min_labels: the fewest labels; 0 for a kind that has none.
+      has_null_threshold: whether it may have a `null_threshold`.
+    """
+
+    min_labels: int = 0
+    has_null_threshold: bool = False
+
+
+# `pocketbert.tasks.registry.register` adds the rows of other tasks.
+TASK_RULES: dict[str, TaskRules] = {
+    "classification": TaskRules(min_labels=2),
+    "multi_label": TaskRules(min_labels=1),
+    "regression": TaskRules(),
+    "masked_lm": TaskRules(),
+    "next_sentence": TaskRules(),
+    "span": TaskRules(has_null_threshold=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskConfig:
     """A head on an encoder and what its outputs mean.
 
@@ -218,25 +242,24 @@ class TaskConfig:
     null_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        problems = _one_of("kind", self.kind, TaskKind)
+        problems = []
+        if self.kind not in TASK_RULES:
+            problems.append(f"kind must be one of {', '.join(TASK_RULES)}; received {self.kind!r}")
+        rules = TASK_RULES.get(self.kind, TaskRules())
         if isinstance(self.labels, str):
             problems.append(f"labels must be a list of texts; received {self.labels!r}")
         else:
             object.__setattr__(self, "labels", tuple(self.labels))
             problems += _label_problems(self.labels)
-        if self.kind == "classification":
-            if len(self.labels) < 2:
-                problems.append(f"classification needs at least two labels; received {_shown(self.labels) or 'none'}")
-        elif self.kind == "multi_label":
-            if not self.labels:
-                problems.append("multi_label needs at least one label; received none")
-        elif self.labels:
-            problems.append(
-                f"only classification and multi_label have labels; received {self.labels} with kind={self.kind!r}"
-            )
+        if rules.min_labels > len(self.labels):
+            least = "two labels" if rules.min_labels == 2 else "one label"
+            problems.append(f"{self.kind} needs at least {least}; received {_shown(self.labels) or 'none'}")
+        elif self.labels and not rules.min_labels:
+            labelled = " and ".join(kind for kind, each in TASK_RULES.items() if each.min_labels)
+            problems.append(f"only {labelled} have labels; received {self.labels} with kind={self.kind!r}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
-        if self.null_threshold is not None and self.kind != "span":
+        if self.null_threshold is not None and not rules.has_null_threshold:
             problems.append(f"only spans have a null_threshold; received {self.null_threshold} with kind={self.kind!r}")
         raise_if_any(problems, "TaskConfig")
 

@@ -20,25 +20,11 @@ from pocketbert.layers.checks import user_errors
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import initialize_weights, weights_by_path
 from pocketbert.presets import preset
-from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.masked_lm import MaskedLMHead, NextSentenceHead
-from pocketbert.tasks.multi_label import MultiLabelHead
 from pocketbert.tasks.outputs import labelled_outputs, output_names
-from pocketbert.tasks.regression import RegressionHead
-from pocketbert.tasks.span import SpanHead
+from pocketbert.tasks.registry import get_task
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
-_HEADS: dict[str, Any] = {
-    "classification": ClassificationHead,
-    "multi_label": MultiLabelHead,
-    "regression": RegressionHead,
-    "masked_lm": MaskedLMHead,
-    "next_sentence": NextSentenceHead,
-    "span": SpanHead,
-}
-_NEED_POOLED_OUTPUT = ("next_sentence",)
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
@@ -86,7 +72,7 @@ class Model(tf_keras.Model):
         self.tasks = tuple(tasks)
         self.tokenizer = tokenizer
         self.encoder = Encoder(config, graph, seed)
-        self.heads = {name: _HEADS[task.kind](config, task) for name, task in zip(names, tasks, strict=True)}
+        self.heads = {name: get_task(task).head(config) for name, task in zip(names, tasks, strict=True)}
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
         self.reset_dropout(seed)
@@ -333,10 +319,7 @@ def from_pretrained(path: str | os.PathLike[str], task: TaskConfig | None = None
         tokenizer = WordPieceTokenizer(
             directory.vocab_path, **dataclasses.asdict(directory.tokenizer or TokenizerConfig())
         )
-    config = directory.config
-    if task is not None and task.kind == "span" and config.pooler == "tanh":
-        # Nothing would read it, nor teach it; transformers' models for spans have none.
-        config = config.replace(pooler="none")
+    config = directory.config if task is None else get_task(task).encoder_config(directory.config)
     model = Model(config, tasks, tokenizer, seed=seed)
     for name, variable in model.weights_by_path().items():
         if task is None or name.startswith("encoder."):
@@ -356,6 +339,6 @@ def _all_layers(name: str, num_layers: int) -> tuple[int, ...]:
 
 def _check_tasks(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
     """The heads' names."""
-    needing = [task.kind for task in tasks if task.kind in _NEED_POOLED_OUTPUT and config.pooler == "none"]
+    needing = [task.kind for task in tasks if get_task(task).needs_pooler and config.pooler == "none"]
     raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
     return head_names(tasks)

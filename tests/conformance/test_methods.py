@@ -26,7 +26,6 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.distillation import loss_normalization
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller, adapter_variables
 from pocketbert.distillation.initialization import initialize_adapters
@@ -36,6 +35,7 @@ from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.distillation.stage_run import StageRun
+from pocketbert.layers import loss_normalization
 from pocketbert.training import run as driving
 from pocketbert.training.checkpointing import Position, write_checkpoint
 from pocketbert.training.distribution import open_distribution

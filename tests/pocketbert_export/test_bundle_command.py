@@ -18,9 +18,9 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.windows import WindowOptions, Windows
-from pocketbert_export import validation_set
+from pocketbert.tasks import question_answering
+from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.span_predictors import SpanPredictor
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +37,18 @@ def arguments(bare: Path, output: Path, *more: str) -> list[str]:
 def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
     """How paragraphs were cut: by the gate, and then by what scores the model and the bundle."""
     seen: list[WindowOptions] = []
-    make, own = validation_set.make_windows, SpanPredictor.__init__
+    make, own = question_answering.make_windows, Predictor.__init__
 
     def make_windows(questions: Any, tokenizer: Any, options: WindowOptions) -> Windows:
         seen.append(options)
         return make(questions, tokenizer, options)
 
-    def initialize(predictor: SpanPredictor, task: Any, tokenizer: Any, options: WindowOptions, logits: Any) -> None:
-        seen.append(options)
-        own(predictor, task, tokenizer, options, logits)
+    def initialize(predictor: Predictor, task: Any, forward: Any, tokenizer: Any, max_length: int, **cut: Any) -> None:
+        seen.append(WindowOptions(max_length=max_length, **cut))
+        own(predictor, task, forward, tokenizer, max_length, **cut)
 
-    monkeypatch.setattr(validation_set, "make_windows", make_windows)
-    monkeypatch.setattr(SpanPredictor, "__init__", initialize)
+    monkeypatch.setattr(question_answering, "make_windows", make_windows)
+    monkeypatch.setattr(Predictor, "__init__", initialize)
     return seen
 
 

@@ -8,12 +8,16 @@ import handmade
 import numpy as np
 import pytest
 
+from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.registry import get_task
 from pocketbert_export import checks, file_checks
 from pocketbert_export.checks import BOUNDS, Scored
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 
 NAMES = {f"length_{length}": length for length in handmade.LENGTHS}
+TASK = get_task(TaskConfig(kind="classification", labels=("a", "b", "c")))
 LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.25, 1.0], [0.5, 0.0, -2.0], [1.0, 4.0, -1.0]], np.float32)
 
 
@@ -154,14 +158,14 @@ def test_labels_count_near_ties_as_agreeing() -> None:
     swapped[2] = logits[2][[1, 0, 2]]
     # A constant in all logits makes no lead smaller.
     for constant in (0.0, 100.0):
-        assert checks.check_labels(logits + constant, swapped + constant, BOUNDS["dynamic_wi8"]).passed
-        assert not checks.check_labels(logits + constant, swapped + constant, BOUNDS["float32"]).passed
+        assert checks.check_labels(TASK, logits + constant, swapped + constant, BOUNDS["dynamic_wi8"]).passed
+        assert not checks.check_labels(TASK, logits + constant, swapped + constant, BOUNDS["float32"]).passed
 
 
 def test_labels_fail_when_a_clear_lead_is_lost() -> None:
     swapped = LOGITS.copy()
     swapped[3] = LOGITS[3][[1, 0, 2]]
-    check = checks.check_labels(LOGITS, swapped, BOUNDS["dynamic_wi8"])
+    check = checks.check_labels(TASK, LOGITS, swapped, BOUNDS["dynamic_wi8"])
     assert not check.passed
     assert check.measured == 0.75
 
@@ -257,19 +261,21 @@ def test_real_values_leave_out_padding() -> None:
 def test_a_score_that_never_varies_fails_however_large_its_mean() -> None:
     scores = np.array([3.5, 2.5, 3.4, 2.6, 3.0], np.float32)
     constant = np.full_like(scores, 3.0)
-    found = checks.check_difference({"logits": scores}, {"logits": constant}, BOUNDS["dynamic_wi8"], kind="regression")
+    found = checks.check_difference(
+        {"logits": scores}, {"logits": constant}, BOUNDS["dynamic_wi8"], task=get_task(TaskConfig(kind="regression"))
+    )
     assert [check.passed for check in found] == [False, False]
     # As it is, it lies within 13.4 %.
     assert all(check.passed for check in checks.check_difference({"x": scores}, {"x": constant}, BOUNDS["dynamic_wi8"]))
 
 
-@pytest.mark.parametrize("kind", ["classification", "span"])
-def test_a_constant_in_all_logits_makes_no_difference_smaller(kind: str) -> None:
-    logits = LOGITS if kind == "classification" else LOGITS.ravel()
+@pytest.mark.parametrize("task", [TASK, get_task(TaskConfig(kind="span"))], ids=["classification", "span"])
+def test_a_constant_in_all_logits_makes_no_difference_smaller(task: Task) -> None:
+    logits = LOGITS if task is TASK else LOGITS.ravel()
     wrong = logits[::-1].copy()
     for constant in (0.0, 100.0):
         both = ({"logits": logits + constant}, {"logits": wrong + constant})
-        assert not any(check.passed for check in checks.check_difference(*both, BOUNDS["dynamic_wi8"], kind=kind))
+        assert not any(check.passed for check in checks.check_difference(*both, BOUNDS["dynamic_wi8"], task=task))
 
 
 def response(slope: float, noise: float, rows: int = 12) -> checks.Check:

@@ -12,10 +12,12 @@ from sklearn.metrics import f1_score
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.tasks.multi_label import sigmoid_of
+from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.checks import BOUNDS, check_label_decisions
+from pocketbert_export.checks import BOUNDS, check_labels
 from pocketbert_export.label_order import in_order_of
-from pocketbert_export.predictors import open_predictor, sigmoid_of
+from pocketbert_export.predictors import open_predictor
 
 WORDS = {"kind": tiny_finetuning.GOOD, "rude": tiny_finetuning.BAD}
 
@@ -91,16 +93,19 @@ def test_gate_compares_each_label_of_each_example(folder):
     assert Bundle.open(folder / "bundle").task == TaskConfig(kind="multi_label", labels=("kind", "rude"))
 
 
+TASK = get_task(TaskConfig(kind="multi_label", labels=("a", "b", "c")))
+
+
 def test_lost_decisions_fail_the_gate():
     bounds = BOUNDS["dynamic_wi8"]
     reference = np.random.default_rng(0).choice([-2.0, 2.0], [500, 3]).astype(np.float32)
     flipped = reference.copy()
     flipped[:50, 1] *= -1
-    check = check_label_decisions(reference, flipped, bounds)
+    check = check_labels(TASK, reference, flipped, bounds)
     # 50 of 1,500.
     assert not check.passed and check.measured == pytest.approx(1 - 50 / 1500)
     # A shift that softmax would not see changes every decision.
-    assert check_label_decisions(reference, reference + 4, bounds).measured < 0.6
+    assert check_labels(TASK, reference, reference + 4, bounds).measured < 0.6
 
 
 def test_near_ties_agree_and_others_do_not():
@@ -108,7 +113,7 @@ def test_near_ties_agree_and_others_do_not():
     for logit, passes in ((0.5 * bounds.rms_difference, True), (2 * bounds.rms_difference, False)):
         reference[:, 0] = logit
         answers = reference * [-1, 1]
-        assert check_label_decisions(reference, answers, bounds).passed is passes
+        assert check_labels(TASK, reference, answers, bounds).passed is passes
 
 
 def test_labels_are_matched_by_name():

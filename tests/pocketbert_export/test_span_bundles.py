@@ -18,7 +18,6 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
@@ -27,7 +26,6 @@ from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export_bundle
 from pocketbert_export.predictors import open_both
 from pocketbert_export.signatures import default_lengths
-from pocketbert_export.span_predictors import SpanPredictor
 from pocketbert_export.verify import GateFailed, verify_bundle
 
 LENGTHS = (11, tiny_questions.MAX_LENGTH)
@@ -195,7 +193,7 @@ def test_ids_are_checked_in_all_files_before_anything_is_answered(
     tiny_questions.write_questions(tmp_path / "dev-context-de-question-en.json", 11, 5)
     second = tiny_questions.write_questions(tmp_path / "dev-context-en-question-en.json", 11, 6)
     second.write_text(second.read_text().replace('"q7"', '"q3"'))
-    monkeypatch.setattr("pocketbert_export.scoring.score_questions", lambda *_, **__: pytest.fail("it answered"))
+    monkeypatch.setattr("pocketbert_export.scoring.labelled_evaluator", lambda *_, **__: pytest.fail("it answered"))
     given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", f"--predictions={tmp_path / 'answers'}"]
     assert cli.main(["evaluate", *given]) == 2
     assert "ids of questions must differ" in capsys.readouterr().err
@@ -204,8 +202,7 @@ def test_ids_are_checked_in_all_files_before_anything_is_answered(
 def test_model_and_bundle_are_compared_in_the_same_windows(made: dict[str, Path]) -> None:
     both = open_both(made["model"], made["bundle"], stride=3)
     for predictor in both:
-        assert isinstance(predictor, SpanPredictor)
-        assert predictor.windows == WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=3)
+        assert (predictor.max_length, predictor.windows) == (tiny_questions.MAX_LENGTH, {"stride": 3})
 
 
 def test_export_takes_the_lengths_of_questions(

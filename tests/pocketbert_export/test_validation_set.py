@@ -16,10 +16,11 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import validation_set as gate
 from pocketbert_export.exporter import export_bundle
-from pocketbert_export.validation_set import gate_metric, validation_set
+from pocketbert_export.validation_set import ValidationSet, gate_metric
 from pocketbert_export.verify import verify_bundle
 
 SENTENCES = ["the film is good", "dull", "a cat walks", "very bad", "so bright a story", "rain", "sun", "badly walked"]
@@ -151,14 +152,18 @@ def test_texts_are_taken_evenly(small_model: Model, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gate, "MOST_EXAMPLES", 11)
     words = ["cat", "dog", "sun", "rain"]
     texts = [word for word in words for _ in range(25)]
+    small_task = get_task(small_model.task)
     examples = Examples(texts, None, None, [*map(str, range(100))], "language after language")
-    asked = validation_set(examples, tokenizer_of(small_model), 7, {})
+    asked = ValidationSet(small_task, examples, tokenizer_of(small_model), 7)
     vocabulary = tokenizer_of(small_model)(words)["input_word_ids"].numpy()[:, 1]
     counts = [int((asked.encoded["input_word_ids"][:, 1] == word_id).sum()) for word_id in vocabulary]
     assert sum(counts) == asked.count == 11
     assert min(counts) >= 2
-    few = validation_set(examples.select(range(9)), tokenizer_of(small_model), 7, {})
+    few = ValidationSet(small_task, examples.select(range(9)), tokenizer_of(small_model), 7)
     assert few.count == 9
+
+
+SPAN = get_task(TaskConfig(kind="span"))
 
 
 def tokenizer_of(model: Model) -> WordPieceTokenizer:
@@ -180,7 +185,7 @@ def test_questions_are_taken_evenly_too(small_model: Model, tmp_path: Path, monk
     monkeypatch.setattr(gate, "MOST_EXAMPLES", 60)
     words = ["cat", "dog", "sun", "rain"]
     questions = write_paragraphs(tmp_path / "questions.json", words, 30)
-    asked = validation_set(questions, tokenizer_of(small_model), 19, {})
+    asked = ValidationSet(SPAN, questions, tokenizer_of(small_model), 19)
     # [CLS] the [SEP] and so on leave 15 of 19 tokens, and a stride of a third: more than three windows each.
     windows = len(asked.encoded["input_word_ids"]) // asked.count
     assert windows > 3
@@ -189,5 +194,5 @@ def test_questions_are_taken_evenly_too(small_model: Model, tmp_path: Path, monk
     for word_id in vocabulary:
         assert (asked.encoded["input_word_ids"] == word_id).any(axis=1).sum() >= 2 * windows
     # Closer together they are more, and a question is cut where the caller cuts it.
-    closer = validation_set(questions, tokenizer_of(small_model), 19, {"stride": 2})
+    closer = ValidationSet(SPAN, questions, tokenizer_of(small_model), 19, {"stride": 2})
     assert len(closer.encoded["input_word_ids"]) // closer.count > 2 * windows

@@ -22,7 +22,7 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import runtimes
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.length_buckets import fit_length, place
+from pocketbert_export.length_buckets import bucket_by_length, fit_length
 from pocketbert_export.runtimes import LITERT, TFLITE_2_16
 from pocketbert_export.validation_inputs import ValidationInputs, cut, with_noise
 from pocketbert_export.verify import GateFailed, Verification, verify_bundle
@@ -301,7 +301,7 @@ def test_the_command_refuses_bad_input(
 def test_place_takes_the_shortest_length_that_fits() -> None:
     inputs = handmade.rows(11, 40)
     counts = inputs["input_mask"].sum(axis=1)
-    placed = place(inputs, [11, 3, 6], pad_token_id=65)
+    placed = bucket_by_length(inputs, [11, 3, 6], pad_token_id=65)
     assert [part.length for part in placed] == [3, 6, 11]
     assert sorted(np.concatenate([part.indices for part in placed])) == list(range(40))
     for part, fewest in zip(placed, (1, 4, 7), strict=True):
@@ -326,7 +326,7 @@ def test_fit_length_fills_up_with_the_padding_id() -> None:
 def test_place_refuses_what_fits_nowhere() -> None:
     inputs = {name: np.ones([2, 8], np.int32) for name in handmade.INPUT_NAMES}
     with pytest.raises(ValueError, match="must fit into 7 tokens; the longest has 8"):
-        place(inputs, [5, 7], pad_token_id=0)
+        bucket_by_length(inputs, [5, 7], pad_token_id=0)
     with pytest.raises(ValueError, match="must fit into 7 tokens; the longest has 8"):
         fit_length(inputs, 7, pad_token_id=0)
 

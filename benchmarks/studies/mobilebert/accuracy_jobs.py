@@ -237,7 +237,7 @@ def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) 
     """
     from pocketbert.training.loop import finetune
     from pocketbert_export.predictors import open_predictor
-    from pocketbert_export.scoring import score_texts
+    from pocketbert_export.scoring import score
 
     glue = GLUE[task]
     train, choosing, scored = task_parts(task)
@@ -248,7 +248,7 @@ def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) 
     predictors = {TRAINED: open_predictor(folder / "model"), QUANTIZED: open_predictor(bundle)}
     return {
         "scores": [
-            _scores(score_texts(predictor, examples, glue.metrics).metrics, len(examples), split, recipe)
+            _scores(score(predictor, examples, glue.metrics).metrics, len(examples), split, recipe)
             for recipe, predictor in predictors.items()
             for split, examples in scored.items()
         ]

@@ -120,9 +120,9 @@ def score_commonest(task: str) -> dict[str, Any]:
 
 def train(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; the metrics of its best pass."""
+    from pocketbert.tasks.registry import supervised_task
     from pocketbert.training.loop import finetune
     from pocketbert.training.options import FinetuneOptions
-    from pocketbert.training.task_examples import task_metrics
 
     setting = SETTINGS[task]
     config, own, dev = task_examples(task)
@@ -130,7 +130,8 @@ def train(task: str, output: Path) -> dict[str, Any]:
         learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
     )
     start = output / "model" / setting.start / "model" if setting.start else minilm()
-    found = finetune(start, config, own, dev, output / "model" / task, options, *task_metrics(config))
+    made = supervised_task(config)
+    found = finetune(start, config, own, dev, output / "model" / task, options, made.metrics, made.main_metric)
     return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
 
 
@@ -139,7 +140,7 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
 
     Of classes accuracy is always one of them: it says how many right answers are lost.
     """
-    from pocketbert.training.task_examples import task_metrics
+    from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.predictors import open_both
     from pocketbert_export.scoring import score
 
@@ -147,8 +148,9 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
     config, own, dev = task_examples(task)
     export_quantized(model, folder, setting.lengths)
     predictors = zip((TRAINED, QUANTIZED), open_both(model, folder), strict=True)
-    right = ["accuracy"] if config.kind == "classification" else []
-    names = [*dict.fromkeys([*task_metrics(config)[0], *right])]
+    made = supervised_task(config)
+    right = ["accuracy"] if made.has_classes else []
+    names = [*dict.fromkeys([*made.metrics, *right])]
     found = {recipe: dict(score(predictor, dev, names, names[0]).metrics) for recipe, predictor in predictors}
     return {"metrics": found, "examples": len(dev), "training examples": len(own)}
 

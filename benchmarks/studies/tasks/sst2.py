@@ -14,7 +14,8 @@ import numpy as np
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.progress import log_info
-from pocketbert.tasks.metrics import compute, predictions_of
+from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.registry import text_task
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import accuracy, results
@@ -57,7 +58,7 @@ def run(quick: bool) -> dict[str, Any]:
             export_bundle(variants["model"], recipe, LENGTHS, variants[label], examples=dev, runtime=runtime)
     accuracies, right = [], {}
     for label, path in variants.items():
-        answers = predictions_of(task, open_predictor(path).logits(dev.texts))
+        answers = text_task(task).decide(open_predictor(path).logits(dev.texts))
         value = compute(("accuracy",), dev.labels, answers)["accuracy"]
         right[label] = int(np.sum(answers == dev.labels))
         log_info(f"{label}: {100 * value:.2f} %")

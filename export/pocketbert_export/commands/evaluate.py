@@ -37,8 +37,7 @@ from pocketbert.errors import UserError
 from pocketbert_export.commands import example_flags, window_flags
 
 if TYPE_CHECKING:
-    from pocketbert_export.predictors import Predictor
-    from pocketbert_export.span_predictors import SpanPredictor
+    from pocketbert.tasks.predictor import Predictor
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -63,12 +62,11 @@ def run(flag_values: flags.FlagValues) -> None:
     if not (flag_values.data or flag_values.file):
         raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
     from pocketbert.progress import log_info
-    from pocketbert_export.predictors import open_any_predictor
-    from pocketbert_export.span_predictors import SpanPredictor
+    from pocketbert_export.predictors import open_predictor
 
-    predictor = open_any_predictor(flag_values.model, **window_flags.windows(flag_values))
+    predictor = open_predictor(flag_values.model, **window_flags.windows(flag_values))
     start = time.perf_counter()
-    if isinstance(predictor, SpanPredictor):
+    if predictor.task.needs_pairs:
         result = _score_questions(flag_values, predictor)
     else:
         result = _score_texts(flag_values, predictor)
@@ -80,34 +78,35 @@ def run(flag_values: flags.FlagValues) -> None:
 
 def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
-    from pocketbert.tasks.metrics import default_metrics
-    from pocketbert.training.task_examples import task_metrics
+    from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.label_order import named
-    from pocketbert_export.scoring import score_texts
+    from pocketbert_export.scoring import labelled_evaluator
 
-    task = predictor.task
+    task = predictor.task.config
     window_flags.check_no_questions(flag_values, task, "evaluate", "answer-language", "predictions")
     examples = example_flags.read_texts(flag_values, task)
     assert examples is not None
     of_task = flag_values.data or flag_values.task
-    names, main = task_metrics(named(task, flag_values.task)) if of_task else default_metrics(task)
-    scores = score_texts(predictor, examples, names, main, flag_values.task)
+    data_task = supervised_task(named(task, flag_values.task))
+    names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
+    scores = labelled_evaluator(predictor, examples, flag_values.task, metrics=names).scores(main)
     log_info(scores.sentence)
     skipped = {"skipped_rows": examples.skipped_rows} if flag_values["skip-bad-rows"].value else {}
     return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
 
 
-def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) -> dict[str, Any]:
+def _score_questions(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
     from pocketbert.progress import log_info
     from pocketbert.tasks.mlqa_scores import mlqa_scorer
-    from pocketbert_export.scoring import score_questions
+    from pocketbert.tasks.question_answering import QuestionEvaluator
+    from pocketbert_export.scoring import labelled_evaluator
 
     if flag_values.predictions:
         check_absent(flag_values.predictions, overwrite=flag_values.overwrite)
-    files = example_flags.question_files(flag_values, predictor.task)
-    task = QUESTION_TASKS.get(flag_values.task or predictor.task.name)
+    files = example_flags.question_files(flag_values, predictor.task.config)
+    task = QUESTION_TASKS.get(flag_values.task or predictor.task.config.name)
     by_language = bool(flag_values.data and task and task.languages)
     if by_language and flag_values["answer-language"].value:
         raise UserError(
@@ -121,13 +120,16 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
     predictions: dict[str, dict[str, str]] = {}
     for part, questions in files.items():
         language = part.split("-")[0] if by_language else flag_values["answer-language"].value
-        scores, predictions[part] = score_questions(
+        evaluator = labelled_evaluator(
             predictor,
             questions,
-            mlqa_scorer(language) if language else None,
+            scorer=mlqa_scorer(language) if language else None,
             max_answer_tokens=flag_values["max-answer-tokens"].value,
             keep_answers=bool(flag_values.predictions),
         )
+        assert isinstance(evaluator, QuestionEvaluator)
+        scores = evaluator.scores()
+        predictions[part] = evaluator.answers
         log_info(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
         parts[part] = {**scores.to_json(), "examples": len(questions)}
     if flag_values.predictions:
@@ -151,7 +153,7 @@ def _score_questions(flag_values: flags.FlagValues, predictor: SpanPredictor) ->
         "examples": sum(part["examples"] for part in parts.values()),
         "skipped_rows": sum(questions.skipped_rows for questions in files.values()),
         "source": flag_values.data or flag_values.file,
-        "null_threshold": predictor.task.null_threshold,
+        "null_threshold": predictor.task.config.null_threshold,
     }
     return result if len(parts) == 1 else {**result, "parts": parts}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -66,7 +66,9 @@ def read(flag_values: flags.FlagValues, task: TaskConfig | None) -> Examples | Q
     Raises:
       UserError: both --data and --file, unreadable files, or labels that are not the model's.
     """
-    if task is not None and task.kind == "span":
+    from pocketbert.tasks.registry import get_task
+
+    if task is not None and get_task(task).needs_pairs:
         files = question_files(flag_values, task)
         return None if not files else files.get("en") or files.get("en-en") or next(iter(files.values()))
     return read_texts(flag_values, task)
@@ -101,14 +103,15 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.tasks.registry import get_task
+    from pocketbert.tasks.texts import TextTask
     from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
-    from pocketbert_export.predictors import KINDS
 
     name = flag_values.task or (task.name if task is not None else "")
     _check_source(flag_values, name, task)
     if flag_values.file:
-        labelled = task is not None and task.kind in KINDS
-        kind: Any = task.kind if task is not None and labelled else "classification"
+        made = None if task is None else get_task(task)
+        labelled = isinstance(made, TextTask)
         numbers = order_of_numbers(task, flag_values.task, flag_values.labels) if task and task.labels else None
         own = numbers or task
         if task is not None and numbers is not None:
@@ -120,7 +123,7 @@ def read_texts(flag_values: flags.FlagValues, task: TaskConfig | None) -> Exampl
             label_column=flag_values["label-column"].value if labelled else None,
             labels=own.labels if own is not None and own.labels else None,
             numbered=numbers is not None,
-            kind=kind,
+            kind=made.label_form if isinstance(made, TextTask) else "classification",
             label_separator=flag_values["label-separator"].value,
         )
         return examples if task is None or numbers is None else in_order_of(task, numbers, examples)

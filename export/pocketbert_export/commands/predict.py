@@ -43,9 +43,7 @@ from pocketbert.json_reading import parse_json
 from pocketbert_export.commands import answer_lines, window_flags
 
 if TYPE_CHECKING:
-    from pocketbert.tasks.answers import Answer, Answered
-    from pocketbert_export.predictors import Predictor
-    from pocketbert_export.span_predictors import SpanPredictor
+    from pocketbert.tasks.predictor import Predictor
 
 # A person who types at a terminal waits for each answer; a file is answered in chunks.
 LINES_A_CHUNK = 256
@@ -81,11 +79,10 @@ def run(flag_values: flags.FlagValues) -> None:
         raise UserError("predict needs --model, a model directory or a bundle; received none")
     form = answer_lines.form_of(flag_values)
     with _open(flag_values.input) as stream:
-        from pocketbert_export.predictors import open_any_predictor
-        from pocketbert_export.span_predictors import SpanPredictor
+        from pocketbert_export.predictors import open_predictor
 
-        predictor = open_any_predictor(flag_values.model, **window_flags.windows(flag_values))
-        if isinstance(predictor, SpanPredictor):
+        predictor = open_predictor(flag_values.model, **window_flags.windows(flag_values))
+        if predictor.task.needs_pairs:
             columns = ["id", "question"]
             answered = _answer_questions(predictor, stream, flag_values, form)
         else:
@@ -106,8 +103,8 @@ def _text_rows(
     Raises:
       UserError: flags that the model or the input has no use for.
     """
-    window_flags.check_no_questions(flag_values, predictor.task, "predict", "n-best")
-    if flag_values["top-k"].value and not predictor.task.labels:
+    window_flags.check_no_questions(flag_values, predictor.task.config, "predict", "n-best")
+    if flag_values["top-k"].value and not predictor.task.config.labels:
         raise UserError(f"--top-k is for a model with labels; received it for {predictor.task.kind}; leave it out")
     source = flag_values.input or "standard input"
     text, pair = flag_values["text-column"].value, flag_values["pair-column"].value
@@ -141,45 +138,18 @@ def _text_rows(
 def _answer_texts(
     predictor: Predictor, rows: Iterator[dict[str, str]], size: int, top_k: int | None
 ) -> Iterator[list[dict[str, Any]]]:
-    from pocketbert_export.predictors import probabilities_of, sigmoid_of
-
-    task = predictor.task
     for chunk in _text_chunks(rows, size):
-        pairs = [row["pair"] for row in chunk] if "pair" in chunk[0] else None
-        logits = predictor.logits([row["text"] for row in chunk], pairs)
-        if task.kind == "regression":
-            answers: list[dict[str, Any]] = [{"score": float(score)} for score in logits]
-        elif task.kind == "multi_label":
-            answers = [
-                {
-                    "labels": [label for label, logit in zip(task.labels, values, strict=True) if logit >= 0],
-                    **_probabilities(task.labels, sigmoid_of(values), top_k),
-                }
-                for values in logits
-            ]
-        else:
-            answers = [
-                {"label": task.labels[int(values.argmax())], **_probabilities(task.labels, values, top_k)}
-                for values in probabilities_of(logits)
-            ]
+        inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
+        options = {} if top_k is None else {"top_k": top_k}
+        answers = predictor.predict(inputs, **options)
         yield [{**row, **answer} for row, answer in zip(chunk, answers, strict=True)]
 
 
-def _probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
-    """All labels with their probabilities, or the best as `top`; of equals the earlier label is better."""
-    found = list(zip(labels, map(float, values), strict=True))
-    if top_k is None:
-        return {"probabilities": {label: round(value, 6) for label, value in found}}
-    best = sorted(found, key=lambda each: -each[1])[:top_k]
-    return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
-
-
 def _answer_questions(
-    predictor: SpanPredictor, stream: IO[str], flag_values: flags.FlagValues, form: str
+    predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues, form: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.question_tasks import is_question_file
-    from pocketbert.data.questions import Question, QuestionFile
-    from pocketbert.tasks.answers import N_BEST
+    from pocketbert.data.questions import QuestionFile
 
     if flag_values.format == "lines":
         raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
@@ -193,46 +163,19 @@ def _answer_questions(
     if form == "csv" and flag_values["n-best"].value:
         raise UserError("--n-best needs JSON, since a row of CSV has one answer; received it with CSV; leave one out")
     source, n_best = flag_values.input or "standard input", flag_values["n-best"].value
-    asked: Iterator[tuple[dict[str, str], Question]]
+    asked: Iterator[tuple[dict[str, str], tuple[str, str]]]
     if is_question_file(source):
-        asked = (({"id": question.id, "question": question.question}, question) for question in QuestionFile(source))
+        asked = (
+            ({"id": each.id, "question": each.question}, (each.question, each.context)) for each in QuestionFile(source)
+        )
     else:
         rows = read_rows(stream, "jsonl", source, *QUESTIONS)
-        asked = (
-            (row, Question(row.get("id", ""), row["question"], row["context"], answers=(), starts=(), impossible=False))
-            for row in rows
-        )
+        asked = ((row, (row["question"], row["context"])) for row in rows)
     for chunk in _chunks(asked, 1 if stream.isatty() else LINES_A_CHUNK):
-        found = predictor.answers(
-            [question for _, question in chunk],
-            n_best=max(n_best, N_BEST),
-            max_answer_tokens=flag_values["max-answer-tokens"].value,
+        answers = predictor.predict(
+            [pair for _, pair in chunk], n_best=n_best, max_answer_tokens=flag_values["max-answer-tokens"].value
         )
-        yield [
-            {**row, **_described(answered, predictor.task.null_threshold, n_best)}
-            for (row, _), (_, answered) in zip(chunk, found, strict=True)
-        ]
-
-
-def _described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
-    if answered.text(null_threshold) and answered.best is not None:
-        described = _described_answer(answered.best)
-    else:
-        described = {"answer": "", "start": None, "end": None, "score": round(answered.null_score, 6)}
-        described["probability"] = round(1 - sum(answer.probability for answer in answered.answers), 6)
-    if n_best:
-        described["answers"] = [_described_answer(answer) for answer in answered.answers[:n_best]]
-    return described
-
-
-def _described_answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "answer": answer.text,
-        "start": answer.start,
-        "end": answer.end,
-        "score": round(answer.score, 6),
-        "probability": round(answer.probability, 6),
-    }
+        yield [{**row, **answer} for (row, _), answer in zip(chunk, answers, strict=True)]
 
 
 def read_rows(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, head_names
@@ -215,7 +215,7 @@ def _next_sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[Task
     yield from _linear("heads.next_sentence.output", "cls.seq_relationship", config.hidden_size, 2)
 
 
-_HEADS = {
+_HEADS: dict[TaskKind, Callable[[EncoderConfig, TaskConfig, set[TaskKind]], _Specs]] = {
     "classification": _sentence_head,
     "multi_label": _sentence_head,
     "regression": _sentence_head,
@@ -223,6 +223,21 @@ _HEADS = {
     "masked_lm": _masked_lm_head,
     "next_sentence": _next_sentence_head,
 }
+
+
+def add_head(kind: TaskKind, weights: Callable[[EncoderConfig, TaskConfig], Mapping[str, tuple[int, ...]]]) -> None:
+    """Names the weights of a head that transformers has no class for: by their own paths, as they are.
+
+    Args:
+      kind: the task's.
+      weights: gives a head's weights, path → shape.
+    """
+
+    def specs(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+        for path, shape in weights(config, task).items():
+            yield f"heads.{kind}.{path}", TensorSpec(f"heads.{kind}.{path}", shape)
+
+    _HEADS[kind] = specs
 
 
 def _table(path: str, stored: str, rows: int, width: int) -> tuple[str, TensorSpec]:

@@ -136,12 +136,11 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
     from pocketbert.data.glue import GLUE, read_glue
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
     from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
-    from pocketbert.training.task_examples import task_metrics
 
     if flag_values.task == _XNLI:
         train = read_xnli_training(flag_values.data, flag_values["train-file"].value)
         dev = read_xnli(flag_values.data, "dev", flag_values.languages)
-        return TaskExamples(XNLI, train, dev, *task_metrics(XNLI))
+        return TaskExamples(XNLI, train, dev, *_metrics(XNLI))
     files = [flag_values[name].value for name in _OWN]
     if flag_values.task in QUESTION_TASKS or any(map(is_question_file, files)):
         return _read_questions(flag_values)
@@ -151,21 +150,27 @@ def read(flag_values: flags.FlagValues) -> TaskExamples:
             raise UserError(f"no task {flag_values.task!r} to train on; the tasks are {', '.join(known)}")
         glue = GLUE[flag_values.task]
         train, dev = (read_glue(flag_values.task, flag_values.data, split) for split in ("train", "dev"))
-        return TaskExamples(glue.task, train, dev, *task_metrics(glue.task))
+        return TaskExamples(glue.task, train, dev, *_metrics(glue.task))
     given, labels = _read_table(flag_values, flag_values["train-file"].value, flag_values.labels)
     dev_file = flag_values["dev-file"].value
     train, dev = _with_held_out(
         flag_values, given, _read_table(flag_values, dev_file, labels or None)[0] if dev_file else None
     )
     task = TaskConfig(kind=flag_values.kind, labels=labels)
-    return TaskExamples(task, train, dev, *task_metrics(task))
+    return TaskExamples(task, train, dev, *_metrics(task))
+
+
+def _metrics(config: TaskConfig) -> tuple[tuple[str, ...], str]:
+    from pocketbert.tasks.registry import supervised_task
+
+    task = supervised_task(config)
+    return task.metrics, task.main_metric
 
 
 def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
     from pocketbert.configs import TaskConfig
     from pocketbert.data.question_tasks import read_questions
     from pocketbert.data.questions import QuestionFile
-    from pocketbert.tasks.metrics import default_metrics
 
     # BERT's head for spans has no dropout (run_squad.py).
     span = TaskConfig(kind="span", name=flag_values.task or "", dropout=0.0)
@@ -179,7 +184,7 @@ def _read_questions(flag_values: flags.FlagValues) -> TaskExamples:
         paths = [flag_values[name].value for name in _OWN]
         given = [QuestionFile(path, skip_bad=skip_bad) if path else None for path in paths]
     train, held_out = _with_held_out(flag_values, *given)
-    return TaskExamples(span, train, held_out, *default_metrics(span))
+    return TaskExamples(span, train, held_out, *_metrics(span))
 
 
 def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples) -> Examples:

@@ -6,8 +6,9 @@ an epoch has, and training resumes at any step by starting in the middle of the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,10 @@ class EncodedExamples:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def unlabelled(self) -> EncodedExamples:
+        """The same rows without labels."""
+        return replace(self, labels=None)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -127,7 +132,9 @@ def plan_batches(
     return [*plan, left_over] if len(left_over) else plan
 
 
-def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -> EncodedExamples:
+def encode(
+    examples: Examples, tokenizer: Callable[..., Any], max_length: int, *, show_progress: bool = True
+) -> EncodedExamples:
     """Tokenizes examples once, in chunks.
 
     Args:
@@ -135,9 +142,10 @@ def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -
       tokenizer: `tokenizer(texts, pairs, max_length=…)` gives the model's inputs, int32 `[B, L]`, padded on the right;
         `tokenizer.pad_token_id` is the padding.
       max_length: longer examples are truncated to this many tokens.
+      show_progress: on stderr.
     """
     word_ids, type_ids, lengths = [], [], []
-    with bar(len(examples), "tokenize", "text") as progress:
+    with bar(len(examples), "tokenize", "text") if show_progress else contextlib.nullcontext() as progress:
         for start in range(0, len(examples), _TEXTS_A_CALL):
             chunk = slice(start, start + _TEXTS_A_CALL)
             pairs = None if examples.pairs is None else examples.pairs[chunk]
@@ -147,7 +155,8 @@ def encode(examples: Examples, tokenizer: Callable[..., Any], max_length: int) -
             word_ids.append(words[real])
             type_ids.append(types[real])
             lengths.append(mask.sum(axis=1))
-            progress.update(len(mask))
+            if progress is not None:
+                progress.update(len(mask))
     return EncodedExamples(
         word_ids=np.concatenate(word_ids).astype(np.int32),
         type_ids=np.concatenate(type_ids).astype(np.int32),

@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+
+
+class LabelledData(Protocol):
+    """What `Examples` and `QuestionFile` share, so that a trainer need not know which one it has."""
+
+    @property
+    def source(self) -> str:
+        """Where the data come from, for messages."""
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of everything that a run reads."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every example has its label."""
+
+    @property
+    def missing_labels(self) -> str:
+        """What unlabelled data lack, for a message."""
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example is two texts."""
+
+    @property
+    def split_keys(self) -> Iterable[str]:
+        """A text for each example; examples with the same one stay together when a part is split off."""
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """int32 [N], or None where an example has no single class."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, indices: Any) -> Any:
+        """The examples at `indices`."""
+
+    def first_texts(self, count: int) -> Examples:
+        """At most the first `count`, unlabelled, as the texts or pairs that a tokenizer takes."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +91,48 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the texts, labels and, where there are any, groups."""
+        digest = hashlib.sha256()
+        for part in (self.texts, self.pairs):
+            digest.update(json.dumps(part).encode())
+        if self.labels is not None:
+            digest.update(self.labels.tobytes())
+        if self.groups is not None:
+            digest.update(json.dumps(self.groups).encode())
+        return digest.hexdigest()
+
+    @property
+    def labelled(self) -> bool:
+        """Whether they have labels."""
+        return self.labels is not None
+
+    @property
+    def missing_labels(self) -> str:
+        """For a message."""
+        return f"labels; {self.source} has none"
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether they are pairs of texts."""
+        return self.pairs is not None
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """The labels where each example has one class, else None."""
+        labels = self.labels
+        return labels if labels is not None and labels.ndim == 1 and labels.dtype == np.int32 else None
+
+    @property
+    def split_keys(self) -> Iterable[str]:
+        """The first texts: examples that share one stay together where a part is split off."""
+        return self.texts
+
+    def first_texts(self, count: int) -> Examples:
+        """The first examples, at most `count`."""
+        return self.select(range(min(len(self), count)))
+
     def select(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """The examples at `indices`, in that order; each at most once."""
         chosen = [int(index) for index in indices]
@@ -59,3 +144,9 @@ class Examples:
             source=self.source,
             groups=None if self.groups is None else [self.groups[index] for index in chosen],
         )
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most `most` of the indices below `count`, ascending, as far apart as they can be."""
+    taken = min(count, most)
+    return np.arange(taken) * count // taken

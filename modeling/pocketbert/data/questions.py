@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import copy
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert import files
+from pocketbert.data.examples import Examples
 from pocketbert.data.question_stream import Layout, find_layout, opened, paragraphs
 from pocketbert.data.reading import PROBLEMS_SHOWN, shown
 from pocketbert.errors import UserError
@@ -140,6 +142,36 @@ class QuestionFile:
     def labelled(self) -> bool:
         """Every question has an answer, or is said to have none."""
         return self.num_unlabelled == 0
+
+    @property
+    def missing_labels(self) -> str:
+        """For a message."""
+        return f"answers; of the questions in {self.source} {self.num_unlabelled} have none"
+
+    @property
+    def has_pairs(self) -> bool:
+        """A question and its paragraph are a pair."""
+        return True
+
+    @property
+    def classes(self) -> None:
+        """Questions have no classes."""
+
+    @property
+    def split_keys(self) -> Iterable[str]:
+        """The paragraphs: questions that share one stay together where a part is split off."""
+        return (question.context for question in self)
+
+    def first_texts(self, count: int) -> Examples:
+        """The first questions with their paragraphs, at most `count`, as unlabelled pairs."""
+        taken = list(itertools.islice(self, count))
+        return Examples(
+            texts=[question.question for question in taken],
+            pairs=[question.context for question in taken],
+            labels=None,
+            ids=[str(index) for index in range(len(taken))],
+            source=self.source,
+        )
 
     def __len__(self) -> int:
         return self.count

@@ -18,6 +18,8 @@ from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
 
+# How a label stands in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
+LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
 
 
@@ -29,7 +31,7 @@ def read_table(
     label_column: str | None = None,
     labels: Sequence[str] | None = None,
     numbered: bool = True,
-    kind: Literal["classification", "multi_label", "regression"] = "classification",
+    kind: LabelForm = "classification",
     label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
     skip_bad_rows: bool = False,

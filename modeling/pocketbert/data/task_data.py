@@ -6,13 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
-
-TaskExamples: TypeAlias = Examples | QuestionFile
+from pocketbert.data.examples import LabelledData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +25,11 @@ class TaskData:
     """
 
     task: TaskConfig
-    train: TaskExamples
-    dev: TaskExamples
+    train: LabelledData
+    dev: LabelledData
     metrics: Sequence[str] = ()
     main_metric: str = ""
-    augmented: TaskExamples | None = None
+    augmented: LabelledData | None = None
 
 
 @dataclass(frozen=True)

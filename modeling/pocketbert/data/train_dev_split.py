@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 
 PART = 0.1
 # A tenth of 30 is three.
 _ROUNDING = 1e-9
 
-Given = TypeVar("Given", Examples, QuestionFile)
+Given = TypeVar("Given", bound=LabelledData)
 
 
 def train_dev_split(
@@ -39,10 +38,8 @@ def train_dev_split(
     Raises:
       UserError: there are fewer than two different texts.
     """
-    texts: Iterable[str]
-    texts = (each.context for each in examples) if isinstance(examples, QuestionFile) else examples.texts
     groups: dict[int, int] = {}
-    group_of = np.asarray([groups.setdefault(hash(text), len(groups)) for text in texts])
+    group_of = np.asarray([groups.setdefault(hash(text), len(groups)) for text in examples.split_keys])
     if len(groups) < 2:
         raise UserError(
             f"to set a part aside there must be at least two different texts; {examples.source} has {len(groups)}; "
@@ -51,10 +48,9 @@ def train_dev_split(
     order = np.random.default_rng(seed).permutation(len(groups))
     sizes, wanted = np.bincount(group_of), part * len(group_of)
     order = order[np.argsort(np.maximum(sizes[order], wanted), kind="stable")]
-    labels = examples.labels if isinstance(examples, Examples) else None
     drawn: Sequence[int] = ()
-    if stratify and labels is not None and labels.ndim == 1 and labels.dtype == np.int32:
-        drawn = _draw_of_each_class(labels, group_of, order, part)
+    if stratify and examples.classes is not None:
+        drawn = _draw_of_each_class(examples.classes, group_of, order, part)
     if not drawn:
         totals = np.cumsum(sizes[order])
         enough, bearable = np.searchsorted(totals, wanted) + 1, np.searchsorted(totals, 2 * wanted, side="right")

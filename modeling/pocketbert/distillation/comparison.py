@@ -38,7 +38,6 @@ from pocketbert.tasks.span import SPAN_OUTPUTS
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.run import run_seeds, spread
 from pocketbert.training.run_folder import COMPARISON_FILE, FINE_TUNED_FOLDER, LOG_FILE, REPORT_FILE
-from pocketbert.training.task_examples import are_labelled
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -297,7 +296,7 @@ def _check(preparation: Preparation) -> None:
             f"{last.data}; leave the comparison out, and compare what becomes of this student on a task"
         )
     else:
-        if not are_labelled(data.train):
+        if not data.train.labelled:
             problems.append(f"fine-tuning learns from labels; {data.train.source} has none; give labelled examples")
         if "logits" not in last.student_features:
             problems.append(

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.distillation import loss_normalization
 from pocketbert.distillation.method import LABEL_TERMS, Adapters, Batch, FeatureRequest, Features, Method, Stage
 from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
+from pocketbert.layers import loss_normalization
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import weights_by_path
 from pocketbert.training.gradients import dense

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.method import PRETRAINING_HEADS
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage_examples import StageExamples
@@ -17,10 +15,9 @@ from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.model import Model
 from pocketbert.progress import log_info
-from pocketbert.training.checkpointing import digest_examples
-from pocketbert.training.evaluation import Evaluator as TaskEvaluator
+from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
-from pocketbert.training.question_answering import QuestionEvaluator
 from pocketbert.training.run_folder import TEACHER_FILE
 
 # Examples a call, where nothing has to be kept for gradients.
@@ -40,9 +37,9 @@ def make_evaluator(model: Model, preparation: Preparation, examples: StageExampl
         assert preparation.dev_pretraining is not None
         return PretrainingEvaluator(model, preparation.dev_pretraining, preparation.run.evaluation_batches)
     metrics, dev = preparation.task_data.metrics, preparation.task_data.dev
-    if isinstance(dev, QuestionFile):
-        return QuestionEvaluator(model, dev, WindowOptions(max_length=max_length), EVALUATION_BATCH_SIZE)
-    return TaskEvaluator(model, examples.encoded("dev", max_length), metrics, EVALUATION_BATCH_SIZE)
+    task = supervised_task(model.task)
+    forward = ModelForward(model, task, EVALUATION_BATCH_SIZE)
+    return task.evaluator(forward, dev, model.tokenizer, max_length, metrics=metrics, choose_threshold=True)
 
 
 def teacher_answers(preparation: Preparation) -> bool:
@@ -104,7 +101,7 @@ def _origin(preparation: Preparation, teacher: str | None, tokenizer: str | None
     return {
         "teacher": teacher,
         "tokenizer": tokenizer,
-        "examples": digest_examples(data.dev),
+        "examples": data.dev.identity,
         "max_length": _teacher_length(preparation),
         "metrics": list(data.metrics),
     }

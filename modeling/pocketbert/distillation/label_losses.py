@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from pocketbert.distillation.loss_normalization import masked_mean
+from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.span import SPAN_OUTPUTS, without_padding
 

@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
-from pocketbert.distillation.loss_normalization import masked_mean
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
+from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.masked_lm import is_labelled
 
 # Of the authors' parameter-free normalization (TF1's contrib.layers); Keras' 1e-3 would change small features.

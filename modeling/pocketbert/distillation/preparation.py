@@ -22,9 +22,9 @@ from pocketbert.distillation.teacher_description import TeacherDescription, are_
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import log_info, track
+from pocketbert.tasks.registry import TASKS, listed
 from pocketbert.training.callbacks import LINE_NAMES
-from pocketbert.training.checkpointing import digest_directory, digest_examples
-from pocketbert.training.task_examples import are_labelled, are_pairs
+from pocketbert.training.checkpointing import digest_directory
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
@@ -118,7 +118,7 @@ class Preparation:
             recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
             for name in ("train", "dev", "augmented"):
                 examples = getattr(data, name)
-                recorded[f"{name}_sha256"] = None if examples is None else digest_examples(examples)
+                recorded[f"{name}_sha256"] = None if examples is None else examples.identity
         return recorded
 
 
@@ -233,7 +233,7 @@ def _setting(teacher: TeacherDescription, planned: StudentPlan, task_data: TaskD
         teacher=teacher.config or planned.config,
         student=planned.config,
         task=task,
-        pairs=task_data is not None and are_pairs(task_data.train),
+        pairs=task_data is not None and task_data.train.has_pairs,
         teacher_task=same_labels(teacher.task, task),
         teacher_heads=teacher.heads,
         teacher_vocabulary=teacher.vocabulary,
@@ -271,7 +271,7 @@ def _data_problems(stages: Sequence[Stage], task_data: TaskData | None, text: Pa
         if "labels" in stage.label_names and task_data is not None:
             augmented = task_data.augmented if stage.data == "augmented" else None
             examples = task_data.train if augmented is None else augmented
-            if not are_labelled(examples):
+            if not examples.labelled:
                 problems.append(f"{where} learns from labels; {examples.source} has none; give labelled examples")
     learned = {stage.data for stage in stages}
     if text is not None and "text" not in learned:
@@ -323,8 +323,9 @@ def _stage_problems(stage: Stage, teacher: TeacherDescription, store: Path | Non
 
 def _task_data_problems(data: TaskData) -> list[str]:
     problems = []
-    if data.task.kind not in ("classification", "regression", "span"):
-        problems.append(f"the task must be classification, regression or span; received {data.task.kind}")
+    if not TASKS[data.task.kind].distillable:
+        known = listed([kind for kind, task in TASKS.items() if task.distillable])
+        problems.append(f"the task must be {known}; received {data.task.kind}")
     if data.main_metric not in data.metrics:
         problems.append(f"the main metric must be among {', '.join(data.metrics)}; received {data.main_metric}")
     for name, examples in (("training", data.train), ("development", data.dev), ("augmented", data.augmented)):
@@ -332,9 +333,9 @@ def _task_data_problems(data: TaskData) -> list[str]:
             continue
         if not len(examples):
             problems.append(f"there must be {name} examples; {examples.source} holds none")
-        elif not are_labelled(examples) and name == "development":
+        elif not examples.labelled and name == "development":
             problems.append(f"{name} examples need labels; {examples.source} has none")
-        if are_pairs(examples) != are_pairs(data.train):
+        if examples.has_pairs != data.train.has_pairs:
             problems.append(f"{name} examples must be pairs where the training examples are; {examples.source} differs")
     return problems
 

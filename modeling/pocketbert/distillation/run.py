@@ -34,6 +34,7 @@ from pocketbert.files import write_json
 from pocketbert.model import Model, from_pretrained
 from pocketbert.outputs import check_inputs
 from pocketbert.progress import log_info
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog, NoLog
@@ -49,7 +50,6 @@ from pocketbert.training.run_folder import (
     begin_run,
     read_record,
 )
-from pocketbert.training.task_examples import beside_baseline
 
 
 def distill(
@@ -252,7 +252,7 @@ class _Run:
         data, metrics = self.preparation.task_data, position.best_metrics
         if data is None or not metrics:
             return {"metrics": metrics}
-        scores = beside_baseline(data.task, data.dev, data.metrics, data.main_metric, metrics)
+        scores = supervised_task(data.task).beside_baseline(data.dev, metrics, data.metrics, data.main_metric)
         log_info(f"student, after step {position.best_step}: {scores.sentence}")
         for warning in scores.warnings:
             log_info(f"warning: {warning}")

@@ -10,8 +10,8 @@ from pocketbert.data.text import read_documents
 from pocketbert.distillation.preparation import Preparation
 from pocketbert.distillation.stage import Stage
 from pocketbert.progress import log_info
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert.training.task_examples import encode_examples
 
 
 class StageExamples:
@@ -56,4 +56,4 @@ class StageExamples:
         examples = {"task": task_data.train, "augmented": task_data.augmented, "dev": task_data.dev}[data]
         assert examples is not None
         log_info(f"tokenizing {len(examples)} examples ({data})")
-        return encode_examples(examples, self._tokenizer, max_length)
+        return supervised_task(task_data.task).encode(examples, self._tokenizer, max_length)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.dense import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.tasks.losses import CrossEntropy
+from pocketbert.tasks.base import Decisions
+from pocketbert.tasks.losses import CrossEntropy, mean_over_examples
+from pocketbert.tasks.metrics import class_results, root_mean_square
+from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
 
 
 class SentenceHead(tf_keras.layers.Layer):
@@ -62,3 +67,77 @@ class ClassificationHead(SentenceHead):
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against class indices [B], in nats."""
         return {"logits": CrossEntropy()}
+
+
+class Classification(TextTask):
+    """One of at least two labels for a text or a pair of texts."""
+
+    kind = "classification"
+    has_classes = True
+    centred_by_example = True
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """Accuracy, and F1 where there are two labels."""
+        return (("accuracy", "f1") if len(self.config.labels) == 2 else ("accuracy",)), "accuracy"
+
+    @property
+    def gate_metrics(self) -> tuple[str, ...]:
+        """Matthews correlation too."""
+        return ("accuracy", "f1", "matthews") if len(self.config.labels) == 2 else ("accuracy", "matthews")
+
+    def head(self, encoder: EncoderConfig) -> ClassificationHead:
+        """A logit for each label."""
+        return ClassificationHead(encoder, self.config)
+
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Cross-entropy against class indices, int32 [B]; mean over examples, nats."""
+        logits = tf.cast(outputs["logits"], tf.float32)
+        return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """Class indices, int32 [N]."""
+        return logits.argmax(axis=1).astype(np.int32)
+
+    def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
+        """The most frequent label."""
+        most_frequent = np.bincount(labels.astype(np.int64), minlength=len(self.config.labels)).argmax()
+        return float(most_frequent), f"always {self.config.labels[most_frequent]!r}"
+
+    def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+        """Those of each class, and the confusion matrix."""
+        return class_results(self.config.labels, labels, predictions)
+
+    def positive_label(self, names: Sequence[str]) -> str | None:
+        """The label of the positive class, where F1 is among the metrics."""
+        return self.config.labels[positive_class(self.config)] if "f1" in names else None
+
+    def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
+        """`label` and `probabilities` by label, or with `top_k` the best of them as `top`."""
+        labels = self.config.labels
+        return [
+            {"label": labels[int(values.argmax())], **described_probabilities(labels, values, top_k)}
+            for values in probabilities_of(logits)
+        ]
+
+    def centred(self, output: np.ndarray) -> np.ndarray:
+        """Without the mean over the classes, which softmax ignores."""
+        return output - output.mean(axis=-1, keepdims=True)
+
+    def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
+        """The class that wins; a near tie is a lead below twice the tolerance, since two logits compete."""
+        top = np.sort(reference, axis=1)
+        near_tie = top[:, -1] - top[:, -2] <= 2 * tolerance * root_mean_square(self.centred(reference))
+        return Decisions(reference.argmax(axis=1) == answers.argmax(axis=1), near_tie, "examples")
+
+
+def probabilities_of(logits: np.ndarray) -> np.ndarray:
+    """Softmax over classes, float64 [N, classes]."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)

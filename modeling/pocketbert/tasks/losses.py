@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.layers.checks import require
+from pocketbert.layers.loss_normalization import masked_mean
 
 
 class Labelled(NamedTuple):
@@ -16,6 +17,21 @@ class Labelled(NamedTuple):
     outputs: tf.Tensor
     labels: tf.Tensor
     weights: tf.Tensor | None = None
+
+
+def mean_over_examples(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
+    """The `masked_mean` of the examples' losses.
+
+    Args:
+      losses: [B].
+      labels: [B], any of the examples' labels. They are counted in place of the losses: where micro-batches are counted
+        first, that leaves the networks out of it.
+      weights: float32 [B], factors of the losses that do not enter the divisor, or None.
+
+    Returns:
+      float32 scalar.
+    """
+    return masked_mean(losses if weights is None else losses * weights, tf.ones_like(labels))
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")

@@ -1,4 +1,4 @@
-"""BERT's two pretraining tasks: masked words and next sentence."""
+"""Masked LM: the words behind masked tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.dense import Dense, activate
+from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.layers.norm import LayerNorm
+from pocketbert.tasks.base import Task
 from pocketbert.tasks.losses import CrossEntropy, Labelled
 
 
@@ -81,29 +83,31 @@ class MaskedLMHead(tf_keras.layers.Layer):
         return {"prediction_logits": CrossEntropy("token ids")}
 
 
-class NextSentenceHead(tf_keras.layers.Layer):
-    """Whether the second text follows the first (0) or not (1).
+class MaskedLM(Task):
+    """The words behind masked tokens (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805)."""
 
-    Args:
-      config: the encoder's architecture; it needs a pooler.
-      task: a next-sentence task.
-    """
+    kind = "masked_lm"
+    exportable = False
 
-    def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
-        super().__init__()
-        self.output_projection = Dense(config.hidden_size, 2)
+    def head(self, encoder: EncoderConfig) -> MaskedLMHead:
+        """Logits of the whole vocabulary."""
+        return MaskedLMHead(encoder, self.config)
 
-    def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """Maps the encoder's outputs to float32 logits [B, 2]."""
-        return tf.cast(self.output_projection(encoded["pooled_output"]), tf.float32)
-
-    def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
-        """`seq_relationship_logits`, float32 [B, 2]."""
-        return {"seq_relationship_logits": self(encoded, training=training)}
-
-    def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """Cross-entropy against 0 or 1, in nats."""
-        return {"seq_relationship_logits": CrossEntropy()}
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Cross-entropy against word ids, int32 [B, P]; negative labels do not count. Mean over masked words, nats."""
+        logits = outputs["prediction_logits"]
+        # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
+        # check out, so counting the weights would cost a pass through the student.
+        labels = tf.reshape(labels, [-1])
+        logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+        return masked_mean(losses, is_labelled(labels))
 
 
 def is_labelled(labels: tf.Tensor) -> tf.Tensor:

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
-
 
 def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     from sklearn.metrics import accuracy_score
@@ -193,30 +191,6 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
     }
 
 
-def predictions_of(task: TaskConfig, logits: np.ndarray) -> np.ndarray:
-    """What metrics score.
-
-    Args:
-      task: classification, multi_label or regression.
-      logits: its outputs, `[n, labels]` or `[n]`.
-
-    Returns:
-      Class indices int32 `[n]`, decisions of 0 and 1 int32 `[n, labels]`, or the scores as they are.
-    """
-    if task.kind == "multi_label":
-        # A probability of at least 0.5.
-        return (logits >= 0).astype(np.int32)
-    return logits.argmax(axis=1).astype(np.int32) if task.kind == "classification" else logits
-
-
-def default_metrics(task: TaskConfig) -> tuple[tuple[str, ...], str]:
-    """The metrics for a task of the user's own, and the one that chooses the best checkpoint."""
-    if task.kind == "regression":
-        return ("pearson", "spearman"), "spearman"
-    if task.kind == "multi_label":
-        return MULTI_LABEL_METRICS, MULTI_LABEL_METRICS[0]
-    if task.kind == "classification":
-        return (("accuracy", "f1") if len(task.labels) == 2 else ("accuracy",)), "accuracy"
-    if task.kind == "span":
-        return ("exact_match", "f1"), "f1"
-    raise ValueError(f"metrics are known for classification, multi_label, regression and spans; received {task.kind!r}")
+def root_mean_square(values: np.ndarray) -> float:
+    """The size of outputs; 1 where all are 0."""
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.tasks.classification import SentenceHead
+from pocketbert.tasks.losses import mean_over_examples
+from pocketbert.tasks.texts import TextTask
 
 
 class RegressionHead(SentenceHead):
@@ -38,3 +42,51 @@ class MeanSquaredError(tf_keras.losses.Loss):
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Squared differences, [B]."""
         return tf.math.squared_difference(y_pred, tf.reshape(tf.cast(y_true, y_pred.dtype), tf.shape(y_pred)))
+
+
+class Regression(TextTask):
+    """A score for a text or a pair of texts."""
+
+    kind = "regression"
+    label_form = "regression"
+    # Scores that vary less than a quarter of their size are held against that quarter.
+    least_centred_scale = 0.25
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """Pearson and Spearman correlation."""
+        return ("pearson", "spearman"), "spearman"
+
+    def head(self, encoder: EncoderConfig) -> RegressionHead:
+        """One number."""
+        return RegressionHead(encoder, self.config)
+
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Squared difference from scores, float32 [B]; mean over examples, squared units of the score."""
+        losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), tf.cast(labels, tf.float32))
+        return mean_over_examples(losses, labels, weights)
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """The scores as they are."""
+        return logits
+
+    def right(self, labels: np.ndarray, predictions: np.ndarray) -> None:
+        """A score is neither right nor wrong."""
+
+    def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
+        """The mean score, which correlates with nothing."""
+        return float(np.mean(labels, dtype=np.float64)), "always the mean"
+
+    def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
+        """The `score`."""
+        return [{"score": float(score)} for score in logits]
+
+    def centred(self, output: np.ndarray) -> np.ndarray:
+        """Without the mean over the texts: a score tells something by how it differs from the others."""
+        return output - output.mean()

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.windows import WindowOptions
+from pocketbert.errors import UserError
 from pocketbert.layers.dense import Dense
-from pocketbert.tasks.losses import CrossEntropy, Labelled
+from pocketbert.tasks.answer_scores import AnswerScorer
+from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
+from pocketbert.tasks.base import Forward, Rows, SupervisedTask
+from pocketbert.tasks.forward import check_finite_answers
+from pocketbert.tasks.losses import CrossEntropy, Labelled, mean_over_examples
+from pocketbert.tasks.question_answering import (
+    QuestionEvaluator,
+    QuestionRows,
+    encode_questions,
+    read_answers,
+    unanswered_baseline,
+)
+from pocketbert.tasks.scores import Scores
+from pocketbert.tasks.texts import TextRows, texts_and_pairs
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite: a difference of two stays a number.
@@ -51,6 +71,187 @@ class SpanHead(tf_keras.layers.Layer):
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """Cross-entropy against token positions [B], in nats."""
         return {name: CrossEntropy("token positions") for name in SPAN_OUTPUTS}
+
+
+class Span(SupervisedTask):
+    """Where in a paragraph the answer to a question stands; with a null threshold, or that there is none."""
+
+    kind = "span"
+    per_token = True
+    needs_pairs = True
+    default_lengths = (128, 384)
+    default_max_length = WindowOptions.max_length
+    window_options = ("stride", "max_question_tokens")
+
+    @property
+    def default_metrics(self) -> tuple[tuple[str, ...], str]:
+        """SQuAD's."""
+        return ("exact_match", "f1"), "f1"
+
+    def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
+        """Without a tanh pooler, which nothing would read or teach; transformers' models for spans have none."""
+        return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
+
+    def head(self, encoder: EncoderConfig) -> SpanHead:
+        """Start and end logits of every token."""
+        return SpanHead(encoder, self.config)
+
+    def loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        labels: tf.Tensor,
+        mask: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Cross-entropy of an answer's first and last token, their mean (Devlin et al. 2019, section 4.2).
+
+        Padding has no part in it, a departure from BERT's run_squad.py. Labels are token positions, int32 [B, 2].
+        """
+        logits = without_padding({name: tf.cast(value, tf.float32) for name, value in outputs.items()}, mask)
+        losses = [
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, column], logits[name])
+            for column, name in enumerate(SPAN_OUTPUTS)
+        ]
+        return mean_over_examples(tf.add_n(losses) / len(losses), labels[:, 0], weights)
+
+    def read(self, path: str | os.PathLike[str], **columns: Any) -> QuestionFile:
+        """Reads a file of questions in SQuAD's format; `skip_bad` is the one option."""
+        return QuestionFile(path, **columns)
+
+    def check_data(self, data: Any) -> None:
+        """That data are a `QuestionFile`."""
+        if not isinstance(data, QuestionFile):
+            raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
+
+    def encode(self, data: QuestionFile, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
+        """A window a row, labelled with the answer's first and last token, (0, 0) where it holds none."""
+        return encode_questions(data, tokenizer, WindowOptions(max_length=max_length, **windows))
+
+    def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
+        """A row for each window of the paragraphs; pairs of texts, unlabelled, are a row each."""
+        if isinstance(data, QuestionFile):
+            options = WindowOptions(max_length=max_length, **windows)
+            return QuestionRows(self.config, data, tokenizer, options, most)
+        return TextRows(None, data, tokenizer, max_length, most)
+
+    def evaluator(
+        self,
+        forward: Forward,
+        data: QuestionFile,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        metrics: Sequence[str] | None = None,
+        choose_threshold: bool = False,
+        show_progress: bool = False,
+        scorer: AnswerScorer | None = None,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        keep_answers: bool = False,
+        **options: Any,
+    ) -> QuestionEvaluator:
+        """As `SupervisedTask.evaluator`; questions have their own metrics. Further options as of the class."""
+        self.check_data(data)
+        return QuestionEvaluator(
+            self.config,
+            forward,
+            data,
+            tokenizer,
+            WindowOptions(max_length=max_length, **options),
+            choose_threshold=choose_threshold,
+            scorer=scorer,
+            max_answer_tokens=max_answer_tokens,
+            keep_answers=keep_answers,
+            show_progress=show_progress,
+        )
+
+    def beside_baseline(
+        self,
+        data: QuestionFile,
+        metrics: Mapping[str, float],
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+    ) -> Scores:
+        """As `SupervisedTask.beside_baseline`: beside no answer to every question."""
+        return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=unanswered_baseline(data))
+
+    def predict(
+        self,
+        inputs: Sequence[Any],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        n_best: int = 0,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        **windows: Any,
+    ) -> list[dict[str, Any]]:
+        """Answers pairs of question and paragraph.
+
+        Args:
+          inputs: the pairs.
+          forward: as for `SupervisedTask.predict`, and the two others.
+          tokenizer: see there.
+          max_length: see there.
+          n_best: so many of the best answers, too, as `answers`.
+          max_answer_tokens: the longest answer.
+          **windows: those of `window_options`.
+
+        Returns:
+          `answer`, a part of the paragraph or "" for none, its offsets `start` and `end`, `score` and `probability`.
+        """
+        questions, contexts = texts_and_pairs(inputs)
+        if contexts is None and inputs:
+            raise UserError(f"inputs must be pairs of question and paragraph; received {inputs[0]!r:.80}")
+        asked = [
+            Question("", question, context, answers=(), starts=(), impossible=False)
+            for question, context in zip(questions, contexts or (), strict=True)
+        ]
+        found = read_answers(
+            asked,
+            tokenizer,
+            WindowOptions(max_length=max_length, **windows),
+            lambda encoded: check_finite_answers(forward(encoded)),
+            with_null=self.config.null_threshold is not None,
+            n_best=max(n_best, N_BEST),
+            max_answer_tokens=max_answer_tokens,
+        )
+        return [described(answered, self.config.null_threshold, n_best) for _, answered in found]
+
+    def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[str]:
+        """A model that learns to give no answer, and nothing that tells when."""
+        if not train.num_impossible or dev.num_impossible:
+            return []
+        return [
+            f"{train.num_impossible} of {len(train)} training questions have no answer, but none of the {len(dev)} "
+            "development questions: they give no threshold, and the model will always answer; to leave questions "
+            "unanswered, choose by development questions of both kinds"
+        ]
+
+    def centred(self, output: np.ndarray) -> np.ndarray:
+        """Without the mean over the tokens: a token's logit tells something by how it differs from the others."""
+        return output - output.mean()
+
+
+def described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
+    """An answer as `Span.predict` gives it."""
+    if answered.text(null_threshold) and answered.best is not None:
+        found = _described_answer(answered.best)
+    else:
+        found = {"answer": "", "start": None, "end": None, "score": round(answered.null_score, 6)}
+        found["probability"] = round(1 - sum(answer.probability for answer in answered.answers), 6)
+    if n_best:
+        found["answers"] = [_described_answer(answer) for answer in answered.answers[:n_best]]
+    return found
+
+
+def _described_answer(answer: Answer) -> dict[str, Any]:
+    return {
+        "answer": answer.text,
+        "start": answer.start,
+        "end": answer.end,
+        "score": round(answer.score, 6),
+        "probability": round(answer.probability, 6),
+    }
 
 
 def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -16,8 +16,7 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
-from pocketbert.data.examples import Examples
-from pocketbert.data.questions import QuestionFile
+from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.files import sha256, write_tensors
 from pocketbert.json_dataclasses import from_json
@@ -230,9 +229,7 @@ def load_weights(model: Model, model_directory: Path) -> None:
         variable.assign(tensors[path])
 
 
-def describe_inputs(
-    model_directory: str | os.PathLike[str], train: Examples | QuestionFile, dev: Examples | QuestionFile
-) -> dict[str, str]:
+def describe_inputs(model_directory: str | os.PathLike[str], train: LabelledData, dev: LabelledData) -> dict[str, str]:
     """SHA-256 of what a run is made from, so that a resumed run notices when it has changed.
 
     Args:
@@ -243,7 +240,7 @@ def describe_inputs(
     Returns:
       `model`, `train` and `dev` → hexadecimal digest.
     """
-    return {"model": digest_directory(model_directory), "train": digest_examples(train), "dev": digest_examples(dev)}
+    return {"model": digest_directory(model_directory), "train": train.identity, "dev": dev.identity}
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:
@@ -259,17 +256,3 @@ def digest_directory(model_directory: str | os.PathLike[str]) -> str:
             f"the model must be a model directory with config.json and model.safetensors; received {folder}"
         )
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
-
-
-def digest_examples(examples: Examples | QuestionFile) -> str:
-    """SHA-256 of examples' texts, labels and, where they have any, groups, or of a file of questions."""
-    if isinstance(examples, QuestionFile):
-        return examples.identity
-    digest = hashlib.sha256()
-    for part in (examples.texts, examples.pairs):
-        digest.update(json.dumps(part).encode())
-    if examples.labels is not None:
-        digest.update(examples.labels.tobytes())
-    if examples.groups is not None:
-        digest.update(json.dumps(examples.groups).encode())
-    return digest.hexdigest()

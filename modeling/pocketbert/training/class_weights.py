@@ -61,9 +61,11 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
     """
     import numpy as np
 
+    from pocketbert.tasks.registry import get_task
+
     if text == NONE:
         return None
-    if task.kind != "classification":
+    if not get_task(task).has_classes:
         raise UserError(f"class_weights are for classification; received {text} for {task.kind}; leave it out")
     if text == BALANCED:
         counts = np.bincount(labels, minlength=len(task.labels))

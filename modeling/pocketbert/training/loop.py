@@ -15,14 +15,16 @@ import tensorflow as tf
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, plan_batches
-from pocketbert.data.questions import QuestionFile
-from pocketbert.data.task_data import TaskExamples
+from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.model import Model, from_pretrained
 from pocketbert.outputs import check_inputs
 from pocketbert.progress import log_info
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.training import activations
 from pocketbert.training.callbacks import MetricsLog
 from pocketbert.training.checkpointing import (
@@ -40,19 +42,17 @@ from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.optimizers import AdamW
 from pocketbert.training.options import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneOptions, FinetuneResult
-from pocketbert.training.question_answering import say_if_always_answered
 from pocketbert.training.run import Clock, Driver, precision_policy, run_once, run_seeds
 from pocketbert.training.run_folder import CHECKPOINT_FILE, MODEL_FOLDER, REPORT_FILE, begin_run
 from pocketbert.training.schedules import make_schedule
 from pocketbert.training.score_report import page
-from pocketbert.training.task_examples import are_labelled, encode_examples, make_evaluator
 
 
 def finetune(
     model_directory: str | os.PathLike[str],
     task: TaskConfig,
-    train: TaskExamples,
-    dev: TaskExamples,
+    train: LabelledData,
+    dev: LabelledData,
     output: str | os.PathLike[str],
     options: FinetuneOptions,
     metrics: Sequence[str],
@@ -147,7 +147,7 @@ def finetune_grid(
     Returns:
       What `run_grid` does.
     """
-    unused = () if isinstance(arguments["train"], QuestionFile) else WINDOW_OPTIONS
+    unused = set(WINDOW_OPTIONS) - {*TASKS[arguments["task"].kind].window_options}
     points = options_at(options, grid, fixed=(*FIXED_IN_A_GRID, *unused))
     recorded = _recorded(options=options, **arguments)
     # Before the first run, and not hours later by the first that it would concern.
@@ -178,8 +178,8 @@ def _finetune_point(
 def _recorded(
     model_directory: str | os.PathLike[str],
     task: TaskConfig,
-    train: TaskExamples,
-    dev: TaskExamples,
+    train: LabelledData,
+    dev: LabelledData,
     options: FinetuneOptions,
     metrics: Sequence[str],
     main_metric: str,
@@ -188,10 +188,9 @@ def _recorded(
     _check(task, train, dev, metrics, main_metric)
     recorded = dataclasses.asdict(options)
     del recorded["checkpoint_seconds"]
-    if task.kind != "span":
-        # The names of what a run does not use stay out, so that runs from before there was a choice go on.
-        for name in WINDOW_OPTIONS:
-            del recorded[name]
+    # The names of what a run does not use stay out, so that runs from before there was a choice go on.
+    for name in set(WINDOW_OPTIONS) - {*TASKS[task.kind].window_options}:
+        del recorded[name]
     recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(task).items()}
     recorded |= {"metrics": list(metrics), "main_metric": main_metric}
     return recorded | {f"{name}_sha256": hash_ for name, hash_ in describe_inputs(model_directory, train, dev).items()}
@@ -208,8 +207,8 @@ class _Run:
         self,
         model: Model,
         task: TaskConfig,
-        train: TaskExamples,
-        dev: TaskExamples,
+        train: LabelledData,
+        dev: LabelledData,
         folder: Path,
         options: FinetuneOptions,
         metrics: Sequence[str],
@@ -223,11 +222,22 @@ class _Run:
         _check_options([options], task, train, model.config)
         log_info(f"tokenizing {len(train)} + {len(dev)} examples")
         length, windows = options.max_length, options.windows()
-        self.train = encode_examples(train, model.tokenizer, length, windows)
+        made = get_task(task)
+        assert isinstance(made, SupervisedTask)
+        self.train = made.encode(train, model.tokenizer, length, **windows)
         self.class_weights = _class_weights(options, task, train)
         self.dev = dev
-        self.evaluator = make_evaluator(model, dev, metrics, options.batch_size, length, windows)
-        say_if_always_answered(train, dev)
+        self.evaluator = made.evaluator(
+            ModelForward(model, made, options.batch_size),
+            dev,
+            model.tokenizer,
+            length,
+            metrics=metrics,
+            choose_threshold=True,
+            **windows,
+        )
+        for warning in made.data_warnings(train, dev):
+            log_info(warning)
         self.total_steps = sum(len(self.plan(epoch)) for epoch in range(options.epochs))
         self.optimizer = AdamW(
             make_schedule(options.schedule, options.learning_rate, options.warmup_ratio, self.total_steps),
@@ -301,13 +311,13 @@ class _Run:
         return digest_kept(self.folder)
 
 
-def _class_weights(options: FinetuneOptions, task: TaskConfig, train: TaskExamples) -> np.ndarray | None:
-    labels = np.zeros(0, np.int32) if isinstance(train, QuestionFile) or train.labels is None else train.labels
-    return class_weights(options.class_weights, task, labels)
+def _class_weights(options: FinetuneOptions, task: TaskConfig, train: LabelledData) -> np.ndarray | None:
+    classes = np.zeros(0, np.int32) if train.classes is None else train.classes
+    return class_weights(options.class_weights, task, classes)
 
 
 def _check_options(
-    points: Iterable[FinetuneOptions], task: TaskConfig, train: TaskExamples, config: EncoderConfig
+    points: Iterable[FinetuneOptions], task: TaskConfig, train: LabelledData, config: EncoderConfig
 ) -> None:
     """That each point fits the task, its examples and the model."""
     problems = []
@@ -319,7 +329,7 @@ def _check_options(
             )
         try:
             _class_weights(options, task, train)
-            if isinstance(train, QuestionFile):
+            if TASKS[task.kind].window_options:
                 WindowOptions(max_length=length, **options.windows())
         except UserError as error:
             problems.append(str(error))
@@ -327,15 +337,15 @@ def _check_options(
     raise_if_any(dict.fromkeys(problems), "fine-tuning")
 
 
-def _check(task: TaskConfig, train: TaskExamples, dev: TaskExamples, metrics: Sequence[str], main_metric: str) -> None:
+def _check(task: TaskConfig, train: LabelledData, dev: LabelledData, metrics: Sequence[str], main_metric: str) -> None:
     problems = []
-    if task.kind not in ("classification", "multi_label", "regression", "span"):
-        problems.append(f"the task must be classification, multi_label, regression or span; received {task.kind}")
+    if task.kind not in supervised_kinds():
+        problems.append(f"the task must be {listed(supervised_kinds())}; received {task.kind}")
     if main_metric not in metrics:
         problems.append(f"the main metric must be among {', '.join(metrics)}; received {main_metric}")
     for name, examples in (("training", train), ("development", dev)):
         if not len(examples):
             problems.append(f"there must be {name} examples; {examples.source} holds none")
-        elif not are_labelled(examples):
+        elif not examples.labelled:
             problems.append(f"{name} examples need labels; {examples.source} has none")
     raise_if_any(problems, "fine-tuning")

@@ -93,7 +93,7 @@ class FinetuneResult:
       model: the best checkpoint's model directory.
       main_metric: the metric that chose it.
       metrics: its metrics on the development examples.
-      baseline: the constant answer and its metrics on them, as `pocketbert.training.scores.Scores` has it.
+      baseline: the constant answer and its metrics on them, as `pocketbert.tasks.scores.Scores` has it.
       seed: the run's.
       best_step: steps taken before the best evaluation.
       steps: steps taken in all.

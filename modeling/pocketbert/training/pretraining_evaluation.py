@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from pocketbert.model import Model
+from pocketbert.tasks.forward import check_finite
 from pocketbert.tasks.masked_lm import is_labelled
-from pocketbert.training.evaluation import check_finite
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining import PretrainingData
@@ -49,7 +49,7 @@ class PretrainingEvaluator:
         # Summed in float64: the last batches count as much as the first.
         rows = [self._count(batch).numpy().astype("float64") for batch in self._batches]
         words, word_loss, words_right, examples, example_loss, examples_right = sum(rows)
-        check_finite(when, word_loss, example_loss)
+        check_finite(when, {"masked_lm": word_loss, "next_sentence": example_loss})
         return {
             "masked_lm_loss": float(word_loss / words),
             "masked_lm_accuracy": float(words_right / words),

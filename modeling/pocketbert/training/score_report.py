@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pocketbert.tasks.scores import Scores
 from pocketbert.training.grid_report import STYLE
-from pocketbert.training.scores import Scores
 
 _PAGE = """<!doctype html>
 <html lang="en">

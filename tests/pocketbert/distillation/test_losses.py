@@ -30,7 +30,8 @@ from loss_cases import (
     terms,
 )
 
-from pocketbert.distillation import loss_normalization, losses
+from pocketbert.distillation import losses
+from pocketbert.layers import loss_normalization
 
 TOLERANCE = 4e-5
 # What is wrong must stand out from rounding by far.

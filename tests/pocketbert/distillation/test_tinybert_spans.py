@@ -23,9 +23,9 @@ from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
 from pocketbert.distillation.preparation import prepare
 from pocketbert.distillation.run import distill
 from pocketbert.distillation.run_options import RunOptions
+from pocketbert.tasks.question_answering import encode_questions
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
-from pocketbert.training.question_answering import encode_questions
 
 OPTIONS = TinyBERTOptions(
     without=("augmentation",),

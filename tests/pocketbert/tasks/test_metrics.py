@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from pocketbert.configs import TaskConfig
-from pocketbert.tasks.metrics import METRICS, compute, default_metrics
+from pocketbert.errors import UserError
+from pocketbert.tasks.metrics import METRICS, compute
+from pocketbert.tasks.registry import supervised_task
 
 # TP 3, FN 1, FP 2, TN 1.
 LABELS = np.asarray([1, 1, 1, 1, 0, 0, 0], np.int32)
@@ -98,10 +100,10 @@ def test_what_cannot_be_scored(names: list[str], labels: list, predictions: list
 def test_metrics_for_a_users_task() -> None:
     two = TaskConfig(kind="classification", labels=("no", "yes"))
     three = TaskConfig(kind="classification", labels=("a", "b", "c"))
-    assert default_metrics(two) == (("accuracy", "f1"), "accuracy")
-    assert default_metrics(three) == (("accuracy",), "accuracy")
-    assert default_metrics(TaskConfig(kind="regression")) == (("pearson", "spearman"), "spearman")
+    assert supervised_task(two).default_metrics == (("accuracy", "f1"), "accuracy")
+    assert supervised_task(three).default_metrics == (("accuracy",), "accuracy")
+    assert supervised_task(TaskConfig(kind="regression")).default_metrics == (("pearson", "spearman"), "spearman")
     assert {"accuracy", "f1", "pearson", "spearman"} < set(METRICS)
-    assert default_metrics(TaskConfig(kind="span")) == (("exact_match", "f1"), "f1")
-    with pytest.raises(ValueError, match="received 'masked_lm'"):
-        default_metrics(TaskConfig(kind="masked_lm"))
+    assert supervised_task(TaskConfig(kind="span")).default_metrics == (("exact_match", "f1"), "f1")
+    with pytest.raises(UserError, match="multi_label, regression or span; received masked_lm"):
+        supervised_task(TaskConfig(kind="masked_lm"))

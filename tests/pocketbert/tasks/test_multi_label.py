@@ -15,8 +15,8 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.tables import read_table
 from pocketbert.errors import UserError
-from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, compute, default_metrics, predictions_of
-from pocketbert.training.scores import score_answers
+from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, compute
+from pocketbert.tasks.registry import text_task
 
 NAMES = ("short", "funny", "sad", "true")
 TASK = TaskConfig(kind="multi_label", labels=NAMES, dropout=0.0)
@@ -82,14 +82,14 @@ def test_labels_are_needed_and_differ(labels):
 
 
 def test_metrics_are_those_of_scikit_learn():
-    predictions = predictions_of(TASK, LOGITS)
+    predictions = text_task(TASK).decide(LOGITS)
     np.testing.assert_array_equal(predictions, LOGITS >= 0)
     assert compute(MULTI_LABEL_METRICS, LABELS, predictions) == {
         "micro_f1": pytest.approx(f1_score(LABELS, predictions, average="micro")),
         "macro_f1": pytest.approx(f1_score(LABELS, predictions, average="macro", zero_division=0)),
         "subset_accuracy": pytest.approx(accuracy_score(LABELS, predictions)),
     }
-    assert default_metrics(TASK) == (MULTI_LABEL_METRICS, "micro_f1")
+    assert text_task(TASK).default_metrics == (MULTI_LABEL_METRICS, "micro_f1")
 
 
 def test_one_label_is_scored_as_a_class_of_its_own():
@@ -105,7 +105,7 @@ def test_plain_metrics_refuse_rows_of_labels():
 
 
 def test_baseline_has_the_best_micro_f1_of_all_constant_answers():
-    scores = score_answers(TASK, MULTI_LABEL_METRICS, "micro_f1", LABELS, predictions_of(TASK, LOGITS))
+    scores = text_task(TASK).score(LABELS, text_task(TASK).decide(LOGITS))
     constants = itertools.product([0, 1], repeat=4)
     best = max(f1_score(LABELS, np.tile(row, [23, 1]), average="micro", zero_division=0) for row in constants)
     assert scores.baseline and scores.baseline["metrics"]["micro_f1"] == pytest.approx(best)
@@ -116,7 +116,7 @@ def test_baseline_has_the_best_micro_f1_of_all_constant_answers():
 
 
 def test_baseline_without_any_label_is_none():
-    scores = score_answers(TASK, ("micro_f1",), "micro_f1", 0 * LABELS, LABELS)
+    scores = text_task(TASK).score(0 * LABELS, LABELS, ("micro_f1",))
     assert scores.baseline == {"answer": "never a label", "metrics": {"micro_f1": 0.0}}
 
 

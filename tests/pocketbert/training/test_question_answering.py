@@ -20,22 +20,19 @@ from official.nlp.tools import squad_evaluate_v2_0
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.commands import task_flags
+from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions, Windows
+from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import TrainingFailed
 from pocketbert.tasks.answer_scores import squad_2_score
 from pocketbert.tasks.answers import Answer, Answered
+from pocketbert.tasks.base import Evaluator
+from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.training import run as driving
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
-from pocketbert.training.question_answering import (
-    QuestionEvaluator,
-    QuestionScores,
-    encode_questions,
-    model_logits,
-    read_answers,
-    say_if_always_answered,
-)
 
 OPTIONS = FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
 WINDOWS = WindowOptions(max_length=tiny_questions.MAX_LENGTH)
@@ -76,7 +73,11 @@ def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
     assert model.task.kind == "span"
     assert np.isfinite(model.task.null_threshold)
     # SQuAD's own script, given the answers at that threshold and the leads, finds no better threshold.
-    found = list(read_answers(files["dev"], model.tokenizer, WINDOWS, model_logits(model, 7), with_null=True))
+    found = list(
+        read_answers(
+            files["dev"], model.tokenizer, WINDOWS, ModelForward(model, supervised_task(model.task), 7), with_null=True
+        )
+    )
     data = json.loads(files["dev"].path.read_text())["data"]
     leads = {question.id: answered.null_difference for question, answered in found}
     best = squad_evaluate_v2_0.evaluate(
@@ -118,10 +119,16 @@ def test_a_resumed_run_ends_with_the_same_model(
         assert (Path(again.model) / name).read_bytes() == (Path(finished.model) / name).read_bytes()
 
 
+def evaluator_of(model: pb.Model, questions: QuestionFile) -> Evaluator:
+    task = supervised_task(model.task)
+    forward = ModelForward(model, task, batch_size=5)
+    return task.evaluator(forward, questions, model.tokenizer, WINDOWS.max_length, choose_threshold=True)
+
+
 def test_a_run_without_impossible_questions_has_no_threshold(bare: Path, tmp_path: Path) -> None:
     train = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 20, 2))
     model = pb.from_pretrained(bare, task=tiny_questions.TASK)
-    evaluator = QuestionEvaluator(model, train, WINDOWS, batch_size=5)
+    evaluator = evaluator_of(model, train)
     assert set(evaluator.metrics("now")) == {"exact_match", "f1"}
     assert evaluator.task.null_threshold is None
 
@@ -248,9 +255,11 @@ def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path)
     context = "the GO\u0308OD\u0301 film"
     question = Question("1", "the film", context, (), (), impossible=False)
 
-    def second_word(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-        logits = np.where(windows.char_starts == 4, 9.0, 0.0).astype(np.float32)
-        return logits, logits
+    (start,) = np.flatnonzero(make_windows([question], model.tokenizer, WINDOWS).char_starts == 4)
+
+    def second_word(encoded: EncodedExamples) -> dict[str, np.ndarray]:
+        logits = np.where(np.arange(len(encoded.word_ids)) == start, 9.0, 0.0).astype(np.float32)
+        return {"start_logits": logits, "end_logits": logits}
 
     ((_, answered),) = read_answers([question], model.tokenizer, WINDOWS, second_word, with_null=False)
     assert answered.text(None) == "GO\u0308OD\u0301"
@@ -262,7 +271,7 @@ def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> 
         if name.startswith("qa_outputs"):
             variable.assign(tf.fill(variable.shape, np.float32("nan")))
     with pytest.raises(TrainingFailed, match="after step 7 some are not"):
-        QuestionEvaluator(model, files["dev"], WINDOWS, 8).metrics("after step 7")
+        evaluator_of(model, files["dev"]).metrics("after step 7")
 
 
 @pytest.mark.parametrize(
@@ -314,8 +323,7 @@ def test_a_model_that_will_always_answer_though_it_learns_not_to_is_told_of(
     both = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 10, 3, impossible=0.3))
     answered = QuestionFile(tiny_questions.write_questions(tmp_path / "dev.json", 7, 4))
     for train, dev in ((both, both), (answered, answered), (answered, both)):
-        say_if_always_answered(train, dev)
-    assert not capsys.readouterr().err
+        assert not supervised_task(tiny_questions.TASK).data_warnings(train, dev)
     tune(bare, {"train": both, "dev": answered}, tmp_path / "run", epochs=1)
     said = f"{both.num_impossible} of 10 training questions have no answer, but none of the 7 development questions"
     assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1

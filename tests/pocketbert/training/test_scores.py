@@ -14,8 +14,10 @@ from pocketbert.commands import run_flags
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
 from pocketbert.tasks.metrics import class_results, compute
-from pocketbert.training.question_answering import unanswered_baseline
-from pocketbert.training.scores import Scores, positive_class, score_answers
+from pocketbert.tasks.question_answering import unanswered_baseline
+from pocketbert.tasks.registry import text_task
+from pocketbert.tasks.scores import Scores
+from pocketbert.tasks.texts import positive_class
 
 NAMES = ("low", "middle", "high", "unseen")
 RANDOM = np.random.default_rng(3)
@@ -44,7 +46,7 @@ def test_class_results_are_those_of_scikit_learn() -> None:
 def test_baseline_is_the_most_frequent_label() -> None:
     dummy = DummyClassifier(strategy="most_frequent").fit(LABELS[:, np.newaxis], LABELS)
     constant = dummy.predict(LABELS[:, np.newaxis])
-    scores = score_answers(TASK, ("accuracy", "matthews"), "accuracy", LABELS, PREDICTIONS)
+    scores = text_task(TASK).score(LABELS, PREDICTIONS, ("accuracy", "matthews"), "accuracy")
     assert scores.baseline == {
         "answer": "always 'middle'",
         "metrics": {"accuracy": pytest.approx(accuracy_score(LABELS, constant)), "matthews": 0.0},
@@ -55,7 +57,7 @@ def test_baseline_is_the_most_frequent_label() -> None:
 
 @pytest.mark.parametrize("answer", [0, 1])
 def test_classifier_that_does_not_beat_the_baseline_is_named(answer: int) -> None:
-    scores = score_answers(TASK, ("accuracy",), "accuracy", LABELS, np.full(61, answer, np.int32))
+    scores = text_task(TASK).score(LABELS, np.full(61, answer, np.int32), ("accuracy",), "accuracy")
     (warning,) = scores.to_json()["warnings"]
     assert warning.startswith("the model does not beat the baseline: accuracy 0.")
     assert "always 'middle'" in warning
@@ -64,10 +66,10 @@ def test_classifier_that_does_not_beat_the_baseline_is_named(answer: int) -> Non
 def test_baseline_of_scores_correlates_with_nothing() -> None:
     labels = RANDOM.normal(size=17).astype(np.float32)
     task = TaskConfig(kind="regression")
-    scores = score_answers(task, ("pearson", "spearman"), "spearman", labels, 2 * labels + 1)
+    scores = text_task(task).score(labels, 2 * labels + 1, ("pearson", "spearman"), "spearman")
     assert scores.baseline == {"answer": "always the mean", "metrics": {"pearson": 0.0, "spearman": 0.0}}
     assert scores.warnings == [] and scores.classes is None and scores.positive_label is None
-    assert score_answers(task, ("spearman",), "spearman", labels, -labels).warnings
+    assert text_task(task).score(labels, -labels, ("spearman",), "spearman").warnings
 
 
 def test_questions_that_are_all_left_unanswered_are_named(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> No
     task = TaskConfig(kind="classification", name=name, labels=labels)
     assert labels[positive_class(task)] == positive
     truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
-    found = score_answers(task, ("accuracy", "f1"), "f1", truth, said)
+    found = text_task(task).score(truth, said, ("accuracy", "f1"), "f1")
     expected = f1_score([labels[each] for each in truth], [labels[each] for each in said], pos_label=positive)
     assert (found.positive_label, found.metrics["f1"]) == (positive, pytest.approx(expected))
     assert f"for {positive!r}" in found.sentence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pocketbert.configs import TaskConfig
-from pocketbert.training.task_examples import task_metrics
+from pocketbert.tasks.registry import supervised_task
 
 TWO, THREE = ("yes", "no"), ("yes", "no", "maybe")
 
@@ -30,4 +30,5 @@ TWO, THREE = ("yes", "no"), ("yes", "no", "maybe")
     ],
 )
 def test_metrics(task: TaskConfig, metrics: tuple[str, ...], main: str) -> None:
-    assert task_metrics(task) == (metrics, main)
+    found = supervised_task(task)
+    assert (found.metrics, found.main_metric) == (metrics, main)

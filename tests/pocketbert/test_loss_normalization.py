@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pocketbert.distillation import loss_normalization
-from pocketbert.distillation.loss_normalization import masked_mean
+from pocketbert.layers import loss_normalization
+from pocketbert.layers.loss_normalization import masked_mean
 
 # Sums of at most 60 float32 numbers of order 1: 60 × 6e-8 relative to the magnitudes.
 TOLERANCE = 4e-6
@@ -162,8 +162,8 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from test_means import PARTS, _loss, _shared
-from pocketbert.distillation import loss_normalization
+from test_loss_normalization import PARTS, _loss, _shared
+from pocketbert.layers import loss_normalization
 
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():

@@ -1,0 +1,289 @@
+"""Question answering: windows as rows of tokens, and how good a network's answers are."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.examples import evenly
+from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
+from pocketbert.progress import bar
+from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
+from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
+from pocketbert.tasks.base import Forward, Outputs
+from pocketbert.tasks.forward import check_finite
+from pocketbert.tasks.scores import Scores
+
+
+def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
+    """Windows as training examples; of the file's text nothing stays in memory.
+
+    Args:
+      questions: labelled ones.
+      tokenizer: the model's.
+      options: how paragraphs are cut.
+
+    Returns:
+      A window an example; its label is int32 [2], the answer's first and last token, (0, 0) where it holds none.
+    """
+    # Of the windows only what training reads, so that characters' offsets go as they come.
+    parts = [
+        (windows.word_ids, windows.type_ids, np.diff(windows.offsets), windows.positions)
+        for _, windows in stream_windows(questions, tokenizer, options, progress_total=len(questions))
+    ]
+    word_ids, type_ids, lengths, positions = map(np.concatenate, zip(*parts, strict=True))
+    return EncodedExamples(
+        word_ids=word_ids,
+        type_ids=type_ids,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        labels=positions,
+        max_length=options.max_length,
+        pad_token_id=int(tokenizer.pad_token_id),
+    )
+
+
+def read_answers(
+    questions: Iterable[Question],
+    tokenizer: Any,
+    options: WindowOptions,
+    forward: Callable[[EncodedExamples], Outputs],
+    *,
+    with_null: bool,
+    n_best: int = N_BEST,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    progress_total: int | None = None,
+) -> Iterator[tuple[Question, Answered]]:
+    """Answers questions one after another, a chunk of them in memory.
+
+    Args:
+      questions: in any number.
+      tokenizer: the model's.
+      options: how paragraphs are cut.
+      forward: runs the network.
+      with_null: whether a question may have no answer, which then takes part in the probabilities.
+      n_best: the most answers a question.
+      max_answer_tokens: the longest answer.
+      progress_total: how many questions there are, for a bar; None shows none.
+
+    Yields:
+      Each question with its answers, in the order given.
+    """
+    with bar(progress_total, "answer", "question") if progress_total else contextlib.nullcontext() as progress:
+        for chunk, windows in stream_windows(questions, tokenizer, options):
+            outputs = forward(as_examples(windows, options.max_length, tokenizer.pad_token_id))
+            answered = answer_questions(
+                [question.context for question in chunk],
+                windows,
+                outputs["start_logits"],
+                outputs["end_logits"],
+                n_best=n_best,
+                max_answer_tokens=max_answer_tokens,
+                with_null=with_null,
+            )
+            yield from zip(chunk, answered, strict=True)
+            if progress is not None:
+                progress.update(len(chunk))
+
+
+def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> EncodedExamples:
+    """Windows as examples without labels."""
+    return EncodedExamples(
+        word_ids=windows.word_ids,
+        type_ids=windows.type_ids,
+        offsets=windows.offsets,
+        labels=None,
+        max_length=max_length,
+        pad_token_id=pad_token_id,
+    )
+
+
+class QuestionScores:
+    """Scores of answers, question by question; of each only six numbers are kept, 48 bytes.
+
+    Args:
+      scorer: how an answer is scored.
+    """
+
+    def __init__(self, scorer: AnswerScorer) -> None:
+        self._scorer = scorer
+        # Six a question.
+        self._numbers = array.array("d")
+
+    def add(self, question: Question, answered: Answered) -> None:
+        """Takes in one labelled question."""
+        scores = self._scorer(answered.text(None), question.answers)
+        # Not always 0 where there is an answer: "A" is one of which SQuAD's scripts leave nothing.
+        scores_of_none = self._scorer("", question.answers)
+        self._numbers.extend((*scores, *scores_of_none, answered.null_difference, question.impossible))
+
+    def best_threshold(self) -> float:
+        """The threshold with the highest mean F1 (SQuAD 2.0's script: `best_f1_thresh`)."""
+        _, f1, _, f1_of_none, leads, _ = self._columns()
+        # A paragraph without words leaves no answer, and a lead that no file can hold.
+        return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, f1_of_none)[0]
+
+    def scores(self, null_threshold: float | None) -> dict[str, float]:
+        """As `pocketbert.tasks.answer_scores.mean_scores`.
+
+        Args:
+          null_threshold: as `TaskConfig.null_threshold`.
+        """
+        *_, impossible = self._columns()
+        return mean_scores(*self.of_each_question(null_threshold), impossible)
+
+    def of_each_question(self, null_threshold: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Exact match and F1 [N] at a threshold; see `scores`."""
+        exact, f1, exact_of_none, f1_of_none, leads, _ = self._columns()
+        if null_threshold is None:
+            return exact, f1
+        unanswered = leads > null_threshold
+        return np.where(unanswered, exact_of_none, exact), np.where(unanswered, f1_of_none, f1)
+
+    def _columns(self) -> np.ndarray:
+        """Exact match and F1 of the best answer and of none, how far none is ahead, whether there is none; [6, N]."""
+        return np.frombuffer(self._numbers).reshape(-1, 6).T
+
+
+def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
+    """What no answer to every question scores, for `pocketbert.tasks.scores.Scores`.
+
+    Returns:
+      None where every question has an answer.
+    """
+    if not questions.num_impossible:
+        return None
+    scorer = squad_scorer(True)
+    exact, f1 = zip(*(scorer("", question.answers) for question in questions), strict=True)
+    impossible = [question.impossible for question in questions]
+    return {"answer": "always no answer", "metrics": mean_scores(exact, f1, impossible)}
+
+
+class QuestionRows:
+    """Questions, a row for each window of their paragraphs.
+
+    Args:
+      task: spans; its `null_threshold` says when a question has no answer.
+      data: labelled or not.
+      tokenizer: the network's.
+      options: how paragraphs are cut.
+      most: questions are taken, evenly, that have about so many windows; None for all.
+    """
+
+    def __init__(
+        self, task: TaskConfig, data: QuestionFile, tokenizer: Any, options: WindowOptions, most: int | None = None
+    ) -> None:
+        taken = data
+        if most is not None:
+            taken = data.select(evenly(len(data), most))
+            rows = sum(len(part) for _, part in stream_windows(taken, tokenizer, options))
+            taken = taken.select(evenly(len(taken), max(1, len(taken) * most // rows)))
+        self._task, self._questions = task, [*taken]
+        self._windows = make_windows(self._questions, tokenizer, options)
+        self.encoded = as_examples(self._windows, options.max_length, tokenizer.pad_token_id)
+        self._scorer = squad_scorer(data.num_impossible > 0)
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
+        """As `Rows.score`; by F1 an answer may be right in part."""
+        threshold = self._task.null_threshold
+        answered = answer_questions(
+            [question.context for question in self._questions],
+            self._windows,
+            outputs["start_logits"],
+            outputs["end_logits"],
+            with_null=threshold is not None,
+        )
+        scores = QuestionScores(self._scorer)
+        for question, found in zip(self._questions, answered, strict=True):
+            scores.add(question, found)
+        exact, f1 = scores.of_each_question(threshold)
+        return scores.scores(threshold)[metric], f1 if metric == "f1" else exact
+
+
+class QuestionEvaluator:
+    """Scores a network's answers; see `SupervisedTask.evaluator`.
+
+    Where a question may have no answer and the threshold for that is to be chosen, it is the one with the highest F1 on
+    these questions, and the other scores are those at it; `task` then holds it.
+
+    Args:
+      task: spans.
+      forward: runs the network.
+      questions: labelled ones.
+      tokenizer: the network's.
+      options: how paragraphs are cut.
+      choose_threshold: whether to choose it; else it is the task's.
+      scorer: how an answer is scored; None takes SQuAD 2.0's way where a question has no answer, else 1.1's.
+      max_answer_tokens: the longest answer.
+      keep_answers: whether `answers` is wanted; the ids then differ (`QuestionFile.check_ids`).
+      show_progress: on stderr.
+    """
+
+    def __init__(
+        self,
+        task: TaskConfig,
+        forward: Forward,
+        questions: QuestionFile,
+        tokenizer: Any,
+        options: WindowOptions,
+        *,
+        choose_threshold: bool,
+        scorer: AnswerScorer | None = None,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        keep_answers: bool = False,
+        show_progress: bool = False,
+    ) -> None:
+        self.task, self._keep_answers = task, keep_answers
+        self._forward, self._questions, self._tokenizer, self._options = forward, questions, tokenizer, options
+        self._choose_threshold, self._max_answer_tokens = choose_threshold, max_answer_tokens
+        self._scorer = scorer or squad_scorer(questions.num_impossible > 0)
+        self._show_progress = show_progress
+        self._answers_by_id: dict[str, Answered] = {}
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """As `Evaluator.metrics`."""
+        with_null = (
+            self._questions.num_impossible > 0 if self._choose_threshold else self.task.null_threshold is not None
+        )
+        scores = QuestionScores(self._scorer)
+        found = read_answers(
+            self._questions,
+            self._tokenizer,
+            self._options,
+            lambda encoded: check_finite(when, self._forward(encoded)),
+            with_null=with_null,
+            max_answer_tokens=self._max_answer_tokens,
+            progress_total=len(self._questions) if self._show_progress else None,
+        )
+        self._answers_by_id.clear()
+        for question, answered in found:
+            scores.add(question, answered)
+            if self._keep_answers:
+                self._answers_by_id[question.id] = answered
+        if self._choose_threshold:
+            threshold = scores.best_threshold() if with_null else None
+            self.task = dataclasses.replace(self.task, null_threshold=threshold)
+        return scores.scores(self.task.null_threshold)
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Question id → answer of the last evaluation, where they are kept."""
+        return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """As `Evaluator.scores`: the metrics beside those of no answer to every question."""
+        return Scores(
+            main_metric=main_metric or "f1",
+            metrics=self.metrics("at the end") if metrics is None else metrics,
+            baseline=unanswered_baseline(self._questions),
+        )

@@ -1,0 +1,297 @@
+"""What the tasks on texts and pairs of texts share: one answer an example."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.glue import GLUE
+from pocketbert.data.tables import LabelForm, read_table
+from pocketbert.errors import UserError
+from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
+from pocketbert.tasks.forward import check_finite, check_finite_answers
+from pocketbert.tasks.metrics import compute
+from pocketbert.tasks.scores import Scores
+
+
+class TextTask(SupervisedTask):
+    """A task whose head gives `logits`, of each text or pair of texts.
+
+    Attributes:
+      label_form: how a label stands in a file, as `read_table` has it.
+    """
+
+    first_token_only = True
+    label_form: ClassVar[LabelForm] = "classification"
+
+    @abc.abstractmethod
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """The predictions that metrics score, from logits [N, ...], in the form of `Examples.labels`."""
+
+    @abc.abstractmethod
+    def constant_answer(self, labels: np.ndarray) -> tuple[Any, str]:
+        """The baseline: the prediction that is best for all examples alike, and what messages call it."""
+
+    @abc.abstractmethod
+    def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
+        """What `predict` says of logits [N, ...]."""
+
+    def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any] | None:
+        """The scores of each class, for `Scores.classes`; None where there are no classes."""
+        return None
+
+    def positive_label(self, names: Sequence[str]) -> str | None:
+        """The label that F1 is about; None where it is about none, or not among the metrics."""
+        return None
+
+    def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
+        """How many decisions are right in each example, float64 [N]; None where predictions are not right or wrong."""
+        return (labels == predictions).astype(np.float64)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """GLUE's where the task has the name of one of its, and as many labels; else the kind's own."""
+        glue = self._glue
+        return glue.metrics if glue else self.default_metrics[0]
+
+    @property
+    def main_metric(self) -> str:
+        """The one of `metrics` that chooses the best checkpoint."""
+        glue = self._glue
+        return glue.main_metric if glue else self.default_metrics[1]
+
+    @property
+    def _glue(self) -> Any:
+        # A GLUE task's name with labels in another number, or with another kind of head, is that of something else.
+        glue, config = GLUE.get(self.config.name), self.config
+        same = glue is not None and (glue.task.kind, len(glue.task.labels)) == (config.kind, len(config.labels))
+        return glue if same else None
+
+    def read(self, path: str | os.PathLike[str], **columns: Any) -> Examples:
+        """Reads a .csv, .tsv or .jsonl file; `columns` as for `read_table`."""
+        labels = self.config.labels or None
+        return read_table(path, **{"labels": labels, "kind": self.label_form, **columns})[0]
+
+    def check_data(self, data: Any) -> None:
+        """That data are `Examples`."""
+        if not isinstance(data, Examples):
+            raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
+
+    def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
+        """An example a row; longer ones are truncated."""
+        return encode(data, tokenizer, max_length)
+
+    def rows(
+        self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
+    ) -> TextRows:
+        """An example a row."""
+        return TextRows(self, data, tokenizer, max_length, most)
+
+    def evaluator(
+        self,
+        forward: Forward,
+        data: Examples,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        metrics: Sequence[str] | None = None,
+        choose_threshold: bool = False,
+        show_progress: bool = False,
+        **options: Any,
+    ) -> TextEvaluator:
+        """As `SupervisedTask.evaluator`; nothing is chosen by the data."""
+        self.check_data(data)
+        encoded = encode(data, tokenizer, max_length)
+        return TextEvaluator(self, forward, encoded, metrics or self.metrics, show_progress=show_progress)
+
+    def predict(
+        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Answers texts or pairs of texts; see `describe` for the options."""
+        return self.describe(self.logits(inputs, forward, tokenizer, max_length), **options)
+
+    def logits(
+        self,
+        inputs: Sequence[Any],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """The head's logits, float32 [N, ...], in the order of the inputs; arguments as for `predict`."""
+        texts, pairs = texts_and_pairs(inputs)
+        if not texts:
+            return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
+        examples = Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
+        encoded = encode(examples, tokenizer, max_length, show_progress=show_progress)
+        return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
+
+    def score(
+        self,
+        labels: np.ndarray,
+        predictions: np.ndarray,
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Scores:
+        """The scores of predictions.
+
+        Args:
+          labels: as `Examples.labels` has them, in the order of the task's labels.
+          predictions: of the same form.
+          names: of `metrics.METRICS`; None for the task's own.
+          main_metric: the one of them that counts most; None for the task's own, or the first.
+          groups: the group of each example, or None.
+        """
+        names = names or self.metrics
+        found = self._beside_baseline(
+            labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
+        )
+        return dataclasses.replace(found, classes=self.class_results(labels, predictions))
+
+    def compute(
+        self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Metrics of predictions, name → value; see `score`."""
+        return compute(names, labels, predictions, groups, positive=positive_class(self.config))
+
+    def baseline(
+        self, labels: np.ndarray, names: Sequence[str] | None = None, groups: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What the constant answer scores, for `Scores.baseline`; see `score`."""
+        constant, answer = self.constant_answer(labels)
+        constants = np.full(labels.shape, constant)
+        return {"answer": answer, "metrics": self.compute(names or self.metrics, labels, constants, groups)}
+
+    def beside_baseline(
+        self,
+        data: Examples,
+        metrics: Mapping[str, float],
+        names: Sequence[str] | None = None,
+        main_metric: str | None = None,
+    ) -> Scores:
+        """As `SupervisedTask.beside_baseline`."""
+        assert data.labels is not None
+        return self._beside_baseline(data.labels, data.groups, metrics, names or self.metrics, main_metric)
+
+    def _beside_baseline(
+        self,
+        labels: np.ndarray,
+        groups: Sequence[str] | None,
+        metrics: Mapping[str, float],
+        names: Sequence[str],
+        main_metric: str | None,
+    ) -> Scores:
+        own = self.main_metric
+        return Scores(
+            main_metric=main_metric or (own if own in names else names[0]),
+            metrics=metrics,
+            baseline=self.baseline(labels, names, groups),
+            positive_label=self.positive_label(names),
+        )
+
+
+class TextRows:
+    """Texts or pairs, a row each.
+
+    Args:
+      task: theirs; None for texts that are only run.
+      data: labelled or not.
+      tokenizer: the network's.
+      max_length: tokens; longer texts are truncated.
+      most: so many are taken, evenly: a file may have one language or class after the other. None for all.
+    """
+
+    def __init__(
+        self, task: TextTask | None, data: Examples, tokenizer: Any, max_length: int, most: int | None = None
+    ) -> None:
+        taken = data if most is None else data.select(evenly(len(data), most))
+        self.encoded = encode(taken, tokenizer, max_length, show_progress=False)
+        self._task, self._labels = task, taken.labels
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
+        """As `Rows.score`."""
+        assert self._task is not None and self._labels is not None
+        predictions = self._task.decide(outputs["logits"])
+        found = self._task.compute([metric], self._labels, predictions)[metric]
+        return found, self._task.right(self._labels, predictions)
+
+
+class TextEvaluator:
+    """Scores a network on texts; see `SupervisedTask.evaluator`."""
+
+    def __init__(
+        self,
+        task: TextTask,
+        forward: Forward,
+        encoded: EncodedExamples,
+        metrics: Sequence[str],
+        *,
+        show_progress: bool = False,
+    ) -> None:
+        self.task: TaskConfig = task.config
+        self._task, self._forward, self._encoded, self._metrics = task, forward, encoded, metrics
+        self._show_progress = show_progress
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """As `Evaluator.metrics`."""
+        encoded = self._encoded
+        assert encoded.labels is not None
+        return self._task.compute(self._metrics, encoded.labels, self._predictions(when), encoded.groups)
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """As `Evaluator.scores`, with the results of each class; `metrics` are computed where none are given."""
+        encoded = self._encoded
+        assert encoded.labels is not None
+        predictions = self._predictions("at the end")
+        found = self._task.score(encoded.labels, predictions, self._metrics, main_metric, encoded.groups)
+        return found if metrics is None else dataclasses.replace(found, metrics=metrics)
+
+    def _predictions(self, when: str) -> np.ndarray:
+        outputs = check_finite(when, self._forward(self._encoded, show_progress=self._show_progress))
+        return self._task.decide(outputs["logits"])
+
+
+def positive_class(config: TaskConfig) -> int:
+    """The class that F1 is about: class 1 of the GLUE task whose name and labels the task has, else the second."""
+    glue = GLUE.get(config.name)
+    if glue is None or not glue.task.labels or set(glue.task.labels) != set(config.labels):
+        return 1
+    return config.labels.index(glue.task.labels[1])
+
+
+def described_probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
+    """All labels with their `probabilities`, or the best as `top`; of equals the earlier label is better."""
+    found = list(zip(labels, map(float, values), strict=True))
+    if top_k is None:
+        return {"probabilities": {label: round(value, 6) for label, value in found}}
+    best = sorted(found, key=lambda each: -each[1])[:top_k]
+    return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
+
+
+def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
+    """The first and the second texts of what `predict` is given.
+
+    Raises:
+      UserError: the inputs are neither all texts nor all pairs.
+    """
+    if all(isinstance(each, str) for each in inputs):
+        return list(inputs), None
+    for each in inputs:
+        if isinstance(each, str) or len(each) != 2 or not all(isinstance(text, str) for text in each):
+            raise UserError(
+                f"inputs must be texts, or pairs of texts; received {each!r:.80}; give all of them in one form"
+            )
+    return [first for first, _ in inputs], [second for _, second in inputs]
