@@ -137,7 +137,7 @@ def test_public_names_all_resolve_lazily() -> None:
     assert len(pb.__all__) >= 8
     for name in pb.__all__:
         assert getattr(pb, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'Modle'; it has .*Model"):
+    with pytest.raises(AttributeError, match="no attribute 'Modle' .*; it has .*Model"):
         _ = pb.Modle
 
 

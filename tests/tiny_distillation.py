@@ -27,7 +27,7 @@ def write_teacher(folder: Path, config: EncoderConfig = TEACHER) -> Path:
     bare = tiny_finetuning.write_model(
         folder.parent / "bare", tiny_finetuning.CONFIG.replace(pad_token_id=config.pad_token_id)
     )
-    model = pb.from_preset(config, tasks=(TASK,), tokenizer=pb.from_pretrained(bare).tokenizer, seed=12)
+    model = pb.from_preset(config, task=(TASK,), tokenizer=pb.from_pretrained(bare).tokenizer, seed=12)
     low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
     model.heads["classification"].output_projection.bias.assign([np.median(high - low), 0.0])
     model.save_pretrained(folder)

@@ -154,7 +154,7 @@ def reference_bundles(folder: Path) -> list[Path]:
     from pocketbert.configs import TaskConfig
     from pocketbert.presets import preset
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
     from pocketbert_export.recipes import RECIPES
 
     vocabulary = folder / "vocab.txt"
@@ -173,7 +173,7 @@ def reference_bundles(folder: Path) -> list[Path]:
     model = pb.from_preset(config, [task], pb.WordPieceTokenizer(vocabulary), seed=3)
     model.save_pretrained(folder / "model")
     for recipe in RECIPES:
-        export_bundle(folder / "model", recipe, LENGTHS, folder / recipe)
+        export(folder / "model", folder / recipe, recipe=recipe, lengths=LENGTHS)
     return [folder / recipe for recipe in RECIPES]
 
 

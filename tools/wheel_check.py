@@ -34,7 +34,7 @@ config = preset("minilmv2_6l_384d").config.replace(
 )
 task = pb.TaskConfig(kind="classification", name="films", labels=("negative", "positive"))
 tokenizer = pb.WordPieceTokenizer("vocab.txt", lowercase=True)
-pb.from_preset(config, tasks=[task], tokenizer=tokenizer, seed=1).save_pretrained("given")
+pb.from_preset(config, task=[task], tokenizer=tokenizer, seed=1).save_pretrained("given")
 """
 TOKENIZER_DIGEST = """
 import hashlib

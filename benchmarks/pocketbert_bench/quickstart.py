@@ -31,7 +31,7 @@ from pocketbert_bench.quickstart_training import (
 from pocketbert_bench.results import Accuracy, ResultFile
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
 
 TEACHER, STUDENT = "teacher", "student"
@@ -163,7 +163,7 @@ def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) ->
         Bundle.open(path)
         log_info(f"  {role}, {recipe}: already exported")
         return path
-    export_bundle(model_directory, recipe, LENGTHS, path, examples=judged)
+    export(model_directory, path, recipe=recipe, lengths=LENGTHS, examples=judged)
     size = (path / "model.tflite").stat().st_size
     checks = json.loads((path / "verification.json").read_text())["checks"]
     log_info(f"  {role}, {recipe}: {size / 1e6:.1f} MB, {len(checks)} checks passed")

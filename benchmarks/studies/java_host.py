@@ -81,12 +81,12 @@ def run(quick: bool) -> dict[str, Any]:
 def make_bundles(folder: Path) -> dict[str, Path]:
     """The 6x384 network with a fresh head, in every recipe."""
     import pocketbert as pb
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
     from pocketbert_export.recipes import RECIPES
 
     pb.from_pretrained(minilm(), task=TASK, seed=0).save_pretrained(folder / "model")
     for recipe in RECIPES:
-        export_bundle(folder / "model", recipe, (LENGTH,), folder / recipe)
+        export(folder / "model", folder / recipe, recipe=recipe, lengths=(LENGTH,))
     return {recipe: folder / recipe for recipe in RECIPES}
 
 

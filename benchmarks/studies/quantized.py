@@ -13,10 +13,10 @@ QUANTIZED = "dynamic_wi8"
 def export_quantized(model_directory: Path, bundle: Path, lengths: Sequence[int]) -> None:
     """Exports a model with int8 weights; what they cost is asked elsewhere, so the gate lets every answer pass."""
     from pocketbert_export.checks import BOUNDS
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     free: dict[str, Any] = dict.fromkeys(
         ("largest_difference", "rms_difference", "length_difference", "metric_drop_points"), 1e9
     )
     bounds = dataclasses.replace(BOUNDS[QUANTIZED], label_agreement=0.0, **free)
-    export_bundle(model_directory, QUANTIZED, lengths, bundle, bounds=bounds, overwrite=True)
+    export(model_directory, bundle, recipe=QUANTIZED, lengths=lengths, bounds=bounds, overwrite=True)

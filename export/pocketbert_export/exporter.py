@@ -1,4 +1,4 @@
-"""From a model directory to a verified bundle."""
+"""From a model to a verified bundle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import numpy as np
 from pocketbert import __version__, files, outputs
 from pocketbert._keras import fresh_layer_names, tf_keras
 from pocketbert.configs import TaskConfig
+from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.task_data import TaskData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
@@ -31,10 +34,10 @@ from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
 from pocketbert_export.graph_optimization import GraphOptimizations, decide, optimize_graph
-from pocketbert_export.label_order import named
+from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16
-from pocketbert_export.signatures import check_lengths, signature_name
+from pocketbert_export.signatures import check_lengths, default_lengths, signature_name
 from pocketbert_export.validation_set import gate_metric
 from pocketbert_export.verify import verify_bundle
 
@@ -72,13 +75,13 @@ def default_examples(task: TaskConfig | None = None) -> Examples:
 
 # Layers' names reach the file: the same weights give the same bytes, whatever was built before.
 @fresh_layer_names()
-def export_bundle(
-    model_directory: str | os.PathLike[str],
-    recipe: str,
-    lengths: Sequence[int],
+def export(
+    model: Model | str | os.PathLike[str],
     output: str | os.PathLike[str],
-    examples: LabelledData | None = None,
     *,
+    recipe: str = "dynamic_wi8",
+    lengths: Sequence[int] | None = None,
+    examples: LabelledData | TaskData | str | os.PathLike[str] | None = None,
     graph_optimizations: GraphOptimizations = GraphOptimizations(),  # noqa: B008
     runtime: str = LITERT,
     overwrite: bool = False,
@@ -87,14 +90,21 @@ def export_bundle(
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
 ) -> Bundle:
-    """Lowers, converts, verifies and writes a bundle, complete or not at all.
+    """Converts a model, verifies the file against it, and writes a bundle, complete or not at all.
+
+    Example:
+      ```python
+      bundle = pb.export("runs/sst2/model", "bundles/sst2", lengths=(32, 64, 128), examples=data.dev)
+      ```
 
     Args:
-      model_directory: a model directory with a vocabulary.
-      recipe: a name of `recipes.RECIPES`.
-      lengths: numbers of tokens, one signature each.
+      model: a model with a vocabulary, or its model directory.
       output: the folder to make.
-      examples: real texts or questions for the gate, best with labels; None takes `DEFAULT_TEXTS`.
+      recipe: a name of `recipes.RECIPES`.
+      lengths: numbers of tokens, one signature each; None takes the task's own.
+      examples: real texts or questions for the verification gate, best with labels in the order of the model's logits;
+        or a run's data, whose development examples are taken with the labels by their names; or a file of questions,
+        or with the columns text and label; or None for `DEFAULT_TEXTS`.
       graph_optimizations: what to apply where it suits the model.
       runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
@@ -111,11 +121,16 @@ def export_bundle(
     chosen = get_recipe(recipe)
     if runtime not in RUNTIMES:
         raise UserError(f"a runtime must be one of {', '.join(RUNTIMES)}; received {runtime!r}")
-    outputs.check_inputs(output, (model_directory, examples.source if examples is not None else None))
+    directory = None if isinstance(model, Model) else model_directory(model)
+    outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
-    model = from_pretrained(model_directory)
+    model = model if isinstance(model, Model) else from_pretrained(model)
+    if lengths is None:
+        lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
-    _check_exportable(model, model_directory)
+    _check_exportable(model, directory or "the model")
+    examples = examples_for(model.task, examples)
+    outputs.check_inputs(output, (examples.source if examples is not None else None,))
     # Before the conversion, and not minutes later.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
@@ -131,7 +146,7 @@ def export_bundle(
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description = {
             **_description(model, optimized, chosen, lengths, runtime, decided),
-            "source": _digests(Path(model_directory).glob("*.safetensors")),
+            "source": _saved_digests(model) if directory is None else _digests(directory),
         }
         goldens = _goldens(model, Bundle(folder, description), examples.first_texts(_MOST_GOLDEN_CANDIDATES), lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
@@ -156,17 +171,16 @@ def export_bundle(
     return Bundle.open(output)
 
 
-def _check_exportable(model: Model, model_directory: str | os.PathLike[str]) -> None:
+def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
     if model.tokenizer is None:
         raise UserError(
-            f"a bundle needs a vocabulary; {model_directory} has no vocab.txt; "
-            "put the one there that the model was trained with"
+            f"a bundle needs a vocabulary; {source} has no vocab.txt; put the one there that the model was trained with"
         )
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(
             "export takes a bare encoder or one head, and no masked-LM head, which scores the whole vocabulary "
-            f"at every token; {model_directory} has {', '.join(kinds)}; finetune it on a task first"
+            f"at every token; {source} has {', '.join(kinds)}; finetune it on a task first"
         )
 
 
@@ -237,8 +251,15 @@ def _files(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _digests(paths: Any) -> dict[str, str]:
-    return {path.name: files.sha256(path) for path in sorted(paths)}
+def _digests(model_directory: Path) -> dict[str, str]:
+    return {path.name: files.sha256(path) for path in sorted(model_directory.glob("*.safetensors"))}
+
+
+def _saved_digests(model: Model) -> dict[str, str]:
+    """Those of the files that the model's directory would have."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(Path(folder) / "model")
+        return _digests(Path(folder) / "model")
 
 
 def _tokenizer_text(tokenizer: WordPieceTokenizer) -> str:

@@ -6,15 +6,19 @@ Published MNLI models number its three classes in several ways; read by number, 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 import numpy as np
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.examples import Examples
+from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.data.glue import GLUE, glue_task
+from pocketbert.data.tables import read_table
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.xnli import XNLI
 from pocketbert.errors import UserError
+from pocketbert.tasks.registry import supervised_task
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
@@ -76,3 +80,25 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
         return own
     unnamed = model.labels == tuple(f"LABEL_{index}" for index in range(len(model.labels)))
     return model if unnamed else None
+
+
+def examples_for(
+    model: TaskConfig | None, given: LabelledData | TaskData | str | os.PathLike[str] | None
+) -> LabelledData | None:
+    """Examples with their labels in the order of a model's logits, however they are given.
+
+    Args:
+      model: the model's task; None for a bare encoder, which has no use for labels.
+      given: examples that are in that order, a run's data (its development examples), a file with the columns text and
+        label, or None.
+
+    Raises:
+      UserError: a file that cannot be read, or labels that are not the model's.
+    """
+    if isinstance(given, TaskData):
+        if model is None or not isinstance(given.dev, Examples):
+            return given.dev
+        return in_order_of(model, given.task, given.dev)
+    if not isinstance(given, str | os.PathLike):
+        return given
+    return read_table(given, text_column="text")[0] if model is None else supervised_task(model).read(given)

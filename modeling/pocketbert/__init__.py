@@ -1,4 +1,4 @@
-"""PocketBERT: from a BERT that works to the small, fast, proven model that runs on a phone.
+"""PocketBERT: compress a fine-tuned BERT into a small, verified TFLite model, and measure it.
 
 The names below are imported when they are first used, so that `import pocketbert` costs nothing.
 """
@@ -16,23 +16,42 @@ from pocketbert.presets import presets
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 if TYPE_CHECKING:
+    from pocketbert import data
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.run import distill
     from pocketbert.encoder import Encoder, FeatureRequest
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.training.loop import finetune
+    from pocketbert_bench.benchmark import Benchmark, benchmark
+    from pocketbert_export.bundle import Bundle
+    from pocketbert_export.exporter import export
 
 __version__ = "0.1.0"
 
+# Name → module. Those of the higher packages are named here and imported nowhere, as in the table of commands.
 _MODULE_OF = {
+    "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
+    "Bundle": "pocketbert_export.bundle",
     "Encoder": "pocketbert.encoder",
     "EncoderConfig": "pocketbert.configs",
     "FeatureRequest": "pocketbert.encoder",
     "Model": "pocketbert.model",
+    "PretrainingData": "pocketbert.data.pretraining",
     "TaskConfig": "pocketbert.configs",
+    "TaskData": "pocketbert.data.task_data",
+    "TextData": "pocketbert.data.task_data",
     "UserError": "pocketbert.errors",
     "WordPieceTokenizer": "pocketbert.tokenizers.wordpiece",
+    "benchmark": "pocketbert_bench.benchmark",
+    "data": "pocketbert.data",
+    "distill": "pocketbert.distillation.run",
+    "export": "pocketbert_export.exporter",
+    "finetune": "pocketbert.training.loop",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",
 }
@@ -42,9 +61,13 @@ __all__ = sorted([*_MODULE_OF, "presets"])
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'pocketbert' has no attribute {name!r}; it has {', '.join(__all__)}")
+        from pocketbert.errors import did_you_mean
+
+        raise AttributeError(
+            f"module 'pocketbert' has no attribute {name!r}{did_you_mean(name, __all__)}; it has {', '.join(__all__)}"
+        )
     module = importlib.import_module(_MODULE_OF[name])
-    value = globals()[name] = getattr(module, name)
+    value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
     return value
 
 

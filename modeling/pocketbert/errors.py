@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 _MOST_CHARACTERS = 4000
@@ -38,3 +39,15 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
     found = list(problems)
     if found:
         raise UserError(f"{subject}: " + "; ".join(found))
+
+
+def did_you_mean(received: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a message about an unknown name: ` (did you mean 'x'?)`, or nothing if no known name is like it.
+
+    Args:
+      received: the unknown name.
+      known: the names that there are.
+      prefix: of the name as the reader types it, for example `--`.
+    """
+    close = difflib.get_close_matches(received, list(known), n=1)
+    return f" (did you mean {prefix + close[0]!r}?)" if close else ""

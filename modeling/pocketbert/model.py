@@ -14,6 +14,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, TokenizerConfig, head_names
+from pocketbert.data.assets import model_directory
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
@@ -281,36 +282,52 @@ class Model(tf_keras.Model):
 
 def from_preset(
     name_or_config: str | EncoderConfig,
-    tasks: Sequence[TaskConfig] = (),
+    task: TaskConfig | Sequence[TaskConfig] | None = None,
     tokenizer: WordPieceTokenizer | None = None,
     seed: int = 0,
 ) -> Model:
     """A model with random weights.
 
+    Example:
+      ```python
+      model = pb.from_preset("tinybert_4l_312d", seed=1)
+      ```
+
     Args:
-      name_or_config: a preset's name or an architecture.
-      tasks: heads to put on it.
-      tokenizer: a tokenizer to keep with it.
+      name_or_config: a preset's name (`pb.presets()`), or an architecture.
+      task: what to put a head on it for; several give several heads, None a bare encoder.
+      tokenizer: what turns text into inputs; kept with the model. A preset has none of its own.
       seed: the same seed gives the same weights.
+    Returns:
+      The model, with all its weights made.
     Raises:
       UserError: no such preset, or tasks that the encoder cannot carry.
     """
     config = preset(name_or_config).config if isinstance(name_or_config, str) else name_or_config
+    tasks = (task,) if isinstance(task, TaskConfig) else tuple(task or ())
     return _called_once(Model(config, tasks, tokenizer, seed=seed))
 
 
-def from_pretrained(path: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
-    """Loads a model directory, ours or Hugging Face's.
+def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
+    """Loads a model directory, ours or Hugging Face's, or fetches one by name.
+
+    Example:
+      ```python
+      model = pb.from_pretrained("all-minilm")
+      ```
 
     Args:
-      path: the folder.
+      directory_or_name: the folder, or a name that `pocketbert fetch` knows: `all-minilm`. A folder of that name wins.
+        What is fetched stays in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
       task: put a fresh head for this task on the encoder, in place of the heads in the directory; for spans, which
         read every token, a tanh pooler goes too.
       seed: of the fresh head and of dropout.
+    Returns:
+      The model with its heads and, if the folder has a vocabulary, its tokenizer.
     Raises:
-      UserError: lists everything that is wrong with the directory.
+      UserError: neither a folder nor a known name, the download failed, or everything that is wrong with the folder.
     """
-    directory = read_directory(path, headless=task is not None)
+    directory = read_directory(model_directory(directory_or_name), headless=task is not None)
     tasks = (task,) if task else directory.tasks
     tokenizer = None
     if directory.vocab_path is not None:

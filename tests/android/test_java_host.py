@@ -37,7 +37,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
     from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     folder = tmp_path_factory.mktemp("bundles")
     words = "a quiet honest film not bad , . ! cafe in zurich the good room 東 京 ##s".split()
@@ -47,10 +47,10 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
     pb.from_preset(tiny.BERT, [mood], pb.WordPieceTokenizer(vocabulary), seed=5).save_pretrained(folder / "model")
     for recipe in RECIPES:
-        export_bundle(folder / "model", recipe, (9, 17), folder / recipe)
+        export(folder / "model", folder / recipe, recipe=recipe, lengths=(9, 17))
     span = TaskConfig(kind="span", null_threshold=-0.5)
     pb.from_preset(tiny.BERT, [span], pb.WordPieceTokenizer(vocabulary), seed=6).save_pretrained(folder / "span-model")
-    export_bundle(folder / "span-model", "float32", (9, 17), folder / "spans")
+    export(folder / "span-model", folder / "spans", recipe="float32", lengths=(9, 17))
     return {name: folder / name for name in (*RECIPES, "spans")}
 
 

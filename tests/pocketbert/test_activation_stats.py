@@ -82,7 +82,7 @@ def test_bfloat16_training_stays_finite_with_float32_weights() -> None:
     }
     labels = tf.constant([[7, 11], [13, -1], [17, 19]])
     with precision_policy("bfloat16"):
-        model = pb.from_preset(tiny.MOBILEBERT.replace(num_layers=1), tasks=[TaskConfig(kind="masked_lm")], seed=3)
+        model = pb.from_preset(tiny.MOBILEBERT.replace(num_layers=1), task=[TaskConfig(kind="masked_lm")], seed=3)
         model.compile(AdamW(1e-2))
         step = tf.function(lambda: model.train_step((inputs, labels))["loss"])
         losses = [float(step()) for _ in range(6)]

@@ -44,7 +44,7 @@ def test_presets_have_the_published_parameter_counts(name: str) -> None:
 def test_weights_are_those_that_the_names_map_lists(config: EncoderConfig) -> None:
     from pocketbert.checkpoints.name_maps import tensor_specs
 
-    model = pb.from_preset(config, tasks=[TaskConfig(kind="classification", labels=("a", "b", "c"))])
+    model = pb.from_preset(config, task=[TaskConfig(kind="classification", labels=("a", "b", "c"))])
     specs = tensor_specs(config, model.tasks)
     shapes = {path: tuple(variable.shape) for path, variable in model.weights_by_path().items()}
     assert shapes == {path: spec.shape[::-1] if spec.transpose else spec.shape for path, spec in specs.items()}
@@ -116,7 +116,7 @@ def test_bad_requests_are_refused_with_what_there_is() -> None:
 
 @families
 def test_padding_content_and_length_change_nothing(config: EncoderConfig) -> None:
-    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=6))
+    model = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=6))
     inputs = tiny.batch(config)
     expected = model(inputs)["logits"].numpy()
     mask = inputs["input_mask"].numpy()
@@ -133,7 +133,7 @@ def test_padding_content_and_length_change_nothing(config: EncoderConfig) -> Non
 def test_padding_stays_hidden_from_logits_of_thousands() -> None:
     """NoNorm does not bound the attention logits: -1e4 in front of padding would let it in."""
     config = tiny.MOBILEBERT
-    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=6))
+    model = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=6))
     for block in model.encoder.layers_:
         block.attention.query.kernel.assign(block.attention.query.kernel * 1e7)
     inputs = tiny.batch(config)
@@ -190,7 +190,7 @@ def test_all_other_rows_learn_as_in_any_tied_table(name: str) -> None:
 
 @families
 def test_every_graph_form_gives_the_same_answer(config: EncoderConfig) -> None:
-    plain = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=8))
+    plain = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=8))
     inputs = tiny.batch(config)
     expected = plain(inputs)["logits"].numpy()
     for fused in (False, True):
@@ -207,10 +207,10 @@ def test_every_graph_form_gives_the_same_answer(config: EncoderConfig) -> None:
 @pytest.mark.parametrize("name", ["bert", "mobilebert", "ib_bert", "roberta"])
 def test_bfloat16_stays_near_float32(name: str) -> None:
     config = tiny.FAMILIES[name]
-    expected = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=9))(tiny.batch(config))["logits"].numpy()
+    expected = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=9))(tiny.batch(config))["logits"].numpy()
     tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=9))
+        model = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=9))
         logits = model(tiny.batch(config))["logits"]
         assert model.features(tiny.batch(config), {"hidden_states": (1,)})["hidden_states"][0].dtype == tf.bfloat16
     finally:
@@ -231,7 +231,7 @@ def test_bfloat16_stays_near_float32(name: str) -> None:
 )
 def test_function_saved_model_and_tflite_agree(name: str, tmp_path: Path) -> None:
     config = tiny.FAMILIES[name]
-    model = shake(pb.from_preset(config, tasks=[CLASSIFICATION], seed=10))
+    model = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=10))
     inputs = {key: value[:1] for key, value in tiny.batch(config, length=9).items()}
     expected = model(inputs)["logits"].numpy()
     signature = {key: tf.TensorSpec([1, 9], tf.int32, name=key) for key in inputs}
@@ -279,7 +279,7 @@ def test_dropout_keeps_the_mean_and_repeats_from_its_state() -> None:
 
 def test_training_uses_dropout_and_its_seed() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.from_preset(tiny.BERT, tasks=[CLASSIFICATION], seed=3)
+    model = pb.from_preset(tiny.BERT, task=[CLASSIFICATION], seed=3)
     assert len(model.dropout_generators()) == 1 + 3 * 3 + 1
     draws = []
     for seed in (5, 5, 6):
@@ -304,7 +304,7 @@ def test_features_in_training_use_the_heads_dropout(name: str, kind: str) -> Non
 
 def test_pretraining_heads_score_the_asked_positions() -> None:
     tasks = [TaskConfig(kind="masked_lm"), TaskConfig(kind="next_sentence")]
-    model = shake(pb.from_preset(tiny.MOBILEBERT, tasks=tasks))
+    model = shake(pb.from_preset(tiny.MOBILEBERT, task=tasks))
     inputs = tiny.batch(tiny.MOBILEBERT)
     every = model(inputs)
     positions = tf.constant([[1, 5], [0, 3], [2, 2]])
@@ -319,7 +319,7 @@ def test_pretraining_heads_score_the_asked_positions() -> None:
 
 def test_fit_takes_plain_labels() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.from_preset(tiny.BERT, tasks=[CLASSIFICATION])
+    model = pb.from_preset(tiny.BERT, task=[CLASSIFICATION])
     model.compile(tf_keras.optimizers.Adam(3e-3), metrics={"logits": "accuracy"})
     labels = tf.constant([2, 0, 1])
     history = model.fit(inputs, labels, epochs=25, batch_size=3, verbose=0).history
@@ -333,7 +333,7 @@ def test_fit_takes_plain_labels() -> None:
 
 def test_fit_regression_is_mean_squared_error() -> None:
     inputs = tiny.batch(tiny.BERT)
-    model = pb.from_preset(tiny.BERT, tasks=[TaskConfig(kind="regression")])
+    model = pb.from_preset(tiny.BERT, task=[TaskConfig(kind="regression")])
     model.compile(tf_keras.optimizers.Adam())
     labels = np.array([0.5, 4.0, 2.5], np.float32)
     by_hand = np.mean((model(inputs)["logits"].numpy() - labels) ** 2)
@@ -342,7 +342,7 @@ def test_fit_regression_is_mean_squared_error() -> None:
 
 def test_tasks_that_an_encoder_cannot_carry_are_refused() -> None:
     with pytest.raises(pb.UserError, match="next_sentence needs a pooler"):
-        pb.from_preset(tiny.ROBERTA, tasks=[TaskConfig(kind="next_sentence")])
+        pb.from_preset(tiny.ROBERTA, task=[TaskConfig(kind="next_sentence")])
     with pytest.raises(pb.UserError, match="no preset 'bert'; the presets are bert_base_uncased"):
         pb.from_preset("bert")
 

@@ -19,11 +19,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network and two bundles of it, one with a damaged copy."""
     import shutil
 
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     folder = tmp_path_factory.mktemp("bench")
     network = bench_subjects.write_network(folder / "network")
-    export_bundle(network, "float32", (9, 17), folder / "whole")
+    export(network, folder / "whole", recipe="float32", lengths=(9, 17))
     shutil.copytree(folder / "whole", folder / "damaged")
     (folder / "damaged" / "vocab.txt").write_text("other\n", encoding="utf-8")
     return folder
@@ -70,11 +70,11 @@ def test_a_damaged_bundle_is_named_the_other_measured_and_the_code_is_1(
 def test_answers_for_each_token_are_compared_at_their_own_length(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     spans = TaskConfig(kind="span", null_threshold=-0.5)
     network = bench_subjects.write_network(tmp_path / "network", task=spans)
-    export_bundle(network, "float32", (9, 17), tmp_path / "spans")
+    export(network, tmp_path / "spans", recipe="float32", lengths=(9, 17))
     assert cli.main(["bench", str(tmp_path / "spans"), "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
     assert [(each["length"], each["status"]) for each in measurements] == [(9, "ok"), (17, "ok")]

@@ -24,11 +24,11 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     folder = tmp_path_factory.mktemp("bundle")
     network = bench_subjects.write_network(folder / "network")
-    export_bundle(network, "float32", (9, 17), folder / "bundle")
+    export(network, folder / "bundle", recipe="float32", lengths=(9, 17))
     return folder / "bundle"
 
 

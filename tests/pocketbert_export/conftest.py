@@ -31,8 +31,8 @@ def small_directory(small_model: Model, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="session")
 def small_bundle(small_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`small_model`'s float32 bundle of lengths 7 and 19."""
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     path = tmp_path_factory.mktemp("small") / "float32"
-    export_bundle(small_directory, "float32", LENGTHS, path)
+    export(small_directory, path, recipe="float32", lengths=LENGTHS)
     return path

@@ -21,7 +21,7 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import APPLIED
 from pocketbert_export.verify import GateFailed
 
@@ -64,7 +64,7 @@ def bundle(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path = tmp_path_factory.mktemp("bundle") / "float32"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "version", no_metadata)
-        return export_bundle(directory, "float32", LENGTHS, path, examples())
+        return export(directory, path, recipe="float32", lengths=LENGTHS, examples=examples())
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_what_is_no_bundle(tmp_path: Path, copy: Path) -> None:
 def test_a_gate_that_fails_leaves_nothing(directory: Path, tmp_path: Path) -> None:
     strict = dataclasses.replace(BOUNDS["dynamic_wi8"], largest_difference=1e-9, rms_difference=1e-9)
     with pytest.raises(GateFailed, match="difference"):
-        export_bundle(directory, "dynamic_wi8", (7,), tmp_path / "bundle", examples(), bounds=strict)
+        export(directory, tmp_path / "bundle", recipe="dynamic_wi8", lengths=(7,), examples=examples(), bounds=strict)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,7 +186,7 @@ def test_mobilebert_with_all_lowerings_passes_its_gate(tmp_path: Path) -> None:
     config = networks.mobilebert_config()
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
     model.save_pretrained(tmp_path / "model")
-    bundle = export_bundle(tmp_path / "model", "float32", (11,), tmp_path / "bundle", examples())
+    bundle = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(11,), examples=examples())
     assert set(bundle.graph_optimizations.values()) == {APPLIED}
     assert not (bundle.directory / "labels.txt").exists()
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
@@ -212,17 +212,17 @@ def test_the_source_is_named_by_its_checksum(bundle: Bundle, directory: Path) ->
 def test_bad_arguments_write_nothing(directory: Path, tmp_path: Path, arguments: dict, reason: str) -> None:
     given = {"recipe": "float32", "lengths": (7,), "output": tmp_path / "bundle", **arguments}
     with pytest.raises(UserError, match=reason):
-        export_bundle(directory, **given)
+        export(directory, **given)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_encoder_without_vocabulary_or_with_a_masked_lm_head(tmp_path: Path) -> None:
     networks.network(networks.bert_config()).save_pretrained(tmp_path / "bare")
     with pytest.raises(UserError, match="needs a vocabulary"):
-        export_bundle(tmp_path / "bare", "float32", (7,), tmp_path / "bundle")
+        export(tmp_path / "bare", tmp_path / "bundle", recipe="float32", lengths=(7,))
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     networks.network(networks.bert_config(), [TaskConfig(kind="masked_lm")], tokenizer).save_pretrained(
         tmp_path / "masked"
     )
     with pytest.raises(UserError, match="no masked-LM head"):
-        export_bundle(tmp_path / "masked", "float32", (7,), tmp_path / "bundle")
+        export(tmp_path / "masked", tmp_path / "bundle", recipe="float32", lengths=(7,))

@@ -24,7 +24,7 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert_export.convert import share_quantization, to_tflite
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
@@ -223,7 +223,7 @@ def test_the_same_weights_give_the_same_bytes(small_directory: Path, small_bundl
     # Keras numbers the layers of all models in a process.
     for seed in (1, 2):
         from_preset(networks.bert_config(num_layers=1), seed=seed)
-    made = export_bundle(small_directory, "float32", (7, 19), tmp_path / "again")
+    made = export(small_directory, tmp_path / "again", recipe="float32", lengths=(7, 19))
     assert made.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
     # The caller's own layers are numbered on.
     assert from_preset(networks.bert_config(num_layers=1)).name != from_preset(networks.bert_config(num_layers=1)).name

@@ -44,7 +44,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export import runtimes
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.exporter import default_examples, export_bundle
+from pocketbert_export.exporter import default_examples, export
 from pocketbert_export.verify import Verification, verify_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "verification.md"
@@ -216,7 +216,7 @@ def test_segments_are_probed_where_int8_and_single_texts_hide_them(
     small_directory: Path, small_model: Model, tokenizers: object, tmp_path: Path
 ) -> None:
     # Equal rows move no logit by more than int8's bounds allow.
-    made = export_bundle(small_directory, "dynamic_wi8", (7, 19), tmp_path / "int8")
+    made = export(small_directory, tmp_path / "int8", recipe="dynamic_wi8", lengths=(7, 19))
     examples = default_examples(small_model.task)
     assert verify_bundle(made.directory, reference=small_model, examples=examples).passed
     graph(equal_type_rows)(made.directory)
@@ -294,7 +294,7 @@ def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None
     config = networks.bert_config(max_position_embeddings=384, num_layers=1)
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     networks.network(config, (), tokenizer).save_pretrained(tmp_path / "model")
-    made = export_bundle(tmp_path / "model", "float32", (128, 384), tmp_path / "bundle")
+    made = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(128, 384))
     assert (made.directory / layout.BUNDLE_FILE).stat().st_size < 100_000
     shapes = {golden.outputs["sequence_output"].shape for golden in made.goldens}
     assert shapes == {(1, 128, HIDDEN), (1, 384, HIDDEN)}

@@ -56,12 +56,12 @@ def models(small_model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.fixture(scope="module")
 def paths(models: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Model directories, and of MNLI's model a bundle."""
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     folder = tmp_path_factory.mktemp("glue models")
     for task, model in models.items():
         model.save_pretrained(folder / task)
-    export_bundle(folder / "mnli", "float32", (9, 19), folder / "mnli bundle")
+    export(folder / "mnli", folder / "mnli bundle", recipe="float32", lengths=(9, 19))
     return {"cola": folder / "cola", "stsb": folder / "stsb", "mnli": folder / "mnli bundle"}
 
 

@@ -23,7 +23,7 @@ from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_both
 from pocketbert_export.signatures import default_lengths
 from pocketbert_export.verify import GateFailed, verify_bundle
@@ -43,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         bare, tiny_questions.TASK, train, QuestionFile(questions), folder / "run", options, ("exact_match", "f1"), "f1"
     )
     model = Path(found.model)
-    export_bundle(model, "float32", LENGTHS, folder / "bundle", QuestionFile(questions))
+    export(model, folder / "bundle", recipe="float32", lengths=LENGTHS, examples=QuestionFile(questions))
     return {"model": model, "bundle": folder / "bundle", "questions": questions}
 
 
@@ -79,7 +79,7 @@ def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp
         verify_bundle(made["bundle"], reference=model, examples=questions).require()
     # Scores alone: a bundle that is right where the float model is wrong passes, the other way round it does not.
     model.save_pretrained(tmp_path / "worse")
-    export_bundle(tmp_path / "worse", "float32", LENGTHS, tmp_path / "bundle")
+    export(tmp_path / "worse", tmp_path / "bundle", recipe="float32", lengths=LENGTHS)
     bounds = BOUNDS["float32"].__class__(
         **{**BOUNDS["float32"].__dict__, "largest_difference": 1e9, "rms_difference": 1e9}
     )
@@ -211,7 +211,7 @@ def test_export_takes_the_lengths_of_questions(
     def refuse(model: Any, recipe: str, lengths: list[int], *_: Any, **__: Any) -> None:
         raise UserError(f"lengths {lengths}")
 
-    monkeypatch.setattr("pocketbert_export.exporter.export_bundle", refuse)
+    monkeypatch.setattr("pocketbert_export.exporter.export", refuse)
     positions = pb.from_pretrained(made["model"]).config.max_position_embeddings
     assert 19 < positions < 128
     call = ["export", f"--model={made['model']}", f"--output={tmp_path / 'bundle'}"]

@@ -19,7 +19,7 @@ from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export import validation_set as gate
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.validation_set import ValidationSet, gate_metric
 from pocketbert_export.verify import verify_bundle
 
@@ -50,7 +50,7 @@ def paths(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     """The model's directory and bundle, and MRPC's development file."""
     folder = tmp_path_factory.mktemp("mrpc")
     model.save_pretrained(folder / "model")
-    export_bundle(folder / "model", "float32", (19,), folder / "bundle")
+    export(folder / "model", folder / "bundle", recipe="float32", lengths=(19,))
     (folder / "glue" / "MRPC").mkdir(parents=True)
     rows = zip(quality(model), SENTENCES, SENTENCES[::-1], strict=True)
     lines = ["\t".join(COLUMNS), *(f"{label}\t1\t2\t{text}\t{pair}" for label, text, pair in rows)]

@@ -53,7 +53,7 @@ def run(quick: bool) -> dict[str, Any]:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
     from pocketbert.training.optimizers import AdamW
 
-    model = from_preset("minilmv2_6l_384d", tasks=[glue_task("sst2").task], seed=0)
+    model = from_preset("minilmv2_6l_384d", task=[glue_task("sst2").task], seed=0)
     model.compile(AdamW(learning_rate=3e-5, weight_decay=0.01, clip_norm=1.0))
     train = read_glue("sst2", shared_data("glue"), "train")
     encoded = encode(train, WordPieceTokenizer(vocabulary), FIXED_LENGTH)

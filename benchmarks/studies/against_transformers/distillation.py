@@ -211,7 +211,7 @@ def _subject(folder: Path) -> _Subject:
     progress.log_info(f"preparing the teacher, {TEACHER}")
     task = TaskConfig(kind="classification", name="sst2", labels=LABELS)
     tokenizer = WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
-    teacher = from_preset(TEACHER, tasks=[task], tokenizer=tokenizer, seed=0)
+    teacher = from_preset(TEACHER, task=[task], tokenizer=tokenizer, seed=0)
     teacher.save_pretrained(folder / "teacher")
     method = get_method("tinybert")
     setting = Setting(teacher=teacher.config, student=preset(STUDENT).config, task=task, teacher_task=task)
@@ -232,7 +232,7 @@ def _distiller(subject: _Subject) -> Any:
     from pocketbert.distillation.methods import get_method
     from pocketbert.model import from_preset
 
-    student = from_preset(STUDENT, tasks=subject.teacher.tasks, seed=0)
+    student = from_preset(STUDENT, task=subject.teacher.tasks, seed=0)
     initialize_adapters(subject.adapters, student.config.initializer_range, 0)
     distiller = Distiller(
         student, get_method("tinybert"), subject.stage, teacher=subject.teacher, adapters=subject.adapters

@@ -110,7 +110,7 @@ def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
     from pocketbert.training.optimizers import AdamW
     from pocketbert.training.schedules import LinearSchedule
 
-    model = from_preset(PRESET, tasks=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+    model = from_preset(PRESET, task=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
     schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
     model.compile(AdamW(schedule, clip_norm=1.0))
     inputs = {

@@ -100,7 +100,7 @@ def _our_training_step(batch: dict[str, Any]) -> Step:
     from pocketbert.model import from_preset
     from pocketbert.training.optimizers import LAMB
 
-    model = from_preset(setting.config(setting.STUDENT, SHAPE), tasks=[TaskConfig(kind="masked_lm")], seed=0)
+    model = from_preset(setting.config(setting.STUDENT, SHAPE), task=[TaskConfig(kind="masked_lm")], seed=0)
     optimizer = LAMB(setting.LEARNING_RATE, weight_decay=setting.WEIGHT_DECAY, clip_norm=setting.CLIP_NORM)
     model.compile(optimizer)
     optimizer.build(model.trainable_variables)

@@ -118,7 +118,7 @@ def exports(variant: Variant, layers: int, folder: Path) -> list[Configuration]:
       folder: where models and bundles go.
     """
     import pocketbert as pb
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     tokenizer = pb.WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
     model = pb.from_preset(variant.config(layers), [TASK], tokenizer, seed=0)
@@ -128,6 +128,6 @@ def exports(variant: Variant, layers: int, folder: Path) -> list[Configuration]:
     found = []
     for recipe in RECIPES:
         bundle = folder / f"{variant.name}, {recipe}"
-        export_bundle(directory, recipe, [LENGTH], bundle)
+        export(directory, bundle, recipe=recipe, lengths=[LENGTH])
         found += configurations.from_bundle(bundle, [LENGTH], [1], weights="random", model=variant.name)
     return found

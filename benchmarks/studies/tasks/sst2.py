@@ -21,7 +21,7 @@ from pocketbert.training.options import FinetuneOptions
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
 from studies.shared_data import shared_data
 
@@ -55,7 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
     for label, (recipe, runtime) in BUNDLES.items():
         variants[label] = output / label.replace(" ", "-")
         if not variants[label].exists():
-            export_bundle(variants["model"], recipe, LENGTHS, variants[label], examples=dev, runtime=runtime)
+            export(variants["model"], variants[label], recipe=recipe, lengths=LENGTHS, examples=dev, runtime=runtime)
     accuracies, right = [], {}
     for label, path in variants.items():
         answers = text_task(task).decide(open_predictor(path).logits(dev.texts))

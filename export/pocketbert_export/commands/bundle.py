@@ -142,7 +142,7 @@ def _bundle(
     from pocketbert.files import sha256
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
 
     if output.exists() and not flag_values.overwrite:
         found = Bundle.open(output)
@@ -154,6 +154,12 @@ def _bundle(
             f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
             "or pass --overwrite"
         )
-    return export_bundle(
-        model, flag_values.recipe, lengths, output, examples, overwrite=flag_values.overwrite, windows=windows
+    return export(
+        model,
+        output,
+        recipe=flag_values.recipe,
+        lengths=lengths,
+        examples=examples,
+        overwrite=flag_values.overwrite,
+        windows=windows,
     )

@@ -71,7 +71,7 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
-    from pocketbert_export.exporter import export_bundle
+    from pocketbert_export.exporter import export
     from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
@@ -86,12 +86,12 @@ def run(flag_values: flags.FlagValues) -> int:
     task = found.tasks[0] if found.tasks else None
     lengths = lengths or default_lengths(task, found.config.max_position_embeddings)
     try:
-        bundle = export_bundle(
+        bundle = export(
             flag_values.model,
-            flag_values.recipe,
-            lengths,
             flag_values.output,
-            example_flags.read(flag_values, task),
+            recipe=flag_values.recipe,
+            lengths=lengths,
+            examples=example_flags.read(flag_values, task),
             graph_optimizations=graph_optimizations,
             runtime=flag_values.runtime,
             overwrite=flag_values.overwrite,

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 from pocketbert.files import sha256
 from pocketbert.outputs import new_directory
 from pocketbert.progress import log_info
@@ -130,6 +130,31 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
             f"received {root} ({error.strerror}); set POCKETBERT_CACHE to another"
         ) from error
     return folder
+
+
+def model_names() -> tuple[str, ...]:
+    """The names in `ASSETS` of model directories."""
+    return tuple(name for name, asset in ASSETS.items() if "config.json" in asset.files)
+
+
+def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
+    """A model directory by its path, or by a name that `fetch_asset` knows.
+
+    Args:
+      directory_or_name: a path that exists, whatever is there, or one of `model_names()`.
+
+    Raises:
+      UserError: it is neither, or fetching failed.
+    """
+    path, name = Path(directory_or_name), os.fspath(directory_or_name)
+    if path.exists():
+        return path
+    if name in model_names():
+        return fetch_asset(name)
+    raise UserError(
+        f"a model directory must be a folder, or a name that pocketbert fetch knows ({', '.join(model_names())}); "
+        f"received {name}{did_you_mean(name, model_names())}; check the path"
+    )
 
 
 def minilm(cache: str | os.PathLike[str] | None = None) -> Path:

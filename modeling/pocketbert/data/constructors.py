@@ -12,7 +12,6 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data import table_objects
 from pocketbert.data.examples import Examples
 from pocketbert.data.glue import glue_task, read_glue
-from pocketbert.data.pretraining import PretrainingData
 from pocketbert.data.question_tasks import read_questions
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.tables import LABEL_SEPARATOR, read_table
@@ -237,19 +236,6 @@ def text(path: _Path) -> TextData:
     """
     text_files(Path(path))
     return TextData(path)
-
-
-def pretraining(folder: _Path) -> PretrainingData:
-    """Pretraining's examples, as `pocketbert pretrain-data` wrote them; their files are verified.
-
-    Args:
-      folder: the folder that it wrote.
-    Returns:
-      The examples; they are read while training.
-    Raises:
-      UserError: the folder is missing, unfinished or damaged.
-    """
-    return PretrainingData.open(Path(folder))
 
 
 def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:

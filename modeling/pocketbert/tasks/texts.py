@@ -76,9 +76,10 @@ class TextTask(SupervisedTask):
         return glue if same else None
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> Examples:
-        """Reads a .csv, .tsv or .jsonl file; `columns` as for `read_table`."""
+        """Reads a .csv, .tsv or .jsonl file; `columns` as for `read_table` (default: text and label)."""
+        default = {"text_column": "text", "label_column": "label"}
         labels = self.config.labels or None
-        return read_table(path, **{"labels": labels, "kind": self.label_form, **columns})[0]
+        return read_table(path, **{**default, "labels": labels, "kind": self.label_form, **columns})[0]
 
     def check_data(self, data: Any) -> None:
         """That data are `Examples`."""

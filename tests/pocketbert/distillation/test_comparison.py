@@ -184,7 +184,7 @@ def test_both_start_from_the_same_weights(
 
 
 def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
-    student = pb.from_preset(STUDENT, tasks=(TASK,), seed=1)
+    student = pb.from_preset(STUDENT, task=(TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:

@@ -172,7 +172,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
 
 
 def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
-    student = pb.from_preset(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
     stage = toy_method.label_stage()
     data = StageData(stage, EncodedSource(encoded, seed=0))
@@ -190,7 +190,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
 
 
 def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
-    student = pb.from_preset(tiny_distillation.STUDENT, tasks=(tiny_distillation.TASK,), seed=1)
+    student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
     def started(optimizer_state: str, position: Position) -> tuple[Any, Position]:
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_names_stage_term_and_step(
 def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
     task = TaskConfig(kind="regression", name="score")
     scorer = pb.from_preset(
-        tiny_distillation.TEACHER, tasks=(task,), tokenizer=pb.from_pretrained(teacher).tokenizer, seed=2
+        tiny_distillation.TEACHER, task=(task,), tokenizer=pb.from_pretrained(teacher).tokenizer, seed=2
     )
     scorer.save_pretrained(tmp_path / "scorer")
 

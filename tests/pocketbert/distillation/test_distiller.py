@@ -28,7 +28,7 @@ METHOD = toy_method.ToyMethod()
 
 @pytest.fixture(scope="module")
 def teacher() -> pb.Model:
-    return pb.from_preset(TEACHER, tasks=(TASK,), seed=12)
+    return pb.from_preset(TEACHER, task=(TASK,), seed=12)
 
 
 def batch(rows: int = 3, length: int = 7, seed: int = 3) -> dict[str, tf.Tensor]:
@@ -63,7 +63,7 @@ def make(stage: Stage, teacher: pb.Model | None, steps: int = 20) -> Distiller:
     adapters = METHOD.adapters(SETTING, METHOD.options())
     initialize_adapters(adapters, 0.2, seed=1)
     distiller = Distiller(
-        pb.from_preset(STUDENT, tasks=(TASK,), seed=4), METHOD, stage, teacher=teacher, adapters=adapters
+        pb.from_preset(STUDENT, task=(TASK,), seed=4), METHOD, stage, teacher=teacher, adapters=adapters
     )
     distiller.compile(optimizer=make_optimizer(stage, steps))
     return distiller
@@ -168,7 +168,7 @@ def test_labels_are_given_to_the_stage_that_has_their_term_alone(teacher: pb.Mod
             return {"secret": terms["labels"]}
 
     stage = toy_method.label_stage()
-    student = pb.from_preset(STUDENT, tasks=(TASK,), seed=4)
+    student = pb.from_preset(STUDENT, task=(TASK,), seed=4)
     data = batch()
     unlabelled = {name: value for name, value in data.items() if name != "labels"}
     assert np.isfinite(Distiller(student, METHOD, stage).losses(data)).all()
@@ -269,11 +269,11 @@ def test_the_students_dropout_is_the_stages_choice(teacher: pb.Model) -> None:
 
 def test_bfloat16_computes_in_it_and_keeps_weights_and_losses_in_float32() -> None:
     with precision_policy("bfloat16"):
-        distiller = make(both_terms(), pb.from_preset(TEACHER, tasks=(TASK,), seed=12))
+        distiller = make(both_terms(), pb.from_preset(TEACHER, task=(TASK,), seed=12))
         losses = [distiller.update(batch()) for _ in range(2)]
     assert all(value.dtype == tf.float32 and np.isfinite(value) for each in losses for value in each.values())
     assert all(variable.dtype == tf.float32 for variable in distiller.named_variables().values())
-    exact = make(both_terms(), pb.from_preset(TEACHER, tasks=(TASK,), seed=12)).losses(batch())
+    exact = make(both_terms(), pb.from_preset(TEACHER, task=(TASK,), seed=12)).losses(batch())
     # 8 bits of mantissa through three layers: a few per cent.
     assert np.allclose(list(losses[0].values()), exact, rtol=0.05)
     assert float(losses[0]["hidden"]) != float(exact[1])

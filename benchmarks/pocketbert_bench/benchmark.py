@@ -1,0 +1,146 @@
+"""Time bundles on this machine in one call; the result prints, saves and reports itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pocketbert import json_reading
+from pocketbert.errors import UserError
+from pocketbert_bench import host, report, results
+from pocketbert_bench.configurations import Configuration
+from pocketbert_bench.results import ResultFile, Weights
+from pocketbert_export.bundle import VERIFICATION_FILE, Bundle
+
+_CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What `benchmark` measured. As text it is the table of `pocketbert bench`.
+
+    Attributes:
+      result: raw samples in microseconds, sizes in bytes, the machine and the versions, as in a result file.
+      bundles: the folders that were measured.
+    """
+
+    result: ResultFile
+    bundles: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return report.table(self.result)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes a result file, as `pocketbert bench --output` does.
+
+        Args:
+          path: the `.json` file to write.
+          overwrite: replace an existing one.
+        Raises:
+          UserError: the file exists, or cannot be written.
+        """
+        results.write(path, self.result, overwrite=overwrite)
+
+    def report(
+        self, path: str | os.PathLike[str], *, title: str = "PocketBERT report", overwrite: bool = False
+    ) -> Path:
+        """Writes `report.html`, a self-contained page, and its plots as PNG files, as `pocketbert report` does.
+
+        Args:
+          path: the folder to make.
+          title: the page's heading.
+          overwrite: replace an existing report.
+        Returns:
+          The page's path.
+        Raises:
+          UserError: the folder exists, or cannot be written.
+        """
+        names = labels_of(self.bundles)
+        return report.build_report(
+            [self.result],
+            Path(path),
+            verification={names[bundle]: verification_of(bundle) for bundle in self.bundles},
+            title=title,
+            overwrite=overwrite,
+        )
+
+
+def benchmark(
+    bundles: Sequence[Bundle | str | os.PathLike[str]],
+    *,
+    lengths: Sequence[int] | None = None,
+    threads: Sequence[int] = (1,),
+    quick: bool = False,
+    weights: Weights | None = None,
+    name: str | None = None,
+    baselines: Sequence[Configuration] = (),
+) -> Benchmark:
+    """Times bundles on this machine, each configuration in a process of its own, in shuffled rounds.
+
+    Every bundle must answer its golden examples before it is timed. A bundle that does not, is damaged or dies is in
+    the result as failed, with a sentence; the others are measured all the same.
+
+    Example:
+      ```python
+      measured = pb.benchmark(["bundles/student"], lengths=(32, 128), threads=(1, 2))
+      print(measured)
+      measured.report("report")
+      ```
+
+    Args:
+      bundles: opened bundles or their folders.
+      lengths: sequence lengths in tokens; None takes all that a bundle has.
+      threads: numbers of threads.
+      quick: a shortened run, and the result says so.
+      weights: `trained` or `random`, recorded in the result; None records that it is unknown.
+      name: the network's name; None takes each folder's.
+      baselines: other libraries' exports to time in the same rounds.
+    Returns:
+      The measurements.
+    Raises:
+      UserError: no bundle, a folder that does not exist, a length or number of threads that makes no sense.
+    """
+    paths = [each.directory if isinstance(each, Bundle) else Path(each) for each in bundles]
+    if not paths:
+        raise UserError("benchmark needs at least one bundle; received none; pb.export makes one")
+    if missing := [str(path) for path in paths if not path.is_dir()]:
+        raise UserError(f"a bundle is a folder that pocketbert export made; received {', '.join(missing)}")
+    result = host.bench_bundles(
+        paths,
+        lengths=lengths,
+        threads=threads,
+        quick=quick,
+        peers=baselines,
+        weights=weights,
+        names={path: name for path in paths} if name else None,
+        labels=labels_of(paths),
+    )
+    return Benchmark(result=result, bundles=tuple(paths))
+
+
+def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
+    """What tables call each bundle: folder names tell several apart better than recipes, which they may share."""
+    names = [path.resolve().name for path in bundles]
+    if len(set(names)) != len(names):
+        names = [str(path) for path in bundles]
+    return dict(zip(bundles, names, strict=True))
+
+
+def verification_of(bundle: Path) -> Mapping[str, Any]:
+    """The checks that a bundle passed, as the page shows them.
+
+    Raises:
+      UserError: its `verification.json` is missing or damaged.
+    """
+    path = bundle / VERIFICATION_FILE
+    content = json_reading.read_json(path)
+    try:
+        return {"checks": [{name: check[name] for name in _CHECK_FIELDS} for check in content["checks"]]}
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path}: checks must be a list of objects with {', '.join(_CHECK_FIELDS)}; "
+            "run pocketbert verify on the bundle again"
+        ) from None
