@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -207,12 +205,8 @@ for function in (replicas_only, replicas_of_micro_batches):
 def test_replicas_add_up_to_the_batch() -> None:
     scale = tf.Variable([0.7, -1.3, 0.4])
     loss, gradient = _value_and_gradient(scale, slice(0, 4))
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    finished = subprocess.run(
-        [sys.executable, "-c", REPLICAS], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    lines = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+    printed = forks.run_on_devices(REPLICAS, Path(__file__).parent)
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert len(lines) == 2
     for found in lines:
         np.testing.assert_allclose(found["loss"], loss, rtol=TOLERANCE)

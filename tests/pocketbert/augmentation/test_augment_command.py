@@ -6,13 +6,13 @@ import functools
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import tiny_masked_lm
 
@@ -22,8 +22,6 @@ from pocketbert.augmentation.augmented_rows import AugmentationOptions
 from pocketbert.augmentation.run import AugmentationJob, Augmenter, shards_of, whole
 from pocketbert.data.tables import read_table
 from pocketbert.errors import UserError
-
-KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
 
 @pytest.fixture(scope="module")
@@ -308,13 +306,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path
     assert cli.main(command(folder, expected, *arguments)) == 0
     # Renames: the first attempt's marker, run.json, three parts, the joined file aside and in its place. Killed before
     # the second part has a name, as all are joined aside, and after the output has its name.
-    answer = subprocess.run(
-        [sys.executable, str(KILLED_RUNS), "aside:4,aside:4,placed:2", *command(folder, killed, *arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
+    answer = forks.run_killed("aside:4,aside:4,placed:2", command(folder, killed, *arguments))
     assert re.findall(r"(\d) of 3 parts are there already", answer.stderr) == ["1", "3", "3"]
     assert killed.read_bytes() == expected.read_bytes()
     assert json.loads(answer.stdout)["rows"] == 5000 * 2

@@ -7,13 +7,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forks
 import pretraining_text
 import pytest
 
@@ -26,8 +26,6 @@ from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
 from pocketbert.errors import UserError
 from pocketbert.files import stamp
-
-KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +105,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 ) -> None:
     # Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
     # Killed in the second shard, as the output gets its name, and just after it.
-    answer = subprocess.run(
-        [sys.executable, str(KILLED_RUNS), "aside:11,aside:17,placed:7", *command(folder, tmp_path / "data")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
+    answer = forks.run_killed("aside:11,aside:17,placed:7", command(folder, tmp_path / "data"))
     assert re.findall(r"(\d) of 3 shards are there already", answer.stderr) == ["1", "3", "3"]
     assert tree(tmp_path / "data") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

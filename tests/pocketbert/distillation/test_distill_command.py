@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import tiny_distillation
 import tiny_finetuning
@@ -27,8 +28,6 @@ from pocketbert.commands import distillation_flags, method_flags
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import UserError
-
-KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +103,7 @@ def test_killed_runs_end_with_the_same_bits(
     moments: str, finished: Path, command_line: list[str], tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
-    answer = subprocess.run(
-        [sys.executable, str(KILLED_RUNS), moments, *command_line, f"--output={killed}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
+    answer = forks.run_killed(moments, [*command_line, f"--output={killed}"])
     assert "going on after step" in answer.stderr
     files = [path.relative_to(finished) for path in finished.rglob("*.safetensors")]
     assert len(files) == 4

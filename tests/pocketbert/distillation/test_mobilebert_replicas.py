@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import tiny_mobilebert
@@ -119,11 +118,7 @@ for name in NAMES:
 
 
 def test_multipliers_that_change_with_the_step_act_on_two_replicas_as_on_one() -> None:
-    # The tests have a folder called `pocketbert` too, which an installed package does not come before by itself.
-    folders = [str(tiny_pretraining.TESTS), str(tiny_pretraining.TESTS.parent / "modeling")]
-    program = f"import sys; sys.path[:0] = {folders!r}\n" + RATES
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
-    assert answer.returncode == 0, answer.stderr[-3000:]
+    forks.run_on_devices(RATES)
 
 
 @pytest.mark.slow
@@ -136,7 +131,7 @@ def test_two_replicas_transfer_as_one_does(transfer: list[str], inputs: Path, tm
     command = command_line(inputs, *transfer)
     assert cli.main([*command, f"--output={tmp_path / 'alone'}"]) == 0
     mirrored = [*command, "--distribution=mirrored", f"--output={tmp_path / 'run'}"]
-    tiny_pretraining.finish(tiny_pretraining.process("", mirrored, REPLICAS="2"))
+    forks.run_killed("", mirrored, REPLICAS="2")
     logs = [log_of(tmp_path / name) for name in ("run", "alone")]
     assert len(logs[0]) == len(logs[1]) == 6 + STEPS
     for ours, theirs in zip(*logs, strict=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import forks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -123,7 +123,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 def test_two_replicas_give_the_result_of_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
     command = [*alone[0], "--distribution=mirrored", f"--output={tmp_path / 'run'}"]
-    tiny_pretraining.finish(tiny_pretraining.process("", command, REPLICAS="2"))
+    forks.run_killed("", command, REPLICAS="2")
     assert_about_the_same(tmp_path / "run", alone[1])
 
 
@@ -183,7 +183,7 @@ def test_killed_runs_with_dropout_end_with_the_same_bits(tmp_path: Path) -> None
     mirrored = [*command, "--distribution=mirrored"]
     for name, moments in (("whole", ""), ("killed", "step:3,step:2")):
         output = f"--output={tmp_path / name}"
-        tiny_pretraining.finish(tiny_pretraining.process(moments, [*mirrored, output], REPLICAS="2"))
+        forks.run_killed(moments, [*mirrored, output], REPLICAS="2")
         tiny_pretraining.finish(*workers(moments, [*command, f"{output}-workers"]))
     for kind in ("", "-workers"):
         tiny_pretraining.assert_same_run(tmp_path / f"killed{kind}", tmp_path / f"whole{kind}")
@@ -274,20 +274,12 @@ for history, weights in found[1:]:
 """
 
 
-def run_on_two_devices(program: str) -> None:
-    # The tests have a folder called `pocketbert` too, which an installed package does not come before by itself.
-    folders = [str(tiny_pretraining.TESTS), str(tiny_pretraining.TESTS.parent / "modeling")]
-    program = f"import sys; sys.path[:0] = {folders!r}\n" + program
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
-    assert answer.returncode == 0, answer.stderr[-3000:]
-
-
 def test_keras_fit_on_two_replicas_is_that_on_one_and_opens_twice() -> None:
-    run_on_two_devices(KERAS)
+    forks.run_on_devices(KERAS)
 
 
 def test_replicas_share_a_step_and_draw_for_themselves() -> None:
-    run_on_two_devices(REPLICAS)
+    forks.run_on_devices(REPLICAS)
 
 
 def test_one_device_takes_whole_rows_from_anywhere_in_the_plan() -> None:

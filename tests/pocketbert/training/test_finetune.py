@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,7 +26,6 @@ from pocketbert.training.checkpointing import Position, read_checkpoint, write_c
 from pocketbert.training.options import FinetuneOptions
 from pocketbert.training.run_folder import open_run
 
-HERE = Path(__file__).parent
 OPTIONS = FinetuneOptions(
     learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, seed=5, checkpoint_seconds=0.0, warmup_ratio=0.2
 )
@@ -205,14 +203,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
 
 
 def run_killed(moments: str, command_line: list[str]) -> str:
-    answer = subprocess.run(
-        [sys.executable, str(HERE / "killed_runs.py"), moments, "finetune", *command_line],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    return answer.stderr
+    return forks.run_killed(moments, ["finetune", *command_line]).stderr
 
 
 # Renames: 1 run.json; 2, 3, … a checkpoint a step; after step 10 the first model directory and then its checkpoint.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import tiny
@@ -18,7 +17,6 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert import cli
 
-HERE = Path(__file__).parent
 DEV = tiny_finetuning.examples(29, seed=1)
 
 
@@ -43,15 +41,7 @@ def command_line(folder: Path, output: Path, *more: str, model: str = "tiny") ->
 
 def run(arguments: list[str], killed_at: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """`pocketbert finetune` in a process of its own, killed at the moments and begun again."""
-    answer = subprocess.run(
-        [sys.executable, str(HERE / "killed_runs.py"), killed_at, "finetune", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    return answer
+    return forks.run_killed(killed_at, ["finetune", *arguments], **environment)
 
 
 def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(

@@ -1,0 +1,143 @@
+"""Runs programs in a process of their own without importing TensorFlow anew for each of them.
+
+A server, one for each of pytest's processes, has imported it and forks for every program. No operation has run before,
+so that a program may still declare devices. Working directory, environment, output, exit code and death are its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent
+SOURCES = [str(TESTS.parent / name) for name in ("modeling", "export", "benchmarks")]
+KILLED_RUNS = TESTS / "pocketbert" / "training" / "killed_runs.py"
+# What most programs import; the rest they import themselves.
+IMPORTED = ("tensorflow", "tensorflow_text", "tf_keras", "sklearn.metrics", "scipy.stats", "pocketbert.model")
+
+
+def run(
+    program: Path | str,
+    arguments: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    paths: Sequence[Path] = (),
+    cheap: bool = False,
+    timeout: int = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end.
+
+    Args:
+      program: a file, or source.
+      arguments: what follows its name.
+      folder: its working directory; None: this process'.
+      environment: added to this process'.
+      paths: folders of modules that it imports, besides the packages' own.
+      cheap: with the settings of `cheap_tensorflow`.
+      timeout: seconds until it is killed.
+    """
+    server = _server()
+    assert server.stdin and server.stdout
+    with tempfile.TemporaryDirectory() as place:
+        if isinstance(program, str):
+            program, source = Path(place) / "program.py", program
+            program.write_text(source, encoding="utf-8")
+        request = {
+            "program": str(program),
+            "arguments": list(arguments),
+            "folder": str(folder or Path.cwd()),
+            "environment": {**os.environ, **(environment or {})},
+            "output": place,
+            "paths": [str(path) for path in paths],
+            "cheap": cheap,
+            "timeout": timeout,
+        }
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        answer = server.stdout.readline()
+        assert answer, "the server of forks has ended"
+        said = [(Path(place) / name).read_text("utf-8", errors="replace") for name in ("1", "2")]
+    return subprocess.CompletedProcess([str(program), *arguments], json.loads(answer), *said)
+
+
+def run_killed(moments: str, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a `pocketbert` command that is killed at these moments and begun again; see `killed_runs.py`."""
+    answer = run(KILLED_RUNS, [moments, *arguments], environment=environment, timeout=500)
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer
+
+
+def run_on_devices(program: str, *paths: Path) -> str:
+    """Runs source that declares devices, which has to be done before TensorFlow starts; returns what it prints."""
+    answer = run(program, paths=[TESTS, *paths])
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer.stdout
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(server.kill)
+    return server
+
+
+def _serve() -> None:
+    # Not this file's folder, where a folder `pocketbert` would come before the package.
+    sys.path[:1] = SOURCES
+    requests = [os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nothing, number)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    for line in requests[0]:
+        child = os.fork()
+        if child == 0:
+            _run(json.loads(line))
+        requests[1].write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
+        requests[1].flush()
+
+
+def _run(request: dict[str, Any]) -> None:
+    code: Any = 1
+    try:
+        for number in (1, 2):
+            os.dup2(os.open(os.path.join(request["output"], str(number)), os.O_WRONLY | os.O_CREAT), number)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        signal.alarm(request["timeout"])
+        sys.path[len(SOURCES) : len(SOURCES)] = request["paths"]
+        sys.argv = [request["program"], *request["arguments"]]
+        if request["cheap"]:
+            runpy.run_path(str(TESTS / "cheap_tensorflow.py"))["use"]()
+        runpy.run_path(request["program"], run_name="__main__")
+        code = 0
+    except SystemExit as ending:
+        code = ending.code
+        if not isinstance(code, int | None):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    _serve()
