@@ -124,8 +124,9 @@ def _python_parts(text: str) -> Iterator[tuple[int, str, bool]]:
     previous = ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)):
+            # A string without a space is an identifier, a key or a path.
             for offset, line in enumerate(token.string.splitlines()):
-                yield token.start[0] + offset, line, True
+                yield token.start[0] + offset, line, " " in token.string
         elif token.type == tokenize.NAME:
             yield token.start[0], token.string, False
             if previous == "def" and token.string.startswith("test_"):
