@@ -31,6 +31,7 @@ _ALLOW = re.compile(r"vocabulary: allow ([^(]+?) \(\S")
 _GENERATED = re.compile(r"<!-- (?P<name>\w+): begin.*?<!-- (?P=name): end -->", re.DOTALL)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`|\{[^{}]*\}|\]\([^)]*\)")
+_JAVA_PROSE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
@@ -112,6 +113,12 @@ def _parts(path: Path, text: str) -> Iterator[tuple[int, str, bool]]:
     """The file in parts of at most one line: line number, content, and whether it is prose (else code)."""
     if path.suffix == ".py":
         yield from _python_parts(text)
+        return
+    if path.suffix == ".java":
+        for match in _JAVA_PROSE.finditer(text):
+            first = text.count("\n", 0, match.start()) + 1
+            yield from ((first + offset, line, True) for offset, line in enumerate(match[0].splitlines()) if " " in match[0])
+        yield from ((number, line, False) for number, line in enumerate(text.splitlines(), start=1))
         return
     fenced = False
     for number, line in enumerate(text.splitlines(), start=1):
