@@ -87,7 +87,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def goldens(shared: Path) -> Path:
-    """Outputs of the peers' own code."""
+    """Outputs of the baselines' own code."""
     return shared / "goldens"
 
 

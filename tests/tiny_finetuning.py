@@ -21,7 +21,7 @@ CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 
 
 def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:
-    """A model directory with random weights and a vocabulary of config.vocab_size pieces, [PAD] at its id."""
+    """A model directory with random weights and a vocabulary of config.vocab_size tokens, [PAD] at its id."""
     import pocketbert as pb
 
     special = SPECIAL[1:]

@@ -11,7 +11,7 @@ SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK] [unused0]".split()
 WORDS = "the a film plot actor was not very good fine great bad dull poor and of with it s don t play walk".split()
 CONTINUATIONS = "##ing ##ed ##er ##ly ##s ##t ##e ##x".split()
 OTHERS = ", . ' - ! 7 42".split()
-# Words of several pieces: "playing" is "play" and "##ing".
+# Words of several tokens: "playing" is "play" and "##ing".
 MULTI_PIECE = "playing walked dullest finely".split()
 PIECES = [*SPECIAL, *WORDS, *CONTINUATIONS, *OTHERS]
 PIECES += [f"filler{number}" for number in range(tiny.BERT.vocab_size - len(PIECES))]
@@ -39,7 +39,7 @@ def write_glove(path: Path) -> Path:
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    """Sentences of 1 to 12 words, some of several pieces, with punctuation."""
+    """Sentences of 1 to 12 words, some of several tokens, with punctuation."""
     random = np.random.default_rng(seed)
     return [
         " ".join(random.choice([*WORDS, *MULTI_PIECE, *OTHERS], random.integers(1, 13))).replace(" ,", ",") + " film."

@@ -1,4 +1,4 @@
-"""A tiny IB-BERT teacher, a tiny MobileBERT student, and a batch of pretraining's examples for them."""
+"""A tiny IB-BERT teacher, a tiny MobileBERT student, and a batch of pretraining examples for them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PIECES += [f"word{number}" for number in range(MODEL.vocab_size - len(PIECES))]
 
 
 def write_vocabulary(path: Path, pieces: list[str] = PIECES) -> Path:
-    """A vocab.txt of these pieces."""
+    """A vocab.txt of these tokens."""
     path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return path
 

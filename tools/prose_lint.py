@@ -117,7 +117,9 @@ def _parts(path: Path, text: str) -> Iterator[tuple[int, str, bool]]:
     if path.suffix == ".java":
         for match in _JAVA_PROSE.finditer(text):
             first = text.count("\n", 0, match.start()) + 1
-            yield from ((first + offset, line, True) for offset, line in enumerate(match[0].splitlines()) if " " in match[0])
+            yield from (
+                (first + offset, line, True) for offset, line in enumerate(match[0].splitlines()) if " " in match[0]
+            )
         yield from ((number, line, False) for number, line in enumerate(text.splitlines(), start=1))
         return
     fenced = False

@@ -55,7 +55,7 @@ class Bundle:
       output_names: the outputs of every signature.
       num_parameters: weights of the network that the file holds.
       source: file of the model's weights → its SHA-256.
-      vocab_size: pieces of the vocabulary, as `bundle.json` gives it.
+      vocab_size: tokens of the vocabulary, as `bundle.json` gives it.
       goldens: examples with the answers of the float model and of the file.
     """
 

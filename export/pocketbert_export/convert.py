@@ -50,8 +50,8 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
       model: the model, optimized or not.
       lengths: numbers of tokens.
       recipe: how numbers are stored.
-      channelwise: whether an int8 map may have a scale for each output, which runtimes before version 12 of
-        FULLY_CONNECTED cannot read; without, `one_scale` moves the scales out of the map.
+      channelwise: whether int8 layers may be quantized per channel, which runtimes before version 12 of
+        FULLY_CONNECTED cannot read; without, `per_tensor` moves the scales out of the layer.
     Returns:
       The file's content.
     Raises:
@@ -102,7 +102,7 @@ class _Weights(tf.Module):
 
 
 class _PackedOnce:
-    """A table that is written when it is first asked for and referred to afterwards."""
+    """A table that is written when it is first requested and referred to afterwards."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -127,15 +127,15 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
 
 
 def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
-    """The word table has a row for each piece of the vocabulary, in every graph.
+    """The word table has a row for each token of the vocabulary, in every graph.
 
     Args:
       histogram: the file's.
-      vocab_size: pieces of the bundle's vocabulary.
+      vocab_size: tokens of the bundle's vocabulary.
       ids: the input that holds the ids.
     """
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
-    reason = f"the vocabulary has {vocab_size:,} pieces, and the file's word table {found} rows"
+    reason = f"the vocabulary has {vocab_size:,} tokens, and the file's word table {found} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

@@ -112,7 +112,7 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
 def _why_not_fuse(model: Model, graph_optimizations: GraphOptimizations) -> str:
     if graph_optimizations.fuse_projections or model.config.bottleneck is not None:
         return ""
-    return "does not pay in blocks without a bottleneck; applied only when asked for"
+    return "does not pay in blocks without a bottleneck; applied only when requested"
 
 
 def _why_not_first_token(model: Model) -> str:

@@ -61,7 +61,7 @@ class OpHistogram:
       weight_bytes: bytes of all constant data, each buffer once however many graphs use it.
       weight_bytes_by_type: type → its share of `weight_bytes` (the type of the first tensor that uses the buffer).
       int8_fully_connected: FULLY_CONNECTED operators with an int8 weight.
-      channelwise_fully_connected: those of them with more than one scale, which TFLite accepts for float
+      channelwise_fully_connected: those of them with per-channel quantization, which TFLite accepts for float
         inputs only from version 12 of the operator.
       dynamic: names of tensors with a dimension that is open until the file runs.
       largest_constant: the largest magnitude among floating-point constants; infinite if one is not a number.

@@ -1,7 +1,7 @@
-"""Int8 linear maps for runtimes that know one scale a map, at no loss.
+"""Per-tensor int8 dense layers with the accuracy of per-channel quantization, for older runtimes.
 
-TFLite before version 12 of FULLY_CONNECTED, the last Android archive on Maven Central included, reads one scale for
-all outputs of a map with float inputs. Quantized so, outputs with small weights lose their digits, and the
+TFLite before version 12 of FULLY_CONNECTED, the last Android archive on Maven Central included, supports only
+per-tensor quantization for float inputs. Quantized so, outputs with small weights lose their digits, and the
 network accuracy. Here each output keeps its own scale, in a product behind the map. With scales s, s' = max s and
 bias b,
 
@@ -21,13 +21,13 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.op_histogram import FILE_IDENTIFIER
 
-# What the converter records for an int8 map with one scale and float inputs, keeping its input's rank or not.
+# What the converter records for a per-tensor int8 layer with float inputs, keeping its input's rank or not.
 _ONE_SCALE_VERSION = 9
 _HOMOGENEOUS = (schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU)
 
 
 def per_channel_to_per_tensor(content: bytes) -> bytes:
-    """Rewrites every int8 FULLY_CONNECTED with a scale an output as one with one scale and a MUL behind it.
+    """Rewrites every per-channel int8 FULLY_CONNECTED as a per-tensor one and a MUL behind it.
 
     Args:
       content: a `.tflite` file.
@@ -90,7 +90,7 @@ class _Writer:
         return operator.opcodeIndex in self._fully_connected
 
     def move_scales(self, graph: Any, operator: Any, scales: np.ndarray) -> Any:
-        """Gives the operator one scale; returns the product to put behind it."""
+        """Makes the operator per-tensor; returns the product to put behind it."""
         if operator.builtinOptions.fusedActivationFunction not in _HOMOGENEOUS:
             raise ValueError("scales can be moved behind relu or no activation; received another")
         scales = np.asarray(scales, np.float32)

@@ -1,6 +1,6 @@
-"""The acceptance gate: a bundle answers as the float model does, on every runtime that it claims.
+"""The verification gate: a bundle must reproduce the float model's outputs on every runtime that it claims.
 
-Nothing that a file says about itself is believed. Operators are counted in the file, and everything else is
+Verification executes the file; it trusts no metadata. Operators are counted in the file, and everything else is
 executed: real texts, texts with noise in the padding, the same texts at every length, and the golden examples.
 """
 

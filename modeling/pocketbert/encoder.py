@@ -128,7 +128,7 @@ class Encoder(tf_keras.Model):
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes what is asked for, and no layer above it.
+        """Computes what is requested, and no layer above it.
 
         Args:
           inputs: int32 [B, S] by name.
@@ -136,7 +136,7 @@ class Encoder(tf_keras.Model):
             embedding output.
           training: whether dropout is active.
         Returns:
-          Name → one tensor a layer, in the order asked for: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
+          Name → one tensor a layer, in the order requested: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
           products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`,
           `keys`, `values` [B, S, A], heads concatenated.
         Raises:
@@ -165,7 +165,7 @@ class ResolvedRequest:
     Attributes:
       layers: name → layers.
       highest: the highest layer that anything is asked of.
-      highest_hidden: the highest layer whose feature map is asked for, or needed by a higher layer.
+      highest_hidden: the highest layer whose feature map is requested, or needed by a higher layer.
     """
 
     layers: dict[str, tuple[int, ...]]

@@ -26,7 +26,7 @@ class UserError(ValueError):
 
 
 class TrainingFailed(RuntimeError):
-    """The run cannot go on, though its input was good: the loss or the outputs are no longer finite."""
+    """The run cannot continue, though its input was good: the loss or the outputs are no longer finite."""
 
 
 def raise_if_any(problems: Iterable[str], subject: str) -> None:

@@ -234,7 +234,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raises `UserError` if a file cannot be written, or exists and `overwrite` was not asked for."""
+    """Raises `UserError` if a file cannot be written, or exists and `overwrite` was not requested."""
     check_path(path)
     if not os.path.exists(path):
         return

@@ -34,7 +34,7 @@ class Model(tf_keras.Model):
 
     Calling it gives the encoder's outputs if it has no task, else the logits by name: `logits` [B, labels]
     for classification and multi_label, [B] for regression, `start_logits` and `end_logits` [B, S] for spans,
-    `prediction_logits` [B, S, V] for masked words ([B, P, V] with an input `masked_lm_positions` [B, P]),
+    `prediction_logits` [B, S, V] for masked tokens ([B, P, V] with an input `masked_lm_positions` [B, P]),
     `seq_relationship_logits` [B, 2] for next sentence; all float32.
 
     `heads` has the heads by kind (`classification`); several heads of one kind go by their tasks' names. An output
@@ -95,7 +95,7 @@ class Model(tf_keras.Model):
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes the encoder's features as `Encoder.features` does, and the heads' `logits` if asked for.
+        """Computes the encoder's features as `Encoder.features` does, and the heads' `logits` if requested.
 
         Args:
           inputs: int32 [B, S] by name.
@@ -114,7 +114,7 @@ class Model(tf_keras.Model):
         names = {name: None if not isinstance(request, Mapping) else tuple(request[name]) for name in request}
         del names["logits"]
         asked = {name: layers or _all_layers(name, top) for name, layers in names.items()}
-        # The heads read the last feature map, whether or not it was asked for.
+        # The heads read the last feature map, whether or not it was requested.
         hidden = asked.get("hidden_states", ())
         computed = {**asked, "hidden_states": (*hidden, top)}
         features = self.encoder.features(inputs, computed, training=training)

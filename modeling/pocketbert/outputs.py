@@ -1,4 +1,4 @@
-"""Folders as outputs: made or replaced whole, or held by one process that goes on in them after a kill.
+"""Folders as outputs: made or replaced whole, or held by one process that resumes in them after a kill.
 
 Each holds a file `.pocketbert` that says what the folder is and which names in it are ours. Nothing else is ever
 replaced or removed.

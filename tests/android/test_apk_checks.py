@@ -22,7 +22,7 @@ APP = Path(__file__).parents[2] / "android_app"
 def test_the_intended_manifest_is_good() -> None:
     manifest = copy.deepcopy(apk_checks.MANIFEST)
     assert apk_checks.manifest_problems(manifest, "javacpp") == []
-    # A library of the phone's maker is asked for where the GPU is, and nowhere else.
+    # A library of the phone's maker is requested where the GPU is, and nowhere else.
     (problem,) = apk_checks.manifest_problems(manifest, "aar")
     assert problem == "the manifest must have 3 of uses-native-library; it has 0"
     manifest |= copy.deepcopy(apk_checks.MORE_MANIFEST["aar"])
@@ -47,7 +47,7 @@ def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path
     (problem,) = apk_checks.bundle_problems(bundle, "aar")
     assert "exported with --runtime=tflite-2.16, the archive's release; it was tried on litert" in problem
     (bundle / "bundle.json").write_text('{"runtimes": ["litert", "tflite-2.16"]}', encoding="utf-8")
-    # What is left to say is of the answers, which are asked for as of any bundle.
+    # What is left to say is of the answers, which are requested as of any bundle.
     assert not any("must be exported" in problem for problem in apk_checks.bundle_problems(bundle, "aar"))
 
 

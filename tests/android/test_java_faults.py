@@ -78,7 +78,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         vocabulary(lambda pieces: [*pieces, *(f"x{i}" for i in range(10))]),
         "vocab.txt must have 97 lines",
     ),
-    "a_null_piece": (vocabulary(lambda pieces: [*pieces[:-1], "\0"]), "a piece has no control characters"),
+    "a_null_piece": (vocabulary(lambda pieces: [*pieces[:-1], "\0"]), "a token has no control characters"),
     "path_outside": (
         described(lambda it: it["files"].update({"../vocab.txt": it["files"]["vocab.txt"]})),
         "plain file names",

@@ -1,4 +1,4 @@
-"""The Java tokenizer and the Python one, piece by piece and offset by offset."""
+"""The Java tokenizer and the Python one, token by token and offset by offset."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, awkward:
     words = [piece for piece in pieces if piece.isalpha() and len(piece) > 2]
     texts = awkward.awkward_texts(20_000, words, seed=71)
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=LOWERCASE[name])
-    # A test of unknown pieces alone would say little.
+    # A test of unknown tokens alone would say little.
     known = sum(each != 100 for row in ids for each in row)
     assert known > 100_000
 

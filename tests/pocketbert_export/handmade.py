@@ -94,7 +94,7 @@ def truth(inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def vocabulary() -> list[str]:
-    """67 pieces: the special tokens and words `a1` to `a62`."""
+    """67 tokens: the special tokens and words `a1` to `a62`."""
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"a{number}" for number in range(1, VOCAB_SIZE - 4))]
 
 

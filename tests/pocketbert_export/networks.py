@@ -85,7 +85,7 @@ def inputs_of(config: EncoderConfig, rows: int = 3, length: int = 13) -> dict[st
 
 
 def vocabulary(folder: Path) -> Path:
-    """Writes the vocabulary, one piece a line."""
+    """Writes the vocabulary, one token a line."""
     path = folder / "vocab.txt"
     path.write_text("\n".join((SPECIAL + " " + WORDS).split()) + "\n", encoding="utf-8")
     return path

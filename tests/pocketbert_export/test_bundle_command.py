@@ -81,7 +81,7 @@ def test_questions_to_a_bundle_that_answers_them(
     assert json.loads(said.out) == result
     assert "this run is finished" in said.err and "this bundle is finished" in said.err
     assert (tmp_path / "out" / "bundle" / "bundle.json").stat().st_mtime_ns == written
-    # Another recipe would replace it, which is asked for first.
+    # Another recipe would replace it, which is requested first.
     assert cli.main([*call, "--recipe=float16"]) == 2
     assert "--overwrite" in capsys.readouterr().err.splitlines()[-1]
 
@@ -107,7 +107,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
-    # Two rows of one class that a draw without classes would set aside both.
+    # Two rows of one class that a draw without classes would put both into the dev split.
     texts = [f"text {row}" for row in range(100)]
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
     path = tmp_path / "rows.csv"

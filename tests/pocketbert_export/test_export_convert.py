@@ -33,7 +33,7 @@ from pocketbert_export.signatures import check_lengths
 LENGTHS = (5, 13)
 FULLY_CONNECTED = schema.BuiltinOperator.FULLY_CONNECTED
 # Float32 rounding (6e-8) in other orders of summation and another exp and erf, grown by unnormalized residuals over
-# the blocks; wrong maths is off by parts of 1.
+# the blocks; wrong maths is off by fractions.
 TOLERANCE = 2e-4
 NONE = GraphOptimizations(**dict.fromkeys(GRAPH_OPTIMIZATIONS, False))
 

@@ -36,7 +36,7 @@ MAX_LENGTH = 128
 BATCH_SIZE = 32
 LEARNING_RATE = 5e-4
 WARMUP_RATIO = 0.06
-HELD_OUT_EVERY = 50
+DEV_EVERY = 50
 HELD_OUT_EXAMPLES = 2000
 # The first step traces and the next ones still allocate.
 STEPS_UNTIMED, STEPS_TIMED = 3, 8
@@ -106,7 +106,7 @@ def run_for(minutes: float, output: Path, *, quick: bool = False) -> dict[str, A
             model=NETWORK,
             recipe="trained",
             task=TASK.name,
-            split=f"every {HELD_OUT_EVERY}th article",
+            split=f"every {DEV_EVERY}th article",
             metric="accuracy on masked tokens",
             value=score.accuracy,
             examples=score.counted,
@@ -126,7 +126,7 @@ def _data(text: Path, tokenizer: Any, quick: bool) -> _Data:
         for number, document in enumerate(read_documents(text, counts=counts)):
             if quick and number >= QUICK_DOCUMENTS:
                 return
-            if number % HELD_OUT_EVERY == 0:
+            if number % DEV_EVERY == 0:
                 held_out.append(document)
             else:
                 yield document

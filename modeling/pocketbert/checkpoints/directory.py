@@ -28,7 +28,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json
 from pocketbert.outputs import MODEL_KIND, new_directory
-from pocketbert.tokenizers.vocabulary import piece_problems, read_pieces
+from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
 
 CONFIG_NAME = "config.json"
 VOCAB_NAME = "vocab.txt"
@@ -269,13 +269,13 @@ def name_problems(what: str, expected: set[str], found: set[str], remedy: str = 
 def vocabulary_problems(path: Path, rows: int) -> list[str]:
     """What is wrong with a vocabulary for a word table of `rows` rows."""
     try:
-        pieces = read_pieces(path)
+        tokens = read_tokens(path)
     except UserError as error:
         return [str(error)]
-    problems = [f"{path.name}: {problem}" for problem in piece_problems(pieces)]
-    if len(pieces) != rows:
+    problems = [f"{path.name}: {problem}" for problem in token_problems(tokens)]
+    if len(tokens) != rows:
         problems.append(
-            f"{path.name} must have a piece for each row of the word table; received {len(pieces)} pieces for "
+            f"{path.name} must have a token for each row of the word table; received {len(tokens)} tokens for "
             f"{rows} rows"
         )
     return problems

@@ -15,7 +15,7 @@ from typing import Any
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.json_reading import read_json
-from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, piece_problems
+from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, token_problems
 
 CONFIG_NAME = "tokenizer_config.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -99,8 +99,8 @@ def read_tokenizer(path: Path, problems: list[str]) -> tuple[Path, TokenizerConf
     _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, found)
     found += _post_processor_problems(parts.get("post_processor"))
     found += _added_problems(parts.get("added_tokens") or [], path.name)
-    pieces = _pieces(model.get("vocab"), found)
-    found += piece_problems(pieces)
+    tokens = _tokens(model.get("vocab"), found)
+    found += token_problems(tokens)
     options = {
         "lowercase": normalizer.get("lowercase"),
         "strip_accents": normalizer.get("strip_accents"),
@@ -111,7 +111,7 @@ def read_tokenizer(path: Path, problems: list[str]) -> tuple[Path, TokenizerConf
     except UserError as error:
         found.append(f"normalizer: {error}")
     problems += [f"{path.name}: {problem}" for problem in found]
-    return None if found else (_vocabulary_file("".join(f"{piece}\n" for piece in pieces)), config)
+    return None if found else (_vocabulary_file("".join(f"{token}\n" for token in tokens)), config)
 
 
 def _component(
@@ -157,7 +157,7 @@ def _added_problems(tokens: Any, name: str) -> list[str]:
     if unknown:
         problems.append(
             f"the added tokens in {name} must be special tokens ({' '.join(SPECIAL_TOKENS)}); received "
-            f"{', '.join(map(repr, unknown[:5]))}, which our tokenizer would cut into pieces"
+            f"{', '.join(map(repr, unknown[:5]))}, which our tokenizer would cut into tokens"
         )
     for flag in ("single_word", "lstrip", "rstrip"):
         flagged = [_content(token) for token in tokens if isinstance(token, dict) and token.get(flag)]
@@ -170,11 +170,11 @@ def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _pieces(vocabulary: Any, found: list[str]) -> Sequence[str]:
+def _tokens(vocabulary: Any, found: list[str]) -> Sequence[str]:
     if not isinstance(vocabulary, dict) or sorted(
         value for value in vocabulary.values() if isinstance(value, int)
     ) != list(range(len(vocabulary))):
-        found.append("model.vocab must map pieces to the ids 0, 1, 2…, each once; received other ids")
+        found.append("model.vocab must map tokens to the ids 0, 1, 2…, each once; received other ids")
         return []
     return sorted(vocabulary, key=vocabulary.__getitem__)
 

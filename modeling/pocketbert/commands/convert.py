@@ -129,9 +129,9 @@ def _summary(values: dict[str, Any], model: Any, tokenizer: TokenizerConfig | No
 
 
 def _has_no_capitals(vocab_path: Path) -> bool:
-    from pocketbert.tokenizers.vocabulary import read_pieces
+    from pocketbert.tokenizers.vocabulary import read_tokens
 
-    return not any(re.search("[A-Z]", piece) for piece in read_pieces(vocab_path) if not re.fullmatch(r"\[.*\]", piece))
+    return not any(re.search("[A-Z]", piece) for piece in read_tokens(vocab_path) if not re.fullmatch(r"\[.*\]", piece))
 
 
 def _local_folder(name: str) -> Path:

@@ -28,7 +28,7 @@ from pocketbert.files import sha256
 from pocketbert.outputs import new_directory
 from pocketbert.progress import log_info
 
-HELD_OUT_EVERY = 10
+DEV_EVERY = 10
 _PIP_SECONDS = 1800
 
 
@@ -166,10 +166,10 @@ ROTTEN_TOMATOES_LABELS = ("negative", "positive")
 
 
 def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Examples, Examples]:
-    """The Rotten Tomatoes sentences (Pang & Lee 2005), a tenth of them held out.
+    """The Rotten Tomatoes sentences (Pang & Lee 2005), with a tenth as the dev split.
 
     The package has the 8,530 sentences of the set's customary training part, 4,265 of each class, none twice. Of each
-    class every tenth, from the first one on, is held out: always the same 854, half of them positive. The order
+    class every tenth, from the first one on, is in the dev split: always the same 854, half of them positive. The order
     alternates between the classes, so that any first part is balanced too.
 
     Returns:
@@ -181,12 +181,12 @@ def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Exampl
         for number, row in enumerate(csv.DictReader(stream)):
             if row["source"] == "rotten_tomatoes":
                 by_label[int(row["label"])].append((f"rotten_tomatoes-{number}", row["text"]))
-    held_out: list[tuple[str, str, int]] = []
+    dev: list[tuple[str, str, int]] = []
     kept: list[tuple[str, str, int]] = []
     for position, both in enumerate(zip(*by_label, strict=True)):
-        part = held_out if position % HELD_OUT_EVERY == 0 else kept
+        part = dev if position % DEV_EVERY == 0 else kept
         part += [(identifier, text, label) for label, (identifier, text) in enumerate(both)]
-    return _sentences(kept, "rotten_tomatoes train"), _sentences(held_out, "rotten_tomatoes dev")
+    return _sentences(kept, "rotten_tomatoes train"), _sentences(dev, "rotten_tomatoes dev")
 
 
 def _sentences(rows: list[tuple[str, str, int]], source: str) -> Examples:

@@ -37,7 +37,7 @@ class GlueTask:
       test_splits: names of the unlabelled test files.
       files: split → where its file lies in the GLUE download, for those that are not `folder/split.tsv`.
       headless_columns: the columns of the training and development files, if those have no header (CoLA).
-      broken_rows: how many rows of the official labelled files may lack columns. The peers' readers skip such rows,
+      broken_rows: how many rows of the official labelled files may lack columns. Other libraries skip such rows,
         and their published counts depend on it.
     """
 

@@ -1,10 +1,10 @@
-"""Masked words as in BERT's pretraining, made while training and yet reproducible.
+"""Masked tokens as in BERT's pretraining, made while training and yet reproducible.
 
 Devlin et al. 2019, section 3.1, task 1 (https://arxiv.org/abs/1810.04805), and google-research/bert
 `create_pretraining_data.py`: of an example's n tokens, special ones counted, round(0.15 n) are chosen, at least 1 and
-at most `max_predictions`, never [CLS] or [SEP]; of the chosen, 80 % become [MASK], 10 % a random piece of the whole
-vocabulary, and 10 % stay. With whole words, words are taken in random order as long as all their pieces fit, and one
-decision holds for all pieces of a word, as in tf-models-official (google-research's code decides for each piece).
+at most `max_predictions`, never [CLS] or [SEP]; of the chosen, 80 % become [MASK], 10 % a random token of the whole
+vocabulary, and 10 % stay. With whole words, words are taken in random order as long as all their tokens fit, and one
+decision holds for all tokens of a word, as in tf-models-official (google-research's code decides for each token).
 
 What is masked is a function of (seed, epoch, example, position) alone: the other examples of the batch, its width and
 its order change nothing, so a run that resumes or shuffles otherwise masks alike.
@@ -37,8 +37,8 @@ class MaskingOptions:
       rate: part of an example's tokens that is chosen; 0 chooses none.
       max_predictions: the most tokens chosen in an example.
       mask_token_rate: part of the chosen that becomes [MASK].
-      random_token_rate: part of the chosen that becomes a random piece; the others stay as they are.
-      whole_words: choose words, not pieces.
+      random_token_rate: part of the chosen that becomes a random token; the others stay as they are.
+      whole_words: choose words, not tokens.
     """
 
     rate: float = 0.15
@@ -72,11 +72,11 @@ class MaskingTokenizer(Protocol):
 
     @property
     def vocab_path(self) -> Path:
-        """A piece a line."""
+        """A token a line."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces."""
+        """Number of tokens."""
 
     @property
     def pad_token_id(self) -> int:
@@ -101,10 +101,10 @@ class MaskingVocabulary:
     """What masking has to know of a vocabulary.
 
     Attributes:
-      size: number of pieces.
+      size: number of tokens.
       mask_token_id: of [MASK].
       special_ids: of the tokens that are never chosen: [CLS], [SEP] and [PAD].
-      continues: bool `[size]`, whether a piece continues a word (`##ing`).
+      continues: bool `[size]`, whether a token continues a word (`##ing`).
     """
 
     size: int
@@ -115,13 +115,13 @@ class MaskingVocabulary:
     @classmethod
     def of(cls, tokenizer: MaskingTokenizer) -> MaskingVocabulary:
         """The facts of a tokenizer's vocabulary."""
-        # The tokenizer has checked the file: a piece a line, whichever way lines end.
-        pieces = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
+        # The tokenizer has checked the file: a token a line, whichever way lines end.
+        tokens = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
         return cls(
             size=tokenizer.vocab_size,
             mask_token_id=tokenizer.mask_token_id,
             special_ids=(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id),
-            continues=np.array([piece.startswith("##") for piece in pieces]),
+            continues=np.array([token.startswith("##") for token in tokens]),
         )
 
     def special(self, word_ids: tf.Tensor) -> tf.Tensor:
@@ -130,7 +130,7 @@ class MaskingVocabulary:
 
 
 class Masked(NamedTuple):
-    """A batch with masked words.
+    """A batch with masked tokens.
 
     Attributes:
       word_ids: int32 `[B, S]`, the ids with the chosen tokens replaced.
@@ -190,7 +190,7 @@ def mask_batch(
     selectable = is_token & ~special
     continues = tf.zeros_like(selectable)
     if options.whole_words:
-        # A piece goes with the one before it, unless that one is special.
+        # A token goes with the one before it, unless that one is special.
         before = tf.pad(selectable, [[0, 0], [1, 0]])[:, :-1]
         continues = tf.gather(tf.constant(vocabulary.continues), word_ids) & selectable & before
     tokens = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
@@ -218,7 +218,7 @@ def masked_dataset(
     options: MaskingOptions = MaskingOptions(),  # noqa: B008
     predictions: bool = False,
 ) -> tf.data.Dataset:
-    """The batches of `pocketbert.data.batches.dataset` with masked words.
+    """The batches of `pocketbert.data.batches.dataset` with masked tokens.
 
     Args:
       encoded: examples without labels.
@@ -296,7 +296,7 @@ def _choose(
     rank = tf.argsort(order, axis=1, stable=True)
     if not options.whole_words:
         return selectable & (rank < wanted[:, tf.newaxis]), action
-    # The place of the first piece of each token's word.
+    # The place of the first token of each token's word.
     word = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1, 0)
     first = tf.gather(_true_places_first(begins), word, batch_dims=1)
     rows, width = tf.range(tf.shape(first)[0]), tf.shape(first)[1]

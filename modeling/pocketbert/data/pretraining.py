@@ -1,4 +1,4 @@
-"""Pretraining's examples, read as training asks for them: any example by its number, in any order.
+"""Pretraining examples, read as training asks for them: any example by its number, in any order.
 
 The shards stay on disk and an example is one small read from a file that the system maps into memory: what fits there
 is read from the disk once, and a text that does not fit is read as fast as the disk finds places, so keep it on a local
@@ -121,7 +121,7 @@ class PretrainingData:
         """The batches of `plan` from step `start` on. A batch follows from its row, the seed and the epoch alone.
 
         Args:
-          plan: rows of examples' numbers: those of `self.plan`, or pieces of them.
+          plan: rows of examples' numbers: those of `self.plan`, or parts of them.
           seed: of the masks; int32, not negative.
           epoch: of the masks; from 0.
           start: the first step; those before it cost nothing.

@@ -1,7 +1,7 @@
 """What a folder of pretraining data holds.
 
 `manifest.json`, the `vocab.txt` that the ids are of, and shards. A shard is a TFRecord file and, beside it, the sizes
-of its records, so that any example is one read: an int32 array `[2, examples]` of tokens and bytes. A held-out set is
+of its records, so that any example is one read: an int32 array `[2, examples]` of tokens and bytes. A dev split is
 such a folder too, `dev` in the other one. The manifest has the size and SHA-256 of every file, and its own; none of it
 depends on when, where or by how many processes it was written.
 """
@@ -44,7 +44,7 @@ class PretrainingOptions:
       masking: what is baked in; None leaves masking to the reader.
       short_sequence_probability: of a document, to be cut into shorter examples.
       seed: of all draws.
-      dev_every: every so many documents of a shard, one is held out; 0 for none.
+      dev_every: every so many documents of a shard, one is in the dev split; 0 for none.
     """
 
     max_length: int = 128
@@ -75,7 +75,7 @@ class VocabularyFacts:
 
     Attributes:
       lowercase: whether it lower-cases.
-      vocab_size: number of pieces.
+      vocab_size: number of tokens.
       pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
     """
 

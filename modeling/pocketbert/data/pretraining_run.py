@@ -1,6 +1,6 @@
 """Text to a folder of pretraining data: shards made in this process, by several, or by an Apache Beam pipeline.
 
-Beside the output a folder keeps the shards that are complete, so that a run that is killed goes on after them and ends
+Beside the output a folder keeps the shards that are complete, so that a run that is killed resumes after them and ends
 with the same bytes; the output appears when all of it is there. What a shard holds follows from the text, the options
 and the number of shards alone.
 """
@@ -81,7 +81,7 @@ class PretrainingResult:
       documents_left_out: without text, or without a token.
       paragraphs_left_out: without words.
       train: what is in the folder, by name.
-      dev: what is in the held-out folder, by name; None without one.
+      dev: what is in the dev folder, by name; None without one.
       seconds: of this call.
       tokens_per_second: of the text, of the shards that this call made; None where it made none.
     """
@@ -171,7 +171,7 @@ def write_pretraining_data(
             if not placed:
                 _place(job, finished, recorded, output, overwrite=overwrite)
         except BaseException:
-            # What an error leaves without a single shard is nothing to go on from.
+            # What an error leaves without a single shard is nothing to resume from.
             if not any((unfinished / FINISHED_FOLDER).glob("*.json")):
                 _clear(unfinished)
             raise
@@ -267,7 +267,7 @@ def _read_options(file: Path) -> dict[str, Any]:
 def _manifests(
     job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]
 ) -> list[PretrainingManifest]:
-    """Those of the folder and, if documents are held out, of the folder in it."""
+    """Those of the folder and, if documents are in the dev split, of the folder in it."""
     text = {
         "sha256": recorded["text_sha256"],
         "documents_left_out": sum(shard.left_out_documents for shard in finished),

@@ -76,7 +76,7 @@ class ShardJob:
         return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
 
     def shard_file(self, shard: int, folder: str) -> Path:
-        """The shard's records; `folder` is that of the held-out ones or empty."""
+        """The shard's records; `folder` is the dev split's, or empty."""
         return self.folder / DATA_FOLDER / folder / f"shard-{shard:05d}-of-{len(self.shards):05d}.tfrecord"
 
 
@@ -86,7 +86,7 @@ class FinishedShard:
 
     Attributes:
       train: its entry in the manifest.
-      dev: the same of its held-out documents; None where none are held out.
+      dev: the entry of its dev documents; None without a dev split.
       left_out_documents: without text, or without a token.
       left_out_paragraphs: without words.
     """
@@ -199,7 +199,7 @@ class _GrowingText:
 
 
 def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedText, TokenizedText, int]:
-    """The documents, those held out, and how many had no token."""
+    """The documents, those in the dev split, and how many had no token."""
     train, dev = _GrowingText(), _GrowingText()
     every = job.options.dev_every
     kept = without_tokens = 0
@@ -214,8 +214,8 @@ def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedT
                 without_tokens += 1
                 continue
             kept += 1
-            held_out = every and kept % every == 0
-            (dev if held_out else train).add(values[splits[begin] : splits[end]], lengths)
+            is_dev = every and kept % every == 0
+            (dev if is_dev else train).add(values[splits[begin] : splits[end]], lengths)
     return train.text(), dev.text(), without_tokens
 
 
@@ -224,10 +224,10 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
     documents = len(text.documents) - 1
     if documents < 2:
         # The next sentence must sometimes be another document's.
-        held_out = "held-out " if folder else ""
+        split = "dev " if folder else ""
         remedy = "fewer --shards, more text" + (" or a smaller --dev-every" if folder else "")
         raise UserError(
-            f"each shard must have at least two {held_out}documents with words; shard {shard} of {len(job.shards)} has "
+            f"each shard must have at least two {split}documents with words; shard {shard} of {len(job.shards)} has "
             f"{documents}; choose {remedy}"
         )
     pairs = np.concatenate([_pairs(text, options, shard, duplicate, folder) for duplicate in range(options.duplicates)])

@@ -1,4 +1,4 @@
-"""Reading a stored teacher: targets from memory-mapped files, in any order, beside the batches they belong to.
+"""Reading a teacher cache: targets from memory-mapped files, in any order, beside the batches they belong to.
 
 The format is `pocketbert.data.teacher_cache_layout`'s, the writer `pocketbert.data.teacher_cache_writer`. Nothing here
 knows a model: a run from a store neither loads nor imports the teacher.
@@ -90,13 +90,13 @@ class TeacherCache:
             raise UserError(
                 f"{folder}: this store cannot stand for the teacher here: {'; '.join(different)}; repeat what "
                 "cache-teacher was given, the file of development examples too: without one a part of the training "
-                "examples is set aside"
+                "examples is in the dev split"
             )
         if not manifest.finished:
             written = sum(shard.sha256 is not None for shard in manifest.shards)
             raise UserError(
                 f"{folder}: the store must be finished; received {written} of {len(manifest.shards)} shards; run the "
-                "same cache-teacher command again, which goes on where it stopped"
+                "same cache-teacher command again, which resumes"
             )
         files = manifest.files
         raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))

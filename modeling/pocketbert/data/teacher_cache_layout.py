@@ -1,4 +1,4 @@
-"""What a stored teacher's folder holds, and where each number lies in it. Nothing here imports TensorFlow.
+"""What a teacher cache's folder holds, and where each number lies in it. Nothing here imports TensorFlow.
 
 A store is a folder a stage: `manifest.json`, `lengths.npy` (int32 `[N]`, tokens of each example), the teacher's
 `vocab.txt` and shards. A shard is the records of consecutive examples, end to end; a record is the example's targets,
@@ -40,7 +40,7 @@ ENCODINGS = ("plain",)
 _MOST_UNIT_BYTES = 1 << 32
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
-    f"a stored teacher must be a folder with a {MANIFEST_NAME}; received {{folder}}, which has none; make it with "
+    f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}}, which has none; make it with "
     "pocketbert cache-teacher"
 )
 _REMEDY = "copy the store again or dump it again"
@@ -110,7 +110,7 @@ class TeacherCacheIdentity:
       stage: the stage's name.
       features: what the stage asks of the teacher, name → layers.
       options: what else decides the targets, the method's options first of all, by name. A store has those that its
-        targets were seen to read; what is asked for may have more, which are not compared.
+        targets were seen to read; what is requested may have more, which are not compared.
     """
 
     teacher: str | None

@@ -1,4 +1,4 @@
-"""Writing a stored teacher, so that a run that is killed goes on and ends with the same bytes.
+"""Writing a teacher cache, so that a run that is killed resumes and ends with the same bytes.
 
 A shard is made in memory, written aside and renamed; only then does the manifest get its digest. What the manifest has
 no digest of is made again.
@@ -44,7 +44,7 @@ from pocketbert.progress import bar, log_info
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("an example", "a token", "a pair of tokens")
 # What a killed attempt may leave.
-_KIND = "teacher store"
+_KIND = "teacher cache"
 _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
 
 

@@ -1,4 +1,4 @@
-"""A part of a user's examples set aside, to choose by where there is no development file."""
+"""The dev split of your examples, used if there is no dev file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Given = TypeVar("Given", bound=LabelledData)
 def train_dev_split(
     examples: Given, part: float = PART, seed: int = 0, *, stratify: bool = False
 ) -> tuple[Given, Given]:
-    """Draws examples to set aside; those with the same first text, or the same paragraph, stay together.
+    """Draws the dev split; examples with the same first text, or the same paragraph, stay together.
 
     Texts that have more examples than the part come last, the smaller first, so that one of them is not all of it.
 
@@ -33,7 +33,7 @@ def train_dev_split(
         each class to train on. Scores, questions, and texts that have too many rows for that are drawn as without.
 
     Returns:
-      Those to train on, and those set aside.
+      Those to train on, and those in the dev split.
 
     Raises:
       UserError: there are fewer than two different texts.

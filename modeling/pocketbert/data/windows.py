@@ -2,7 +2,7 @@
 
 Source: Devlin et al. 2019, section 4.2, and google-research/bert `run_squad.py`. A window is `[CLS] question [SEP] part
 of the paragraph [SEP]`, segments 0 and 1. Departures: an answer is the tokens that hold its characters, by the
-tokenizer's own offsets, where BERT goes from white-space words to pieces that match the answer's text; a paragraph
+tokenizer's own offsets, where BERT goes from white-space words to tokens that match the answer's text; a paragraph
 without tokens has one window, where BERT has none, so that every question is asked.
 """
 

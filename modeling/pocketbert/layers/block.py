@@ -17,7 +17,7 @@ from pocketbert.layers.feed_forward import FeedForward
 class Block(tf_keras.layers.Layer):
     """A layer as BERT has it, or MobileBERT's with a bottleneck and stacked feed-forward networks.
 
-    Shapes: B batch, S length, T output length (S, 1, or the number of positions asked for), H hidden_size,
+    Shapes: B batch, S length, T output length (S, 1, or the number of positions requested), H hidden_size,
     A all heads' width.
 
     Args:

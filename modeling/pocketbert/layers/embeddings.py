@@ -36,7 +36,7 @@ class Embeddings(tf_keras.layers.Layer):
     MobileBERT (section 3.4) joins each word vector with its neighbours' before a linear map. What stands
     after the last token counts as `pad_token_id` whatever the batch is filled with, so that the content of
     padding changes nothing. Without padding the neighbour is zero, as in the authors' code; so the row of
-    padding starts at zero and gets no gradient, neither here, where a masked word may have become [PAD], nor
+    padding starts at zero and gets no gradient, neither here, where a masked token may have become [PAD], nor
     as a row of the output matrix, and (but for imported weights whose row is not zero) the length of padding
     changes nothing either.
 

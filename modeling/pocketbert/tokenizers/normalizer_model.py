@@ -67,7 +67,7 @@ def normalizer_model(
 
     Args:
       lowercase: see `normalization`.
-      vocabulary_characters: all that occur in pieces.
+      vocabulary_characters: all that occur in tokens.
       absent: a private-use code point that is not among them.
       strip_accents: see `normalization`.
       tokenize_chinese_chars: see `normalization`. Where it is False, texts with ideographs must go the long way.
@@ -117,7 +117,7 @@ def _kinds_in_tensorflow_text() -> np.ndarray:
         counts = splitter.tokenize(texts).row_lengths().numpy()
     kinds = normalization(lowercase=False).kind[:CODE_POINTS].copy()
     kinds[list(_codes())] = np.select([counts == 2, counts == 3], [SPACE, ISOLATED], WORD)
-    # "aaa" is three pieces for another reason.
+    # "aaa" is three tokens for another reason.
     kinds[ord("a")] = WORD
     return kinds
 

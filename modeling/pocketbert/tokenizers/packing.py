@@ -1,4 +1,4 @@
-"""Pieces to a model's inputs: special tokens, segments, truncation, padding."""
+"""Tokens to a model's inputs: special tokens, segments, truncation, padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor)
     one if they are equally long).
 
     Args:
-      first: `[batch]` int32, pieces of the first text.
+      first: `[batch]` int32, tokens of the first text.
       second: `[batch]` int32.
       available: scalar int32.
     """
@@ -39,9 +39,9 @@ def pack(
     """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`, truncated and padded.
 
     Args:
-      first: `[batch, pieces]` int32.
+      first: `[batch, tokens]` int32.
       second: the same for pairs.
-      max_length: scalar int32, places for pieces and special tokens.
+      max_length: scalar int32, places for tokens and special tokens.
       pad_to: scalar int32, length of the result; 0: as long as the longest row.
       cls_id: id of [CLS].
       sep_id: id of [SEP].
@@ -64,19 +64,19 @@ def pack(
     first_end = first_length[:, tf.newaxis]
     end = total[:, tf.newaxis]
 
-    def pieces(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+    def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
         index = tf.cast(ragged.row_starts(), tf.int32)[:, tf.newaxis] + position - offset
         # One place more, so that there is something to gather where nothing is inside.
         return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
 
     is_first = (position >= 1) & (position <= first_end)
-    ids = tf.where(is_first, pieces(first, tf.constant(1), is_first), pad_id)
+    ids = tf.where(is_first, tokens(first, tf.constant(1), is_first), pad_id)
     ids = tf.where(position == 0, cls_id, ids)
     ids = tf.where((position == first_end + 1) | (position == end - 1), sep_id, ids)
     segments = tf.zeros_like(ids)
     if second is not None:
         is_second = (position > first_end + 1) & (position < end - 1)
-        ids = tf.where(is_second, pieces(second, first_end + 2, is_second), ids)
+        ids = tf.where(is_second, tokens(second, first_end + 2, is_second), ids)
         segments = tf.cast((position > first_end + 1) & (position < end), tf.int32)
     return {
         "input_word_ids": ids,

@@ -11,33 +11,33 @@ from pocketbert.errors import UserError, raise_if_any
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# tensorflow-text keeps a piece's length in eight bits.
-_MAX_PIECE_BYTES = 255
+# tensorflow-text keeps a token's length in eight bits.
+_MAX_TOKEN_BYTES = 255
 _MAX_LISTED = 5
 _MAX_FILE_BYTES = 1 << 26
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """The pieces of a vocabulary file with BERT's special tokens, one a line; a piece's id is its line, from 0.
+    """The tokens of a vocabulary file with BERT's special tokens, one a line; a token's id is its line, from 0.
 
     Raises:
-      UserError: the file cannot be read or is not UTF-8, or pieces are missing, repeated, empty, too long or have
+      UserError: the file cannot be read or is not UTF-8, or tokens are missing, repeated, empty, too long or have
         control characters; one error lists everything.
     """
-    pieces = read_pieces(path)
-    missing = [token for token in SPECIAL_TOKENS if token not in set(pieces)]
-    problems = piece_problems(pieces)
+    tokens = read_tokens(path)
+    missing = [token for token in SPECIAL_TOKENS if token not in set(tokens)]
+    problems = token_problems(tokens)
     if missing:
         problems.insert(
             0,
-            f"a vocabulary holds {' '.join(SPECIAL_TOKENS)}; received {len(pieces)} pieces without "
+            f"a vocabulary holds {' '.join(SPECIAL_TOKENS)}; received {len(tokens)} tokens without "
             f"{' '.join(missing)}; add a line for each",
         )
     raise_if_any(problems, str(path))
-    return pieces
+    return tokens
 
 
-def read_pieces(path: str | os.PathLike[str]) -> list[str]:
+def read_tokens(path: str | os.PathLike[str]) -> list[str]:
     """The lines of a vocabulary file, unchecked.
 
     Lines end as transformers reads them: with LF, CR LF or CR, and with no other Unicode line separator.
@@ -51,7 +51,7 @@ def read_pieces(path: str | os.PathLike[str]) -> list[str]:
             content = stream.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(
-            f"{path}: a vocabulary is a text file of one piece a line; received: {error.strerror or error}; "
+            f"{path}: a vocabulary is a text file of one token a line; received: {error.strerror or error}; "
             "pass the path of a vocab.txt"
         ) from error
     if len(content) > _MAX_FILE_BYTES:
@@ -64,39 +64,39 @@ def read_pieces(path: str | os.PathLike[str]) -> list[str]:
             f"{path}: a vocabulary is UTF-8; received the byte 0x{content[error.start]:02x} in line {line}; "
             "convert the file to UTF-8"
         ) from error
-    pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if not pieces[-1]:
-        pieces.pop()
-    return pieces
+    tokens = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not tokens[-1]:
+        tokens.pop()
+    return tokens
 
 
-def piece_problems(pieces: Sequence[str]) -> list[str]:
-    """What makes pieces unusable in any vocabulary: repeated, empty or too long ones, and control characters."""
+def token_problems(tokens: Sequence[str]) -> list[str]:
+    """What makes tokens unusable in any vocabulary: repeated, empty or too long ones, and control characters."""
     found = []
     lines: dict[str, list[int]] = {}
-    for line, piece in enumerate(pieces, start=1):
-        lines.setdefault(piece, []).append(line)
-    repeated = {piece: where for piece, where in lines.items() if piece and len(where) > 1}
+    for line, token in enumerate(tokens, start=1):
+        lines.setdefault(token, []).append(line)
+    repeated = {token: where for token, where in lines.items() if token and len(where) > 1}
     if repeated:
         found.append(
-            "a piece stands once; received "
-            + _some([f"{piece!r} in lines {_some(where)}" for piece, where in repeated.items()])
+            "a token stands once; received "
+            + _some([f"{token!r} in lines {_some(where)}" for token, where in repeated.items()])
             + "; remove the repetitions"
         )
     if "" in lines:
-        found.append(f"a piece has at least one character; received empty lines {_some(lines[''])}; remove them")
+        found.append(f"a token has at least one character; received empty lines {_some(lines[''])}; remove them")
     controls = {
         character: line
-        for line, piece in enumerate(pieces, start=1)
-        for character in piece
+        for line, token in enumerate(tokens, start=1)
+        for character in token
         if unicodedata.category(character) == "Cc"
     }
     if controls:
         shown = _some([f"U+{ord(character):04X} in line {line}" for character, line in controls.items()])
-        found.append(f"a piece has no control characters; received {shown}; check that the file is a vocabulary")
-    long = [line for line, piece in enumerate(pieces, start=1) if len(piece.encode("utf-8")) > _MAX_PIECE_BYTES]
+        found.append(f"a token has no control characters; received {shown}; check that the file is a vocabulary")
+    long = [line for line, token in enumerate(tokens, start=1) if len(token.encode("utf-8")) > _MAX_TOKEN_BYTES]
     if long:
-        found.append(f"a piece has at most {_MAX_PIECE_BYTES} bytes; received longer ones in lines {_some(long)}")
+        found.append(f"a token has at most {_MAX_TOKEN_BYTES} bytes; received longer ones in lines {_some(long)}")
     return found
 
 

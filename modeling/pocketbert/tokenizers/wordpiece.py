@@ -1,4 +1,4 @@
-"""BERT's tokenizer in the graph, exact to the piece and the character."""
+"""BERT's tokenizer in the graph, exact to the token and the character."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray |
 
 
 class TokensWithOffsets(NamedTuple):
-    """Pieces and where they come from: three ragged tensors of the same shape `[batch, pieces]`.
+    """Tokens and where they come from: three ragged tensors of the same shape `[batch, tokens]`.
 
     Attributes:
       ids: int32.
-      starts: int32, offset of a piece's first code point in the given text.
+      starts: int32, offset of a token's first code point in the given text.
       ends: int32, offset behind its last code point.
     """
 
@@ -44,11 +44,11 @@ class WordPieceTokenizer(tf.Module):
 
     A text may be anything: control characters, U+0000 and U+FFFD vanish; so do bytes that are not valid UTF-8 and
     lone surrogates, each counting as one code point in offsets; a word of more than 100 characters is one unknown
-    piece. Wherever an argument takes texts it takes a list of strings, a string tensor or array of rank 1, or one
+    token. Wherever an argument takes texts it takes a list of strings, a string tensor or array of rank 1, or one
     string, which is a batch of one.
 
     Args:
-      vocab_path: one piece a line, UTF-8, with [PAD], [UNK], [CLS], [SEP] and [MASK].
+      vocab_path: one token a line, UTF-8, with [PAD], [UNK], [CLS], [SEP] and [MASK].
       lowercase: True for uncased vocabularies: lower-case, and drop accents unless `strip_accents` says otherwise.
       special_tokens_in_text: what a literal `[SEP]` or the like in a text is: "token", that special token, as
         transformers does by default; "text", ordinary characters, right for text from people that you do not trust
@@ -61,7 +61,7 @@ class WordPieceTokenizer(tf.Module):
       config: `lowercase`, `strip_accents` and `tokenize_chinese_chars`.
       lowercase: as given.
       special_tokens_in_text: as given.
-      vocab_size: number of pieces.
+      vocab_size: number of tokens.
       pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
 
     Raises:
@@ -89,15 +89,15 @@ class WordPieceTokenizer(tf.Module):
         )
         self.lowercase = lowercase
         self.special_tokens_in_text = special_tokens_in_text
-        pieces = read_vocabulary(vocab_path)
-        ids = {piece: position for position, piece in enumerate(pieces)}
-        self.vocab_size = len(pieces)
+        tokens = read_vocabulary(vocab_path)
+        ids = {token: position for position, token in enumerate(tokens)}
+        self.vocab_size = len(tokens)
         self.pad_token_id = ids[PAD]
         self.unk_token_id = ids[UNK]
         self.cls_token_id = ids[CLS]
         self.sep_token_id = ids[SEP]
         self.mask_token_id = ids[MASK]
-        self._graph = wordpiece_graph(tuple(pieces), self.config, special_tokens_in_text == "token")
+        self._graph = wordpiece_graph(tuple(tokens), self.config, special_tokens_in_text == "token")
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         """Lets a tokenizer travel to another process, as its arguments; the vocabulary's file must be there too."""
@@ -112,7 +112,7 @@ class WordPieceTokenizer(tf.Module):
         Args:
           texts: the texts.
           pairs: as many second texts.
-          max_length: places for pieces and special tokens; what is over is cut off at the end, of pairs from the
+          max_length: places for tokens and special tokens; what is over is cut off at the end, of pairs from the
             longer one first (transformers' `truncation="longest_first"`).
           pad_to: length of the result, at least `max_length`; by default that of the batch's longest row.
 
@@ -150,11 +150,11 @@ class WordPieceTokenizer(tf.Module):
         return {name: tf.ensure_shape(tensor, shape) for name, tensor in inputs.items()}
 
     def tokenize(self, texts: Texts) -> tf.RaggedTensor:
-        """Ids without special tokens, ragged int32 `[batch, pieces]`; nothing is cut off."""
+        """Ids without special tokens, ragged int32 `[batch, tokens]`; nothing is cut off."""
         return self._graph.tokenize(_as_strings(texts, "texts"))
 
     def tokenize_with_offsets(self, texts: Texts) -> TokensWithOffsets:
-        """Ids without special tokens, and the code points of the given text that each piece stands for."""
+        """Ids without special tokens, and the code points of the given text that each token stands for."""
         return TokensWithOffsets(*self._graph.tokenize_with_offsets(_as_strings(texts, "texts")))
 
 

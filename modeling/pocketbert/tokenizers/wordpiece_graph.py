@@ -27,50 +27,50 @@ _MOST_KEPT = 8
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def wordpiece_graph(pieces: tuple[str, ...], config: TokenizerConfig, special_tokens: bool) -> WordPieceGraph:
+def wordpiece_graph(tokens: tuple[str, ...], config: TokenizerConfig, special_tokens: bool) -> WordPieceGraph:
     """The functions for a vocabulary; the same object for the same arguments, so that nothing is traced twice.
 
     Args:
-      pieces: the vocabulary, in the order of the ids.
+      tokens: the vocabulary, in the order of the ids.
       config: what is done to letters, accents and ideographs.
       special_tokens: whether a literal `[SEP]` or the like in a text is that special token.
     """
     # Whoever asks first may be in the middle of a graph of his own.
     with tf.init_scope():
-        return WordPieceGraph(pieces, config, special_tokens)
+        return WordPieceGraph(tokens, config, special_tokens)
 
 
 class WordPieceGraph(tf.Module):
     """Tokenizes tensors of strings `[batch]`; see `wordpiece_graph` for the arguments.
 
     Attributes:
-      tokenize: texts → ids, ragged int32 `[batch, pieces]`.
+      tokenize: texts → ids, ragged int32 `[batch, tokens]`.
       tokenize_with_offsets: texts → ids, starts and ends, each such a ragged tensor.
       encode: texts, max_length, pad_to (0: the longest row) → a model's inputs, int32 `[batch, length]`.
       encode_pairs: texts, pairs, max_length, pad_to → the same.
     """
 
-    def __init__(self, pieces: Sequence[str], config: TokenizerConfig, special_tokens: bool) -> None:
+    def __init__(self, tokens: Sequence[str], config: TokenizerConfig, special_tokens: bool) -> None:
         super().__init__(name="word_piece_graph")
         self._lowercase = config.lowercase
-        ids = {piece: position for position, piece in enumerate(pieces)}
+        ids = {token: position for position, token in enumerate(tokens)}
         self._unk_id, self._cls_id, self._sep_id, self._pad_id = (ids[token] for token in (UNK, CLS, SEP, PAD))
         found_in_text = SPECIAL_TOKENS if special_tokens else ()
-        absent = _absent_code_point(pieces)
+        absent = _absent_code_point(tokens)
         with tf.device("CPU:0"):
             self._special_ids = tf.constant([ids[token] for token in SPECIAL_TOKENS], tf.int32)
             self._splitter = WordSplitter(config, found_in_text, absent)
             self._text_pieces = tf_text.FastWordpieceTokenizer(
-                list(pieces), max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
+                list(tokens), max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
             )
             model = normalizer_model(
-                vocabulary_characters=frozenset("".join(pieces)), absent=absent, **dataclasses.asdict(config)
+                vocabulary_characters=frozenset("".join(tokens)), absent=absent, **dataclasses.asdict(config)
             )
             self._normalizer = tf_text.FastBertNormalizer(
                 model_buffer=tf.constant(np.frombuffer(model.buffer, np.uint8))
             )
             self._word_pieces = tf_text.FastWordpieceTokenizer(
-                list(pieces),
+                list(tokens),
                 max_bytes_per_word=MAX_CHARACTERS_PER_WORD * _MAX_BYTES_PER_CHARACTER,
                 token_out_type=tf.int32,
                 unknown_token=UNK,
@@ -183,15 +183,15 @@ class WordPieceGraph(tf.Module):
 
     def _tokens_of_any(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         words = self._splitter(texts)
-        pieces, starts, ends = self._word_pieces.tokenize_with_offsets(words.strings)
-        word = pieces.value_rowids()
+        tokens, starts, ends = self._word_pieces.tokenize_with_offsets(words.strings)
+        word = tokens.value_rowids()
         special = tf.gather(words.special, word)
-        is_unknown = pieces.values == self._unk_id
+        is_unknown = tokens.values == self._unk_id
         byte_start = tf.gather(words.byte_starts, word)
         last_byte = tf.maximum(byte_start + tf.cast(ends.values, tf.int64) - 1, 0)
         rows = tf.gather(words.rows, word)
         values = (
-            tf.where(special >= 0, tf.gather(self._special_ids, tf.maximum(special, 0)), pieces.values),
+            tf.where(special >= 0, tf.gather(self._special_ids, tf.maximum(special, 0)), tokens.values),
             tf.where(
                 is_unknown,
                 tf.gather(words.begin, word),
@@ -224,9 +224,9 @@ def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
     return tokens[0].row_splits, *(each.values for each in tokens)
 
 
-def _absent_code_point(pieces: Sequence[str]) -> int:
-    """The first of a run of private-use characters, one and one for each special token, that no piece contains."""
-    used = {ord(character) for piece in pieces for character in piece if ord(character) >= _FIRST_PRIVATE_USE}
+def _absent_code_point(tokens: Sequence[str]) -> int:
+    """The first of a run of private-use characters, one and one for each special token, that no token contains."""
+    used = {ord(character) for token in tokens for character in token if ord(character) >= _FIRST_PRIVATE_USE}
     absent = _FIRST_PRIVATE_USE
     while any(code in used for code in range(absent, absent + len(SPECIAL_TOKENS) + 1)):
         absent += 1

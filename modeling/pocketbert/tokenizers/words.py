@@ -50,7 +50,7 @@ class WordSplitter(tf.Module):
       config: what is done to letters, accents and ideographs.
       special_tokens: strings that are words wherever they stand in a text, whatever surrounds them. All begin with
         the same character, which none contains again, so that they cannot overlap.
-      absent: a code point that no piece of the vocabulary contains; stands in for what has to become unknown. The
+      absent: a code point that no token of the vocabulary contains; stands in for what has to become unknown. The
         code points after it, one a special token, must be absent too.
     """
 

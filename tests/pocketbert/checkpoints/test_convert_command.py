@@ -82,7 +82,7 @@ def test_nothing_is_written_on_error(reference, tmp_path, capsys):
     )
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert "received 2 pieces for 99 rows" in err
+    assert "received 2 tokens for 99 rows" in err
     assert [item.name for item in tmp_path.iterdir()] == ["vocab.txt"]
 
 

@@ -155,11 +155,11 @@ def test_transformers_cannot_mean_unshared_query_and_key(tmp_path):
 @pytest.mark.parametrize("pieces", [30, 32])
 def test_vocabulary_must_match_the_word_table(written, pieces, tmp_path):
     (written / "vocab.txt").write_text("x\n" * pieces)
-    message = rf"vocab\.txt must have a piece for each row of the word table; received {pieces} pieces for 31 rows"
+    message = rf"vocab\.txt must have a token for each row of the word table; received {pieces} tokens for 31 rows"
     with pytest.raises(UserError, match=message):
         read_directory(written)
     config = tiny_bert()
-    with pytest.raises(UserError, match="received .* pieces for 31 rows"):
+    with pytest.raises(UserError, match="received .* tokens for 31 rows"):
         write_directory(tmp_path / "new", config, (), random_tensors(config), written / "vocab.txt", TokenizerConfig())
     assert not (tmp_path / "new").exists()
 

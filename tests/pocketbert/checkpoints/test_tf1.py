@@ -262,7 +262,7 @@ def test_everything_wrong_is_listed_at_once(tmp_path):
         "1 missing variables: bert/pooler/dense/bias",
         "1 unexpected variables: bert/encoder/layer_0/attention/self/query_norm/kernel",
         "bert/embeddings/word_embeddings must have shape [31, 20]; received [30, 20]",
-        "received 1 pieces for 31 rows",
+        "received 1 tokens for 31 rows",
     ):
         assert part in str(error.value)
 

@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 
 PAD, CLS, SEP, MASK = 3, 1, 2, 4
 SIZE = 47
-# Every third piece from 20 on continues a word.
+# Every third token from 20 on continues a word.
 CONTINUES = np.array([piece >= 20 and piece % 3 == 0 for piece in range(SIZE)])
 VOCABULARY = MaskingVocabulary(SIZE, MASK, (CLS, SEP, PAD), CONTINUES)
 MAX_LENGTH = 37
@@ -145,7 +145,7 @@ def test_rates_are_those_of_tensorflow_text() -> None:
     # A place is chosen in a quarter of the examples.
     deviation = math.sqrt(2 * 0.25 * 0.75 / count)
     assert np.abs(samples[0][2] - samples[1][2]).max() < FIVE_SIGMA * deviation
-    # Random pieces: all of the vocabulary (but for [MASK], counted above), Poisson counts with a mean of about 41.
+    # Random tokens: all of the vocabulary (but for [MASK], counted above), Poisson counts with a mean of about 41.
     for _, _, _, counts in samples:
         mean = 0.1 * draws / SIZE
         assert counts[MASK] == 0
@@ -166,7 +166,7 @@ def test_whole_words_are_chosen_as_tf_models_official_does() -> None:
     pieces, tokens = [*pieces, SEP], [*tokens, "[SEP]"]
     starts = np.cumsum([1, *WORDS[:-1]])
     count = 4000
-    # 15 tokens at 0.2: 3 predictions, so the word of four pieces never fits.
+    # 15 tokens at 0.2: 3 predictions, so the word of four tokens never fits.
     ids = np.tile(np.array(pieces, np.int32), [count, 1])
     options = MaskingOptions(rate=0.2, whole_words=True)
     ours = masked(ids, np.ones_like(ids), np.arange(count), options=options)
@@ -183,9 +183,9 @@ def test_whole_words_are_chosen_as_tf_models_official_does() -> None:
         # The difference of two shares has a variance of at most 2 * 0.25 / count.
         assert abs(frequencies[0] - frequencies[1]) < FIVE_SIGMA * math.sqrt(0.5 / count)
     assert np.mean([starts[5] in chosen for chosen in our_sets]) == 0
-    # One decision a word: all pieces [MASK], none of them changed, or each a random piece. Words with one piece [MASK]
-    # and one as it was come from random pieces alone, in 0.1 * 6 / 47^2 = 0.03 % of the words of three; decisions
-    # piece by piece would give more than 2 * 0.8 * 0.1 = 16 %.
+    # One decision a word: all tokens [MASK], none of them changed, or each a random token. Words with one token [MASK]
+    # and one as it was come from random tokens alone, in 0.1 * 6 / 47^2 = 0.03 % of the words of three; decisions
+    # token by token would give more than 2 * 0.8 * 0.1 = 16 %.
     mixed = []
     for row, chosen in zip(ours.word_ids, our_sets, strict=True):
         for start, length in zip(starts, WORDS, strict=True):
@@ -221,7 +221,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a ##b c ##d".split() + [f"e{number}" for number in range(30)]
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    # Windows' line ends: a piece still is a line.
+    # Windows' line ends: a token still is a line.
     path.write_bytes(("\r\n".join(pieces) + "\r\n").encode())
     return pb.WordPieceTokenizer(path)
 
@@ -278,7 +278,7 @@ def test_a_masked_lm_task_learns_from_the_batches(tokenizer: Any, tmp_path: Path
     import pocketbert as pb
     from pocketbert.training.optimizers import AdamW
 
-    # Every text is the same run of pieces, so that what is masked can be told from where it is.
+    # Every text is the same run of tokens, so that what is masked can be told from where it is.
     encoded = encoded_examples()
     cycle = np.arange(5, 39, dtype=np.int32)
     for start, end in zip(encoded.offsets, encoded.offsets[1:], strict=False):

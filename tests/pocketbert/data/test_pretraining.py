@@ -107,7 +107,7 @@ def test_every_record_is_a_pair_of_the_text(plain: PretrainingData, document_of:
         assert sorted(found) == list(range(entry.counts.documents)) and {len(each) for each in found.values()} == {1}
         shards_documents.append(set.union(*found.values()))
     assert example == len(plain) == plain.manifest.counts.examples
-    # A file of 61 documents in three parts, of which every seventh is held out.
+    # A file of 61 documents in three parts, of which every seventh is in the dev split.
     for shard, mine in enumerate(shards_documents):
         own = list(range(shard, pretraining_text.DOCUMENTS, 3))
         assert mine == {document for place, document in enumerate(own, start=1) if place % 7}

@@ -1,4 +1,4 @@
-"""How much is set aside of texts that have many examples each; that groups stay together is tested with the command."""
+"""The size of the dev split for texts with many examples each; groups are tested with the command."""
 
 from __future__ import annotations
 

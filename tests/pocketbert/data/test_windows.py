@@ -45,7 +45,7 @@ def _texts(windows: Windows) -> list[str]:
 
 def test_a_paragraph_that_fits_is_one_window(tokenizer: WordPieceTokenizer) -> None:
     windows = make_windows([_question("A b?", "c  ds é E.", "ds")], tokenizer, WindowOptions())
-    # The full stop and the accent: unknown pieces keep their places, marks are dropped.
+    # The full stop and the accent: unknown tokens keep their places, marks are dropped.
     assert _texts(windows) == ["[CLS] a b ? [SEP] c d ##s e e [UNK] [SEP]"]
     assert windows.type_ids.tolist() == [0] * 5 + [1] * 7
     assert windows.char_starts.tolist() == [-1] * 5 + [0, 3, 4, 6, 8, 9, -1]
@@ -84,7 +84,7 @@ def test_windows_start_every_stride_until_the_end_is_covered(tokenizer: WordPiec
 @pytest.mark.parametrize(
     ("context", "answer", "start", "expected"),
     [
-        # Half a piece is the piece, also of a word that is all unknown; spaces around it are not.
+        # Half a token is the token, also of a word that is all unknown; spaces around it are not.
         ("a bs zq c", "s zq", None, ["##s", "[UNK]"]),
         ("a zqzq c", "qz", None, ["[UNK]"]),
         ("a b  c", " b  ", None, ["b"]),
@@ -302,7 +302,7 @@ def test_real_windows_are_those_of_tf_models_official(
                 {
                     "id": each.id,
                     "question": each.question,
-                    # The peer wants one answer for training.
+                    # The baseline wants one answer for training.
                     "answers": [{"text": each.answers[0], "answer_start": each.starts[0]}],
                 }
             ],
@@ -347,7 +347,7 @@ def test_real_windows_are_those_of_tf_models_official(
     ],
 )
 def test_every_real_answer_is_found_and_no_piece_is_without_it(shared: Path, name: str, vocabulary: str) -> None:
-    """Where an answer ends inside a piece ("Japan" of "Japanese", Korean particles), the piece is taken whole."""
+    """Where an answer ends inside a token ("Japan" of "Japanese", Korean particles), the token is taken whole."""
     tokenizer = WordPieceTokenizer(shared / f"data/vocab/{vocabulary}.vocab.txt", lowercase="uncased" in vocabulary)
     file = QuestionFile(shared / "data" / name)
     for chunk, windows in stream_windows(file.select(range(0, len(file), 5)), tokenizer, WindowOptions()):
@@ -367,7 +367,7 @@ def test_windows_are_those_of_mlperfs_mini_set(shared: Path) -> None:
     """Nothing differs from the 100 records: 384 tokens, no paragraph so long that it has a second window.
 
     They are of SQuAD 1.1's article on Super Bowl 50. All four paragraphs are in the shared part of SQuAD, and 92
-    questions by their ids; the other eight are put together of the record's pieces.
+    questions by their ids; the other eight are put together of the record's tokens.
     """
     import tensorflow as tf
 

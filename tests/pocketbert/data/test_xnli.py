@@ -83,7 +83,7 @@ def test_chosen_languages(layout: str, official: Path, tmp_path_factory: pytest.
     folder = official
     if layout == "languages":
         folder = write_languages(tmp_path_factory.mktemp("languages"), "dev", ROWS)
-        # What is not asked for is not read.
+        # What is not requested is not read.
         (folder / "dev-ar.tsv").write_text("broken", encoding="utf-8")
     chosen = read_xnli(folder, "dev", ["de", "en"])
     assert chosen.groups == ["en", "en", "en", "de", "de"]

@@ -35,7 +35,7 @@ def awkward_texts(count: int, words: list[str], seed: int) -> list[str]:
     Args:
       count: how many.
       seed: same seed, same texts.
-      words: whole pieces of the vocabulary, so that something is known.
+      words: whole tokens of the vocabulary, so that something is known.
     """
     draw = random.Random(seed)
 

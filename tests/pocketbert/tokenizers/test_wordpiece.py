@@ -1,4 +1,4 @@
-"""The tokenizer by itself, on a vocabulary of a few pieces."""
+"""The tokenizer by itself, on a vocabulary of a few tokens."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_offsets_point_into_the_given_text(tokenizer: pb.WordPieceTokenizer) -> 
     ids, starts, ends = tokenizer.tokenize_with_offsets([text])
     assert ids.to_list() == [[THE, CAT, S, SEP, ONE, ON, DOT]]
     spans = [text[start:end] for start, end in zip(starts.values.numpy(), ends.values.numpy(), strict=True)]
-    # The accent that stands alone belongs to no piece.
+    # The accent that stands alone belongs to no token.
     assert spans == ["THE", "çåţ", "š", "[SEP]", "一", "on", "."]
     assert {each.dtype for each in (ids, starts, ends)} == {tf.int32}
 
@@ -216,7 +216,7 @@ def test_saved_model(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
     ("pieces", "message"),
     [
         ([], r"without \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
-        (["[PAD]", "a"], r"received 2 pieces without \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
+        (["[PAD]", "a"], r"received 2 tokens without \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
         ([*SPECIAL, "a", "b", "a"], r"'a' in lines 6, 8"),
         ([*SPECIAL, "", "b"], r"empty lines 6"),
         ([*SPECIAL, "x" * 256], r"at most 255 bytes; received longer ones in lines 6"),

@@ -50,7 +50,7 @@ def pieces(tokenizer: pb.WordPieceTokenizer, vocabulary: Path, text: str) -> lis
 
 
 def test_ideographs_stand_alone_and_thai_does_not(tokenizer: pb.WordPieceTokenizer, vocabulary: Path) -> None:
-    # 我回来了: each ideograph is a word, whatever is beside it. ฉันกลับมาแล้ว has no spaces: one word, cut into pieces.
+    # 我回来了: each ideograph is a word, whatever is beside it. ฉันกลับมาแล้ว has no spaces: one word, cut into tokens.
     assert pieces(tokenizer, vocabulary, "我回来了ok。") == ["我", "回", "来", "了", "ok", "。"]
     thai = pieces(tokenizer, vocabulary, "ฉันกลับมาแล้ว")
     assert len(thai) > 1 and not thai[0].startswith("##") and all(piece.startswith("##") for piece in thai[1:])

@@ -1,4 +1,4 @@
-"""Equality with transformers' fast tokenizer, piece by piece and offset by offset."""
+"""Equality with transformers' fast tokenizer, token by token and offset by offset."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_accent_and_ideograph_options(
 ) -> None:
     from transformers import BertTokenizerFast
 
-    # Its pieces have accents, both cases and ideographs.
+    # Its tokens have accents, both cases and ideographs.
     path = vocabulary(shared, "multilingual-cased")
     options = {"strip_accents": strip_accents, "tokenize_chinese_chars": tokenize_chinese_chars}
     tokenizer = pb.WordPieceTokenizer(path, lowercase, **options)

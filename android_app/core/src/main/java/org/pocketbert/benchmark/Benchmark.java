@@ -83,7 +83,7 @@ public final class Benchmark {
     return result;
   }
 
-  /** Fills the result; gives a sentence if the answers are wrong, or are not the GPU's that was asked for. */
+  /** Fills the result; gives a sentence if the answers are wrong, or are not the GPU's that was requested. */
   private String measure(GoldenCheck check) {
     platform.progress(Stage.CHECKING, 0, goldens.size());
     long began = platform.nanoTime();

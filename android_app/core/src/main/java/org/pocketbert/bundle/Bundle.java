@@ -272,7 +272,7 @@ public final class Bundle {
     return description.taskKind;
   }
 
-  /** The vocabulary's last piece as a text of one token: a model whose table of words is shorter cannot answer it. */
+  /** The vocabulary's last token as a text of one token: a model whose table of words is shorter cannot answer it. */
   public Map<String, int[]> lastPiece(int length) {
     int[] ids = new int[length];
     Arrays.fill(ids, tokenizer.padId());

@@ -44,7 +44,7 @@ final class BertUnicode {
     static final BertUnicode TABLES = new BertUnicode();
   }
 
-  /** The tables, read when first asked for. */
+  /** The tables, read when first requested. */
   static BertUnicode tables() {
     return Loaded.TABLES;
   }

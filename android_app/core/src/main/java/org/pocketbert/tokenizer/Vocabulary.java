@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
 
-/** The pieces of a WordPiece vocabulary; the id of a piece is its line in the file, counted from 0. */
+/** The tokens of a WordPiece vocabulary; the id of a token is its line in the file, counted from 0. */
 public final class Vocabulary {
   static final String PAD = "[PAD]";
   static final String UNK = "[UNK]";
@@ -19,41 +19,41 @@ public final class Vocabulary {
   static final String MASK = "[MASK]";
   static final String[] SPECIAL_TOKENS = {PAD, UNK, CLS, SEP, MASK};
 
-  // tensorflow-text keeps a piece's length in eight bits, so that the Python side takes no longer ones.
-  private static final int MAX_PIECE_BYTES = 255;
+  // tensorflow-text keeps a token's length in eight bits, so that the Python side takes no longer ones.
+  private static final int MAX_TOKEN_BYTES = 255;
   private static final int MAX_LISTED = 5;
 
   private final Map<String, Integer> ids = new HashMap<>();
   private final int longestPiece;
 
   /**
-   * A vocabulary from its pieces.
+   * A vocabulary from its tokens.
    *
-   * @param pieces in the order of their ids
-   * @throws UserError if special tokens are missing, or pieces are repeated, empty, too long or have control characters; everything is listed
+   * @param tokens in the order of their ids
+   * @throws UserError if special tokens are missing, or tokens are repeated, empty, too long or have control characters; everything is listed
    */
-  public Vocabulary(List<String> pieces) {
+  public Vocabulary(List<String> tokens) {
     List<String> problems = new ArrayList<>();
     List<String> repeated = new ArrayList<>();
     List<String> empty = new ArrayList<>();
     List<String> tooLong = new ArrayList<>();
     List<String> controls = new ArrayList<>();
     int longest = 0;
-    for (int id = 0; id < pieces.size(); id++) {
-      String piece = pieces.get(id);
-      Integer earlier = ids.put(piece, id);
-      if (piece.isEmpty()) {
+    for (int id = 0; id < tokens.size(); id++) {
+      String token = tokens.get(id);
+      Integer earlier = ids.put(token, id);
+      if (token.isEmpty()) {
         empty.add(String.valueOf(id + 1));
       } else if (earlier != null) {
-        repeated.add("'" + piece + "' in lines " + (earlier + 1) + ", " + (id + 1));
+        repeated.add("'" + token + "' in lines " + (earlier + 1) + ", " + (id + 1));
       }
-      if (piece.getBytes(StandardCharsets.UTF_8).length > MAX_PIECE_BYTES) {
+      if (token.getBytes(StandardCharsets.UTF_8).length > MAX_TOKEN_BYTES) {
         tooLong.add(String.valueOf(id + 1));
       }
-      if (hasControl(piece)) {
+      if (hasControl(token)) {
         controls.add(String.valueOf(id + 1));
       }
-      longest = Math.max(longest, piece.length());
+      longest = Math.max(longest, token.length());
     }
     List<String> missing = new ArrayList<>();
     for (String token : SPECIAL_TOKENS) {
@@ -63,28 +63,28 @@ public final class Vocabulary {
     }
     if (!missing.isEmpty()) {
       problems.add(
-          "it must hold " + String.join(" ", SPECIAL_TOKENS) + "; received " + pieces.size() + " pieces without "
+          "it must hold " + String.join(" ", SPECIAL_TOKENS) + "; received " + tokens.size() + " tokens without "
               + String.join(" ", missing));
     }
     if (!repeated.isEmpty()) {
-      problems.add("a piece stands once; received " + some(repeated));
+      problems.add("a token stands once; received " + some(repeated));
     }
     if (!empty.isEmpty()) {
-      problems.add("a piece has at least one character; received empty lines " + some(empty));
+      problems.add("a token has at least one character; received empty lines " + some(empty));
     }
     if (!controls.isEmpty()) {
-      problems.add("a piece has no control characters; received some in lines " + some(controls));
+      problems.add("a token has no control characters; received some in lines " + some(controls));
     }
     if (!tooLong.isEmpty()) {
       problems.add(
-          "a piece has at most " + MAX_PIECE_BYTES + " bytes; received longer ones in lines " + some(tooLong));
+          "a token has at most " + MAX_TOKEN_BYTES + " bytes; received longer ones in lines " + some(tooLong));
     }
     UserError.throwIfAny(problems, "vocabulary");
     longestPiece = longest;
   }
 
   /**
-   * Reads the content of a vocab.txt: one piece a line, UTF-8; lines end with LF, CR LF or CR.
+   * Reads the content of a vocab.txt: one token a line, UTF-8; lines end with LF, CR LF or CR.
    *
    * @throws UserError if it is not UTF-8, or as the constructor does
    */
@@ -100,12 +100,12 @@ public final class Vocabulary {
     } catch (CharacterCodingException error) {
       throw new UserError("vocabulary: it must be UTF-8; received something else; convert the file");
     }
-    List<String> pieces = new ArrayList<>();
+    List<String> tokens = new ArrayList<>();
     int start = 0;
     for (int i = 0; i < text.length(); i++) {
       char character = text.charAt(i);
       if (character == '\n' || character == '\r') {
-        pieces.add(text.substring(start, i));
+        tokens.add(text.substring(start, i));
         if (character == '\r' && i + 1 < text.length() && text.charAt(i + 1) == '\n') {
           i++;
         }
@@ -113,30 +113,30 @@ public final class Vocabulary {
       }
     }
     if (start < text.length()) {
-      pieces.add(text.substring(start));
+      tokens.add(text.substring(start));
     }
-    return new Vocabulary(pieces);
+    return new Vocabulary(tokens);
   }
 
-  /** How many pieces there are. */
+  /** How many tokens there are. */
   public int size() {
     return ids.size();
   }
 
-  /** The id of a piece, or -1. */
-  public int id(String piece) {
-    Integer id = ids.get(piece);
+  /** The id of a token, or -1. */
+  public int id(String token) {
+    Integer id = ids.get(token);
     return id == null ? -1 : id;
   }
 
-  /** UTF-16 units of the longest piece. */
+  /** UTF-16 units of the longest token. */
   int longestPiece() {
     return longestPiece;
   }
 
   /** Control characters are the same in every version of Unicode. */
-  private static boolean hasControl(String piece) {
-    return piece.chars().anyMatch(each -> each < 0x20 || (each >= 0x7F && each < 0xA0));
+  private static boolean hasControl(String token) {
+    return token.chars().anyMatch(each -> each < 0x20 || (each >= 0x7F && each < 0xA0));
   }
 
   private static String some(List<String> items) {

@@ -5,7 +5,7 @@ import org.pocketbert.UserError;
 
 /**
  * BERT's WordPiece tokenizer, equal to {@code pocketbert.WordPieceTokenizer} and so to transformers' {@code
- * BertTokenizerFast}, piece by piece and offset by offset, whatever Unicode version this Java or Android has.
+ * BertTokenizerFast}, token by token and offset by offset, whatever Unicode version this Java or Android has.
  *
  * <p>To use it in an app, copy this package with its table {@code bert_unicode.txt}; it needs nothing else but {@link
  * UserError}. An object may be used by several threads at once.
@@ -58,7 +58,7 @@ public final class WordPieceTokenizer {
     return padId;
   }
 
-  /** Pieces without special tokens, with their offsets; nothing is cut off. */
+  /** Tokens without special tokens, with their offsets; nothing is cut off. */
   public Tokens tokenize(String text) {
     CleanText clean = new CleanText(text, options, specialTokens);
     IntList ids = new IntList();
@@ -125,7 +125,7 @@ public final class WordPieceTokenizer {
     return inputs;
   }
 
-  /** The pieces of the word that the entries from {@code first} to {@code end} make: longest match first. */
+  /** The tokens of the word that the entries from {@code first} to {@code end} make: longest match first. */
   private void addWord(CleanText clean, int first, int end, IntList ids, IntList starts, IntList ends) {
     int code = clean.codes.get(first);
     int before = ids.size();

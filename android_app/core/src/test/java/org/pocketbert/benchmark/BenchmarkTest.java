@@ -63,7 +63,7 @@ public class BenchmarkTest {
 
     @Override
     public Map<String, float[]> run(Map<String, int[]> inputs) {
-      // After the first call and the golden check comes the vocabulary's last piece.
+      // After the first call and the golden check comes the vocabulary's last token.
       int[] ids = calls == 2 ? new int[] {6, 1, 1, 1, 1, 1, 1} : new int[] {2, 5, 3, 1, 1, 1, 1};
       assertArrayEquals(ids, inputs.get("input_word_ids"));
       assertArrayEquals(new int[] {1, calls == 2 ? 0 : 1}, Arrays.copyOf(inputs.get("input_mask"), 2));
@@ -139,7 +139,7 @@ public class BenchmarkTest {
     }
     assertEquals(30_000.0, ((Map<?, ?>) result.get("summary")).get("median_us"));
     assertEquals(19, ((Map<?, ?>) result.get("delegate")).get("delegated_ops"));
-    // First call, golden check, last piece, warm-up, records: nothing else runs, nothing is left out.
+    // First call, golden check, last token, warm-up, records: nothing else runs, nothing is left out.
     assertEquals(1 + 1 + 1 + 35 + 67, platform.calls);
   }
 

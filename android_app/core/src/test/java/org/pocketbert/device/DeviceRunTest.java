@@ -133,7 +133,7 @@ public class DeviceRunTest {
         new FakeDevice() {
           @Override
           void before(int call) {
-            // First call, golden check, last piece, 35 to warm up, 67 recorded.
+            // First call, golden check, last token, 35 to warm up, 67 recorded.
             thermalStatus = call == 1 + 1 + 1 + 35 + 67 ? 1 : 0;
           }
         },

@@ -62,7 +62,7 @@ public class WordPieceTokenizerTest {
 
   @Test
   public void offsetsCountCodePoints() {
-    // U+1D51E, a letter that no piece has, takes two UTF-16 units.
+    // U+1D51E, a letter that no token has, takes two UTF-16 units.
     Tokens tokens = tokenizer().tokenize("\uD835\uDD1E cat");
     assertArrayEquals(new int[] {UNK, CAT}, tokens.ids);
     assertArrayEquals(new int[] {0, 2}, tokens.starts);
@@ -157,7 +157,7 @@ public class WordPieceTokenizerTest {
     assertTrue(assertThrows(UserError.class, () -> Vocabulary.parse(latin)).getMessage().contains("UTF-8"));
     byte[] withNull = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\0\n".getBytes(StandardCharsets.UTF_8);
     message = assertThrows(UserError.class, () -> Vocabulary.parse(withNull)).getMessage();
-    assertEquals("vocabulary: a piece has no control characters; received some in lines 6", message);
+    assertEquals("vocabulary: a token has no control characters; received some in lines 6", message);
   }
 
   @Test
