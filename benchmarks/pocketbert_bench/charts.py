@@ -11,6 +11,7 @@ import numpy as np
 
 from pocketbert_bench import comparison
 from pocketbert_bench.comparison import Row
+from pocketbert_bench.label_placement import place
 
 # One colour an export; peers are greys, so that what is ours stands out.
 OURS = ("#0f766e", "#d97706", "#7c3aed", "#be185d", "#2563eb")
@@ -19,6 +20,8 @@ _INK, _FAINT = "#1f2937", "#e5e7eb"
 _PNG_DPI = 170
 # Small figures: on a telephone's width the text must stay readable.
 _SIZE = (5.0, 3.5)
+# In 1/72 inch.
+_LABEL_POINTS, _MARKER_POINTS = 8.0, 7.0
 
 
 def draw(found: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
@@ -93,6 +96,7 @@ def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
     if not scored:
         return False
     thread_count, colour = comparison.threads(scored)[0], colours(found)
+    labels: list[tuple[float, float, str]] = []
     for row in scored:
         assert row.accuracy
         points = sorted((length, row.latency_us(length, n)) for length, n in row.latencies if n == thread_count)
@@ -104,10 +108,9 @@ def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
             "o",
             color=colour[row.model, row.label],
             label=comparison.name(row, found),
-            markersize=7,
+            markersize=_MARKER_POINTS,
         )
-        for x, (length, _) in zip(xs, points, strict=True):
-            axes.annotate(str(length), (x, score), (0, 8), textcoords="offset points", ha="center", fontsize=8)
+        labels += [(x, score, str(length)) for x, (length, _) in zip(xs, points, strict=True)]
     scores = [100 * row.accuracy.value for row in scored if row.accuracy]
     margin = max(2.0, max(scores) - min(scores))
     axes.set_ylim(min(scores) - margin, max(scores) + margin)
@@ -117,7 +120,22 @@ def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
     metric = scored[0].accuracy.metric if scored[0].accuracy else ""
     axes.set_ylabel(f"{metric}, %")
     _legend(axes)
+    _label(axes, labels)
     return True
+
+
+def _label(axes: Any, labels: Sequence[tuple[float, float, str]]) -> None:
+    """Writes a text beside each point (x, y, text) of a plot that has its limits, without overlaps."""
+    figure = axes.figure
+    # The layout decides how many points of paper a unit of the data has.
+    figure.draw_without_rendering()
+    paper = 72 / figure.dpi
+    points = [tuple(paper * axes.transData.transform((x, y))) for x, y, _ in labels]
+    sizes = [(0.65 * _LABEL_POINTS * len(text), 1.2 * _LABEL_POINTS) for *_, text in labels]
+    for (x, y, text), offset in zip(labels, place(points, sizes, radius=_MARKER_POINTS / 2), strict=True):
+        axes.annotate(
+            text, (x, y), offset, textcoords="offset points", ha="center", va="center", fontsize=_LABEL_POINTS
+        ).set_in_layout(False)
 
 
 def _latency_by_length(axes: Any, found: Sequence[Row]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pocketbert import files, outputs
 from pocketbert.errors import UserError
+from pocketbert.report import render
 from pocketbert_bench import charts, comparison, paper_figures, results, side_by_side
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
@@ -128,23 +129,22 @@ def build_report(
     found = [row for section in sections for row in section.rows]
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files hold none")
-    page = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            title=title,
-            summary=summary,
-            runs=runs,
-            quick=any(run.quick for run in runs),
-            sections=sections,
-            captions=CAPTIONS,
-            paper=paper_figures,
-            verification=verification or {},
-            pair=pair,
-            costs=side_by_side.costs(found, pair) if pair else None,
-            disagreements=pair.surest(SHOWN_DISAGREEMENTS) if pair else [],
-            ratios=[ratio for run in runs for ratio in run.ratios],
-        )
+    page = render(
+        "report.html",
+        package="pocketbert_bench",
+        filters=_FILTERS,
+        title=title,
+        summary=summary,
+        runs=runs,
+        quick=any(run.quick for run in runs),
+        sections=sections,
+        captions=CAPTIONS,
+        paper=paper_figures,
+        verification=verification or {},
+        pair=pair,
+        costs=side_by_side.costs(found, pair) if pair else None,
+        disagreements=pair.surest(SHOWN_DISAGREEMENTS) if pair else [],
+        ratios=[ratio for run in runs for ratio in run.ratios],
     )
     with outputs.new_directory(output, "report", overwrite=overwrite) as folder:
         for section in sections:
@@ -332,15 +332,10 @@ def _speeds(device: DeviceConditions) -> str:
     return ", ".join(said) or "unknown"
 
 
-def _environment() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pocketbert_bench", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"times": times, "ms": _ms, "number": _number, "delegated": _delegated, "speeds": _speeds}
-    return environment
+_FILTERS: dict[str, Callable[..., str]] = {
+    "times": times,
+    "ms": _ms,
+    "number": _number,
+    "delegated": _delegated,
+    "speeds": _speeds,
+}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pocketbert.report import render
 from pocketbert.training.callbacks import LINE_NAMES
-from pocketbert.training.grid_report import STYLE, axis_range
+from pocketbert.training.grid_report import axis_range
 
 Comparison = Mapping[str, Any]
 # A seed's logs: `distilled` and `fine_tuned` → the lines of metrics.jsonl.
@@ -18,55 +19,6 @@ _Line = list[tuple[int, float]]
 _MOST_DOTS = 40
 _COLOURS = {"teacher": "#6b7280", "distilled": "#0f766e", "fine_tuned": "#c2410c"}
 _LABELS = {"teacher": "teacher", "distilled": "distilled", "fine_tuned": "fine-tuned alone"}
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Distilled, and fine-tuned alone</title>
-<style>
-{{ style }}</style>
-</head>
-<body>
-<h1>Distilled, and fine-tuned alone</h1>
-<p>{{ sentence }}</p>
-{% for warning in warnings %}<p class="failed">{{ warning }}</p>
-{% endfor %}
-<p>Both students start from the same weights and take as many steps; the best of equally many evaluations is kept, and
-chosen on the examples that it is scored on.</p>
-<div class="scroll"><table>
-<thead><tr>{% for name in rows[0] %}<th>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in rows[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody>
-</table></div>
-<div class="charts">
-{% for chart in charts %}
-<figure><figcaption>{{ chart.title }}{% for name in chart.names %}
-<span style="color: {{ colours[name] }}">&#9644; {{ labels[name] }}</span>{% endfor %}</figcaption>
-<svg viewBox="0 0 360 220" role="img" aria-label="{{ chart.title }} by step">
-{% for tick in chart.ticks %}
-<line x1="56" x2="348" y1="{{ tick.y }}" y2="{{ tick.y }}" stroke="#e5e7eb"/>
-<text x="50" y="{{ tick.y + 4 }}" text-anchor="end">{{ tick.text }}</text>
-{% endfor %}
-{% for place in chart.places %}<text x="{{ place.x }}" y="212" text-anchor="{{ place.anchor }}">{{ place.text }}</text>
-{% endfor %}
-{% if chart.level %}<line x1="56" x2="348" y1="{{ chart.level }}" y2="{{ chart.level }}"
- stroke="{{ colours.teacher }}" stroke-dasharray="5 4"/>{% endif %}
-{% for line in chart.lines %}
-<polyline points="{{ line.points }}" fill="none" stroke="{{ colours[line.name] }}" stroke-width="2"/>
-{% for dot in line.dots %}<circle cx="{{ dot.x }}" cy="{{ dot.y }}" r="2.5" fill="{{ colours[line.name] }}"/>
-{% endfor %}{% endfor %}
-</svg></figure>
-{% endfor %}
-</div>
-<p>Across: steps of the whole run.{% if several %} A line is a seed.{% endif %} A loss is the mean since the point
-before; losses of different stages, and of the two students, are of different kinds and do not compare.</p>
-</body>
-</html>
-"""
 
 
 def table(comparison: Comparison) -> list[str]:
@@ -112,17 +64,14 @@ def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
       comparison: as for `table`.
       logs: of each seed.
     """
-    import jinja2
-
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
-    return template.render(
-        style=STYLE,
+    return render(
+        "comparison.html",
+        title="Distilled, and fine-tuned alone",
         sentence=sentence(comparison),
         warnings=comparison["warnings"],
         rows=_rows(comparison),
         charts=list(_charts(comparison, logs)),
-        colours=_COLOURS,
-        labels=_LABELS,
+        teacher_colour=_COLOURS["teacher"],
         several=len(logs) > 1,
     )
 
@@ -191,11 +140,16 @@ def _chart(title: str, lines: Sequence[tuple[str, _Line]], level: float | None =
     for name, line in lines:
         dots = [{"x": place(step), "y": height(value)} for step, value in line]
         shown = dots if len(dots) <= _MOST_DOTS else []
-        drawn.append({"name": name, "dots": shown, "points": " ".join(f"{dot['x']},{dot['y']}" for dot in dots)})
+        drawn.append(
+            {"colour": _COLOURS[name], "dots": shown, "points": " ".join(f"{dot['x']},{dot['y']}" for dot in dots)}
+        )
     places = [{"x": place(first), "text": first, "anchor": "start"}, {"x": place(last), "text": last, "anchor": "end"}]
     return {
         "title": title,
-        "names": list(dict.fromkeys([*(name for name, _ in lines), *([] if level is None else ["teacher"])])),
+        "names": [
+            (_LABELS[name], _COLOURS[name])
+            for name in dict.fromkeys([*(name for name, _ in lines), *([] if level is None else ["teacher"])])
+        ],
         "lines": drawn,
         "level": None if level is None else height(level),
         "places": places[: 1 if first == last else 2],

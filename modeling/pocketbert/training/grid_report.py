@@ -5,72 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pocketbert.report import render
 from pocketbert.training.grid import STATISTICS
 
 Summary = Mapping[str, Any]
-
-STYLE = """\
-body { margin: 0 auto; max-width: 1080px; padding: 32px 20px; color: #111827; background: #f8fafc;
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 8px; }
-p { color: #4b5563; max-width: 76ch; margin: 0 0 12px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: 14px;
-  margin: 20px 0; }
-figure, .scroll { margin: 0; background: #fff; border: 1px solid #e5e7eb; border-radius: 10px; }
-figure { padding: 12px; }
-.scroll { overflow-x: auto; }
-svg { display: block; width: 100%; height: auto; font-size: 11px; fill: #4b5563; }
-table { border-collapse: collapse; width: 100%; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 12px; text-align: right; border-bottom: 1px solid #e5e7eb; white-space: nowrap; }
-th { color: #4b5563; font-size: 0.82rem; }
-.best td { font-weight: 600; background: #f0fdfa; color: #0f766e; }
-.failed { color: #b91c1c; text-align: left; white-space: normal; }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ main }} over a grid</title>
-<style>
-{{ style }}</style>
-</head>
-<body>
-<h1>{{ main }} over a grid</h1>
-<p>{{ sentence }}{% if fixed %} The same for all: {{ fixed }}.{% endif %}</p>
-{% for warning in warnings %}<p class="failed">{{ warning }}</p>
-{% endfor %}
-<div class="charts">
-{% for chart in charts %}
-<figure><figcaption>{{ chart.option }}</figcaption>
-<svg viewBox="0 0 360 220" role="img" aria-label="{{ main }} by {{ chart.option }}">
-{% for tick in chart.ticks %}
-<line x1="56" x2="348" y1="{{ tick.y }}" y2="{{ tick.y }}" stroke="#e5e7eb"/>
-<text x="50" y="{{ tick.y + 4 }}" text-anchor="end">{{ tick.text }}</text>
-{% endfor %}
-{% for place in chart.places %}<text x="{{ place.x }}" y="212" text-anchor="middle">{{ place.text }}</text>
-{% endfor %}
-{% for dot in chart.dots %}<circle cx="{{ dot.x }}" cy="{{ dot.y }}" r="3" fill="#94a3b8" fill-opacity="0.6"/>
-{% endfor %}
-<polyline points="{{ chart.line }}" fill="none" stroke="#0f766e" stroke-width="2"/>
-</svg></figure>
-{% endfor %}
-</div>
-{% if charts %}<p>Dots are runs; the line joins, for each value, the best point that has it.</p>{% endif %}
-<div class="scroll"><table>
-<thead><tr>{% for name in head %}<th>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in rows %}
-<tr{% if row.best %} class="best"{% endif %}>{% for cell in row.options %}<td>{{ cell }}</td>{% endfor %}
-{% if row.failed %}<td class="failed" colspan="{{ head | length - row.options | length }}">{{ row.failed }}</td>
-{% else %}{% for cell in row.numbers %}<td>{{ cell }}</td>{% endfor %}{% endif %}</tr>
-{% endfor %}
-</tbody>
-</table></div>
-</body>
-</html>
-"""
 
 
 def table(summary: Summary) -> list[str]:
@@ -99,16 +37,15 @@ def page(summary: Summary) -> str:
     Args:
       summary: as `pocketbert.training.grid_run.summarize` gives it.
     """
-    import jinja2
-
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
-    return template.render(
-        style=STYLE,
+    return render(
+        "grid.html",
+        title=f"{summary['main_metric']} over a grid",
         main=summary["main_metric"],
         sentence=sentence(summary),
         warnings=summary["warnings"],
         fixed=", ".join(f"{name}={_text(values[0])}" for name, values in summary["grid"].items() if len(values) == 1),
         head=_head(summary),
+        options=len(_varied(summary)),
         rows=list(_rows(summary)),
         charts=[_chart(summary, name) for name in _varied(summary)],
     )
@@ -190,7 +127,10 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
     return {
         "option": option,
         # 1e-5, not 1e-05: ten of them stand side by side.
-        "places": [{"x": round(x, 1), "text": _text(value).replace("e-0", "e-")} for value, x in places.items()],
+        "places": [
+            {"x": round(x, 1), "text": _text(value).replace("e-0", "e-"), "anchor": "middle"}
+            for value, x in places.items()
+        ],
         "dots": [{"x": round(places[value], 1), "y": height(number)} for value, number in runs],
         "line": " ".join(f"{places[value]:.1f},{height(number)}" for value, number in best.items()),
         "ticks": [{"y": height(number), "text": f"{number:.3f}"} for number in (low, (low + high) / 2, high)],

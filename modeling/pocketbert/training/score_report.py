@@ -5,61 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pocketbert.report import render
 from pocketbert.tasks.scores import Scores
-from pocketbert.training.grid_report import STYLE
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Scores on {{ source }}</title>
-<style>
-{{ style }}h2 { font-size: 1.1rem; margin: 24px 0 8px; }
-th:first-child, td:first-child { text-align: left; }
-</style>
-</head>
-<body>
-<h1>Scores</h1>
-<p>{{ examples }} development examples: {{ source }}.{% if positive %} F1 is that of {{ positive }}.{% endif %}
-{% if not baseline %}No constant answer is right, so there is no baseline.{% endif %}</p>
-{% for warning in warnings %}<p class="failed">{{ warning }}</p>
-{% endfor %}
-<div class="scroll"><table>
-<thead><tr><th>Metric</th>{% for name in models %}<th>{{ name }}</th>{% endfor %}
-{% if baseline %}<th>Baseline: {{ baseline.answer }}</th>{% endif %}</tr></thead>
-<tbody>
-{% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody>
-</table></div>
-{% for name, classes in by_class.items() %}
-<h2>Classes, {{ name }}</h2>
-<div class="scroll"><table>
-<thead><tr><th>Label</th><th>Precision</th><th>Recall</th><th>F1</th><th>Support</th></tr></thead>
-<tbody>
-{% for label, found in classes.by_label.items() %}
-<tr><td>{{ label }}</td>{% for metric in ("precision", "recall", "f1") %}<td>{{ "%.4f" | format(found[metric]) }}</td>
-{% endfor %}<td>{{ found.support }}</td></tr>
-{% endfor %}
-</tbody>
-</table></div>
-{% if "confusion_matrix" in classes %}
-<h2>Confusion matrix, {{ name }}</h2>
-<p>A row for each label, a column for each answer.</p>
-<div class="scroll"><table>
-<thead><tr><th></th>{% for label in classes.by_label %}<th>{{ label }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for label in classes.by_label %}
-<tr><td>{{ label }}</td>{% for count in classes.confusion_matrix[loop.index0] %}<td>{{ count }}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody>
-</table></div>
-{% endif %}
-{% endfor %}
-</body>
-</html>
-"""
 
 
 def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
@@ -73,19 +20,17 @@ def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
       examples: how many.
       source: where they come from.
     """
-    import jinja2
-
     first = next(iter(models.values()))
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
-    return template.render(
-        style=STYLE,
+    return render(
+        "scores.html",
+        title="Scores",
         source=source,
         examples=examples,
         positive=first.positive_label,
         baseline=first.baseline,
-        models=list(models),
+        head=["Metric", *models, *([f"Baseline: {first.baseline['answer']}"] if first.baseline else [])],
         rows=_rows(models),
-        by_class={name: scores.classes for name, scores in models.items() if scores.classes},
+        by_class={name: _by_class(scores.classes) for name, scores in models.items() if scores.classes},
         warnings=[warning for scores in models.values() for warning in scores.warnings],
     )
 
@@ -101,3 +46,17 @@ def _rows(models: Mapping[str, Scores]) -> list[list[str]]:
         macro = [f"{scores.classes['macro_f1']:.4f}" for scores in models.values() if scores.classes]
         rows.append(["macro-F1", *macro, *(["–"] if first.baseline else [])])
     return rows
+
+
+def _by_class(classes: Mapping[str, Any]) -> dict[str, Any]:
+    """The cells of a model's tables: each label's scores, and the confusion matrix where there is one."""
+    labels = classes["by_label"]
+    counts = classes.get("confusion_matrix", [])
+    return {
+        "rows": [
+            [label, *(f"{found[metric]:.4f}" for metric in ("precision", "recall", "f1")), found["support"]]
+            for label, found in labels.items()
+        ],
+        "confusion_head": ["", *labels],
+        "confusion": [[label, *row] for label, row in zip(labels, counts, strict=False)],
+    }
