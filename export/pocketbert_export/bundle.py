@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import TASK_RULES, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
@@ -231,6 +231,10 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
         names = [tensor["name"] for tensor in description[kind]]
         if len(set(names)) < len(names):
             problems.append(f"the names of the {kind} must differ; received {', '.join(names)}")
+    if description["task"] and description["task"]["kind"] not in TASK_RULES:
+        problems.append(
+            f"the task's kind must be one of {', '.join(TASK_RULES)}; received {description['task']['kind']!r}"
+        )
     if description["recipe"] not in RECIPES:
         problems.append(f"the recipe must be one of {', '.join(RECIPES)}; received {description['recipe']!r}")
     if sorted(tensor["name"] for tensor in description["inputs"]) != sorted(INPUT_NAMES):

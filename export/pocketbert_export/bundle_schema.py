@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pocketbert.configs import TASK_RULES
-
 SCHEMA_VERSION = 2
 
 _TEXT = {"type": "string"}
@@ -46,7 +44,7 @@ def _row(number: dict[str, Any]) -> dict[str, Any]:
 
 
 def _task() -> dict[str, Any]:
-    task = _object(kind={"enum": list(TASK_RULES)}, name=_TEXT, labels=_list(_TEXT, least=0))
+    task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
     # Of spans where a question may have no answer.
     task["properties"]["null_threshold"] = {"type": "number"}
     return task

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.configs import TaskConfig
+from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks import Check
 from pocketbert_export.op_histogram import LARGEST_FLOAT16, OpHistogram
 
@@ -112,15 +113,16 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
       task: the bundle's.
     """
     problems = []
+    logits = None if task is None else get_task(task).num_logits
     for signature_name, signature in sorted(histogram.signatures.items()):
         if set(signature.outputs) != set(names):
             found = ", ".join(sorted(signature.outputs))
             problems.append(f"{signature_name} gives {found}, not {', '.join(sorted(names))}")
         for name, tensor in signature.outputs.items():
-            if task is not None and task.labels and tensor.shape != (1, len(task.labels)):
+            if task is not None and logits is not None and tensor.shape != (1, logits):
                 count = len(task.labels)
                 problems.append(
-                    f"{signature_name}'s {name} is {list(tensor.shape)}, not [1, {count}] for {count} labels"
+                    f"{signature_name}'s {name} is {list(tensor.shape)}, not [1, {logits}] for {count} labels"
                 )
     reason = "; ".join(problems) or "the outputs have the names of bundle.json and a logit for each label"
     return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)

@@ -16,7 +16,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
+from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks import TOKEN_OUTPUTS
 
 if TYPE_CHECKING:
@@ -185,9 +188,18 @@ def _shape_problems(
         f"each of the {len(labels)} labels must have a logit; the golden answers have shape {list(shape)}"
         for found in shapes.values()
         for shape in sorted(found, key=str)
-        if labels and shape != (1, len(labels))
+        if labels and shape != (1, _num_logits(description["task"]))
     ]
     return problems
+
+
+def _num_logits(task: Mapping[str, Any]) -> int | None:
+    labels = tuple(task["labels"])
+    try:
+        return get_task(TaskConfig(kind=task["kind"], labels=labels)).num_logits
+    except UserError:
+        # That the task is wrong is said elsewhere.
+        return len(labels)
 
 
 def _answer_problems(where: str, array: np.ndarray) -> list[str]:

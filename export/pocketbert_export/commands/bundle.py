@@ -59,6 +59,7 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
     from pocketbert.outputs import held_directory
+    from pocketbert.tasks.registry import get_task
     from pocketbert.training.loop import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
@@ -77,8 +78,7 @@ def run(flag_values: flags.FlagValues) -> int:
         check_lengths(lengths or default_lengths(task.task, config.max_position_embeddings, options.max_length), config)
     )
     # As in training, where checkpoint and threshold were chosen.
-    windows = {"stride": options.stride, "max_question_tokens": options.max_question_tokens}
-    windows = windows if task.task.kind == "span" else {}
+    windows = {name: getattr(options, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
             trained = train(

@@ -152,6 +152,11 @@ class Task(abc.ABC):
           float32 scalar: a `masked_mean`, so that replicas and micro-batches may share its divisor.
         """
 
+    @property
+    def num_logits(self) -> int | None:
+        """How many logits an example has; None where that is not fixed by the labels."""
+        return None
+
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """The architecture that a fresh head of this kind is put on, from that of a checkpoint."""
         return encoder

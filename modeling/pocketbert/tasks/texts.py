@@ -32,6 +32,11 @@ class TextTask(SupervisedTask):
     first_token_only = True
     label_form: ClassVar[LabelForm] = "classification"
 
+    @property
+    def num_logits(self) -> int | None:
+        """One for each label."""
+        return len(self.config.labels) or None
+
     @abc.abstractmethod
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """The predictions that metrics score, from logits [N, ...], in the form of `Examples.labels`."""

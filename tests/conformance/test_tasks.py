@@ -1,0 +1,249 @@
+"""What every task must satisfy. A new row in `TASKS` is tested here at once; `tiny_tasks.CASES` says on which data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_finetuning
+import tiny_tasks
+import toy_task
+from tiny_tasks import CASES, TaskCase
+
+import pocketbert as pb
+from pocketbert import configs
+from pocketbert.checkpoints import name_maps
+from pocketbert.errors import UserError
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.predictor import Predictor, model_predictor
+from pocketbert.tasks.registry import TASKS, get_task, register
+from pocketbert_export.exporter import export_bundle
+from pocketbert_export.predictors import open_predictor
+
+LENGTH = 19
+CONFIG = tiny_finetuning.CONFIG.replace(num_layers=1, initializer_range=0.3)
+KINDS = [*TASKS, toy_task.Grades.kind]
+SUPERVISED = [kind for kind in KINDS if issubclass(TASKS.get(kind, toy_task.Grades), SupervisedTask)]
+each_task = pytest.mark.parametrize("kind", KINDS)
+each_supervised_task = pytest.mark.parametrize("kind", SUPERVISED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy() -> Iterator[None]:
+    """The toy is a task while this module is tested."""
+    register(toy_task.Grades, toy_task.RULES)
+    yield
+    for table in (TASKS, configs.TASK_RULES, name_maps._HEADS):
+        del table[toy_task.Grades.kind]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tiny_finetuning.write_model(tmp_path_factory.mktemp("bare") / "model", CONFIG)
+    return pb.from_pretrained(folder).tokenizer
+
+
+@pytest.fixture(scope="module")
+def models(tokenizer: Any) -> dict[str, pb.Model]:
+    """A network of each kind, made when it is first asked for."""
+
+    class Models(dict[str, pb.Model]):
+        def __missing__(self, kind: str) -> pb.Model:
+            config = case_of(kind).config
+            encoder = get_task(config).encoder_config(CONFIG)
+            model = self[kind] = pb.from_preset(encoder, [config], tokenizer=tokenizer, seed=5)
+            if config.labels:
+                # So that several labels are the answer to some text.
+                logits = model(dict(tokenizer(tiny_tasks.TEXTS, max_length=LENGTH)))["logits"]
+                model.weights_by_path()[f"heads.{kind}.output.bias"].assign_sub(tf.reduce_mean(logits, axis=0))
+            return model
+
+    return Models()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Labelled data of each kind, read when they are first asked for."""
+    folder = tmp_path_factory.mktemp("data")
+
+    class Data(dict[str, Any]):
+        def __missing__(self, kind: str) -> Any:
+            case = case_of(kind)
+            path = folder / f"{kind}{case.suffix}"
+            case.write(path)
+            self[kind] = task_of(kind).read(path, **case.columns)
+            return self[kind]
+
+    return Data()
+
+
+def case_of(kind: str) -> TaskCase:
+    if kind not in CASES:
+        pytest.fail(
+            f"the task {kind!r} has no case; add a TaskCase(kind={kind!r}, ...) to CASES in tests/tiny_tasks.py"
+        )
+    return CASES[kind]
+
+
+def task_of(kind: str) -> SupervisedTask:
+    task = get_task(case_of(kind).config)
+    assert isinstance(task, SupervisedTask)
+    return task
+
+
+def inputs_of(data: Any) -> list[Any]:
+    """What `predict` is given."""
+    taken = data.first_texts(len(data))
+    return taken.texts if taken.pairs is None else list(zip(taken.texts, taken.pairs, strict=True))
+
+
+def numpy_of(tensors: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(each, np.float64) for name, each in tensors.items()}
+
+
+@each_task
+def test_head_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
+    model, inputs = models[kind], tiny.batch(CONFIG)
+    encoded = {**model.encoder(inputs), "word_table": model.encoder.embeddings.output_table()}
+    prefix = f"heads.{kind}."
+    weights = {
+        path.removeprefix(prefix): each for path, each in model.weights_by_path().items() if path.startswith(prefix)
+    }
+    expected = case_of(kind).head(numpy_of(encoded), numpy_of(weights))
+    outputs = model(inputs)
+    assert set(outputs) == set(expected)
+    for name, values in expected.items():
+        # float32 sums of 30 products of values near 1.
+        np.testing.assert_allclose(outputs[name], values, atol=3e-5, rtol=1e-5)
+
+
+@each_task
+def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
+    case, task = case_of(kind), get_task(case_of(kind).config)
+    labels, inputs = case.loss_labels, tiny.batch(CONFIG)
+    outputs, mask = models[kind](inputs), inputs["input_mask"]
+    expected = case.loss(numpy_of(outputs), labels, mask.numpy())
+    assert float(task.loss(outputs, labels, mask)) == pytest.approx(expected, rel=1e-5)
+    # What `compile` and `fit` take.
+    models[kind].compile(optimizer="sgd")
+    assert np.ravel(models[kind].test_on_batch(inputs, labels))[0] == pytest.approx(expected, rel=1e-5)
+
+
+@each_task
+def test_loss_ignores_padding(kind: str, models: dict[str, pb.Model]) -> None:
+    labels, task = case_of(kind).loss_labels, get_task(case_of(kind).config)
+    losses = []
+    for inputs in (tiny.batch(CONFIG), tiny.batch(CONFIG, length=11)):
+        width = inputs["input_mask"].shape[1]
+        given = labels
+        if labels.shape == (3, 7):
+            given = np.pad(labels, ((0, 0), (0, width - 7)), constant_values=-1)
+        losses.append(float(task.loss(models[kind](inputs), given, inputs["input_mask"])))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+@each_supervised_task
+def test_loss_weighs_examples(kind: str, models: dict[str, pb.Model]) -> None:
+    case, task = case_of(kind), task_of(kind)
+    inputs = tiny.batch(CONFIG)
+    outputs, mask = models[kind](inputs), inputs["input_mask"]
+    factors = np.array([0.5, 2.0, 0.0], np.float32)
+    alone = [
+        case.loss(
+            {name: each[row : row + 1] for name, each in numpy_of(outputs).items()},
+            case.loss_labels[row : row + 1],
+            mask.numpy()[row : row + 1],
+        )
+        for row in range(3)
+    ]
+    # The factors do not enter the divisor.
+    weighed = float(task.loss(outputs, case.loss_labels, mask, tf.constant(factors)))
+    assert weighed == pytest.approx(float(factors @ alone) / 3, rel=1e-5)
+
+
+@each_supervised_task
+def test_bad_file_is_one_message(kind: str, tmp_path: Path) -> None:
+    case = case_of(kind)
+    path = tmp_path / f"bad{case.suffix}"
+    case.write_bad(path)
+    with pytest.raises(UserError) as caught:
+        task_of(kind).read(path, **case.columns)
+    message = str(caught.value)
+    assert "\n" not in message and str(path) in message
+    for part in case.bad_row_problem:
+        assert part in message
+
+
+@each_supervised_task
+def test_metrics_match_their_library(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
+    predictor, task = model_predictor(models[kind], max_length=LENGTH), task_of(kind)
+    found = predictor.evaluator(data[kind], metrics=task.gate_metrics).metrics("now")
+    reference = case_of(kind).metrics
+    assert reference is not None
+    expected = reference(data[kind], predictor.predict(inputs_of(data[kind])))
+    assert {name: found[name] for name in task.gate_metrics} == pytest.approx(expected, rel=1e-5)
+    assert {task.main_metric, *task.metrics} <= set(task.gate_metrics)
+
+
+@each_supervised_task
+def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
+    predictor, task = model_predictor(models[kind], max_length=LENGTH), task_of(kind)
+    evaluator = predictor.evaluator(data[kind], metrics=task.gate_metrics)
+    rows = task.rows(data[kind], predictor.tokenizer, predictor.max_length)
+    outputs = predictor.forward(rows.encoded)
+    for metric, value in evaluator.metrics("now").items():
+        found, right = rows.score(outputs, metric)
+        assert found == pytest.approx(value)
+        assert right is None or len(right) == len(rows) == len(data[kind])
+
+
+@each_supervised_task
+def test_scores_stand_beside_a_baseline(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
+    task, metrics = task_of(kind), {"any": 0.5}
+    scores = model_predictor(models[kind], max_length=LENGTH).evaluator(data[kind]).scores()
+    assert set(task.metrics) <= set(scores.metrics)
+    known = task.beside_baseline(data[kind], {**scores.metrics, **metrics})
+    assert known.baseline == scores.baseline
+    assert known.main_metric == scores.main_metric == task.main_metric
+
+
+@each_supervised_task
+def test_predictions_survive_saving_and_export(
+    kind: str, models: dict[str, pb.Model], data: dict[str, Any], tmp_path: Path
+) -> None:
+    case, inputs = case_of(kind), inputs_of(data[kind])
+    models[kind].save_pretrained(tmp_path / "model")
+    export_bundle(tmp_path / "model", "float32", (LENGTH,), tmp_path / "bundle", data[kind])
+    predictors: list[Predictor] = [model_predictor(models[kind], max_length=LENGTH)]
+    predictors += [open_predictor(tmp_path / name, max_length=LENGTH) for name in ("model", "bundle")]
+    model, *others = ([each[case.answer] for each in predictor.predict(inputs)] for predictor in predictors)
+    assert len(model) == len(inputs)
+    assert len({str(each) for each in model}) > 1
+    for other in others:
+        # Labels and texts are equal; of scores float32 sums differ.
+        assert other == (pytest.approx(model, abs=1e-4) if isinstance(model[0], float) else model)
+
+
+@each_supervised_task
+def test_no_input_gives_no_prediction(kind: str, models: dict[str, pb.Model]) -> None:
+    assert model_predictor(models[kind], max_length=LENGTH).predict([]) == []
+
+
+@each_supervised_task
+def test_inputs_of_another_form_are_refused(kind: str, models: dict[str, pb.Model]) -> None:
+    with pytest.raises(UserError, match="inputs must be .*; received"):
+        model_predictor(models[kind], max_length=LENGTH).predict(["a text", ("a", "pair")])
+
+
+def test_registered_kind_is_new() -> None:
+    with pytest.raises(UserError, match="must be new; received 'grades'"):
+        register(toy_task.Grades)
+
+
+def test_every_case_has_a_task() -> None:
+    assert set(tiny_tasks.CASES) == set(TASKS)

@@ -1,0 +1,227 @@
+"""What the conformance suite needs to know of a task: tiny data and an oracle for each of its parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny_finetuning
+import tiny_questions
+from official.nlp.tools import squad_evaluate_v1_1
+from scipy.special import erf, expit, log_softmax
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from pocketbert.configs import TaskConfig
+
+Arrays = Mapping[str, np.ndarray]
+LABELS = ("low", "middle", "high")
+WORDS = [*tiny_finetuning.GOOD, *tiny_finetuning.BAD, *tiny_finetuning.NEUTRAL]
+RANDOM = np.random.default_rng(5)
+COUNT = 37
+TEXTS = [" ".join(RANDOM.choice(WORDS, RANDOM.integers(1, 15))) for _ in range(COUNT)]
+CLASSES = [int(each) for each in RANDOM.integers(0, 3, COUNT)]
+
+
+@dataclass(frozen=True)
+class TaskCase:
+    """A task on tiny data; for a kind of your own add one to `CASES`.
+
+    Attributes:
+      kind: the task's.
+      head: the head's outputs from the encoder's outputs and the head's weights by path, in NumPy.
+      loss_labels: labels of 3 rows with 7, 4 and 6 tokens, as `Task.loss` takes them.
+      loss: the loss of outputs, labels and mask, from its equation, in NumPy.
+      names: the labels of the task.
+      write: writes a labelled file; of a supervised task, and so are all further fields.
+      write_bad: writes one whose last example cannot be read.
+      bad_row_problem: parts of the message for that: the place, the rule, what was received.
+      suffix: of the files.
+      columns: for `SupervisedTask.read`.
+      metrics: the gate's metrics from the data and predictions, by a well-kept library.
+      answer: what of a prediction is the answer.
+    """
+
+    kind: str
+    head: Callable[[Arrays, Arrays], Arrays]
+    loss_labels: np.ndarray
+    loss: Callable[[Arrays, np.ndarray, np.ndarray], float]
+    names: tuple[str, ...] = ()
+    write: Callable[[Path], Any] = Path.touch
+    write_bad: Callable[[Path], Any] = Path.touch
+    bad_row_problem: Sequence[str] = ()
+    suffix: str = ".tsv"
+    columns: Mapping[str, Any] = field(default_factory=lambda: {"text_column": "text", "label_column": "label"})
+    metrics: Callable[[Any, Sequence[Mapping[str, Any]]], Mapping[str, float]] | None = None
+    answer: str = "label"
+
+    @property
+    def config(self) -> TaskConfig:
+        """The task's configuration."""
+        return TaskConfig(kind=self.kind, labels=self.names)
+
+
+def table(cells: Sequence[Any]) -> Callable[[Path], Any]:
+    """Writes the texts with these labels."""
+    rows = "".join(f"{text}\t{cell}\n" for text, cell in zip(TEXTS, cells, strict=True))
+    return lambda path: path.write_text(f"text\tlabel\n{rows}", encoding="utf-8")
+
+
+def sentence(encoded: Arrays, weights: Arrays) -> np.ndarray:
+    """Logits of BERT's pooled output."""
+    return encoded["pooled_output"] @ weights["output.kernel"] + weights["output.bias"]
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The mean over rows, nats."""
+    return float(-np.mean(log_softmax(logits, axis=-1)[np.arange(len(labels)), labels]))
+
+
+def binary_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    probability = expit(logits)
+    return float(-np.mean(np.where(labels == 1, np.log(probability), np.log(1 - probability))))
+
+
+def span_loss(outputs: Arrays, labels: np.ndarray, mask: np.ndarray) -> float:
+    ends = [
+        cross_entropy(outputs[name][row : row + 1, mask[row] == 1], labels[row : row + 1, column])
+        for column, name in enumerate(("start_logits", "end_logits"))
+        for row in range(len(mask))
+    ]
+    return float(np.mean(ends))
+
+
+def span_head(encoded: Arrays, weights: Arrays) -> Arrays:
+    logits = encoded["sequence_output"] @ weights["output.kernel"] + weights["output.bias"]
+    return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+def masked_lm_head(encoded: Arrays, weights: Arrays) -> Arrays:
+    """BERT's: a transform with GELU and a LayerNorm, then the word embeddings."""
+    x = encoded["sequence_output"] @ weights["transform.kernel"] + weights["transform.bias"]
+    x = x * (1 + erf(x / np.sqrt(2))) / 2
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    x = x * weights["norm.gamma"] + weights["norm.beta"]
+    return {"prediction_logits": x @ encoded["word_table"].T + weights["bias"]}
+
+
+def class_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    truth, said = [LABELS[label] for label in data.labels], [each["label"] for each in predictions]
+    return {"accuracy": accuracy_score(truth, said), "matthews": matthews_corrcoef(truth, said)}
+
+
+def multi_label_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    said = np.array([[label in each["labels"] for label in LABELS] for each in predictions], int)
+    averages = {f"{name}_f1": f1_score(data.labels, said, average=name, zero_division=0) for name in ("micro", "macro")}
+    return {**averages, "subset_accuracy": accuracy_score(data.labels, said)}
+
+
+def score_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    said = [each["score"] for each in predictions]
+    return {"pearson": pearsonr(data.labels, said)[0], "spearman": spearmanr(data.labels, said)[0]}
+
+
+def squad_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    answers = {question.id: each["answer"] for question, each in zip(data, predictions, strict=True)}
+    found = squad_evaluate_v1_1.evaluate(json.loads(data.path.read_text())["data"], answers)
+    return {"exact_match": found["exact_match"], "f1": found["final_f1"]}
+
+
+def grade_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    said = [LABELS.index(each["label"]) for each in predictions]
+    return {"accuracy": accuracy_score(data.labels, said), "spearman": spearmanr(data.labels, said)[0]}
+
+
+def write_bad_questions(path: Path) -> None:
+    tiny_questions.write_questions(path, 3, 3)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["data"][0]["paragraphs"][-1]["qas"][0]["answers"] = [{"text": "purple", "answer_start": 1}]
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def logits_of_sentence(encoded: Arrays, weights: Arrays) -> Arrays:
+    return {"logits": sentence(encoded, weights)}
+
+
+NAMES_OF_ROWS = [LABELS[each] for each in CLASSES]
+CASES: dict[str, TaskCase] = {
+    case.kind: case
+    for case in (
+        TaskCase(
+            kind="classification",
+            head=logits_of_sentence,
+            loss_labels=np.array([2, 0, 1], np.int32),
+            loss=lambda outputs, labels, mask: cross_entropy(outputs["logits"], labels),
+            names=LABELS,
+            write=table(NAMES_OF_ROWS),
+            write_bad=table([*NAMES_OF_ROWS[:-1], "purple"]),
+            bad_row_problem=("line 38", "must be one of low, middle, high", "received 'purple'"),
+            metrics=class_metrics,
+        ),
+        TaskCase(
+            kind="multi_label",
+            head=logits_of_sentence,
+            loss_labels=np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.int32),
+            loss=lambda outputs, labels, mask: binary_cross_entropy(outputs["logits"], labels),
+            names=LABELS,
+            write=table(["|".join(LABELS[: each + 1]) for each in CLASSES]),
+            write_bad=table([*NAMES_OF_ROWS[:-1], "low|purple"]),
+            bad_row_problem=("line 38", "must be of low, middle, high", "received 'purple'"),
+            metrics=multi_label_metrics,
+            answer="labels",
+        ),
+        TaskCase(
+            kind="regression",
+            head=lambda encoded, weights: {"logits": sentence(encoded, weights)[:, 0]},
+            loss_labels=np.array([0.25, -1.5, 3.0], np.float32),
+            loss=lambda outputs, labels, mask: float(np.mean((outputs["logits"] - labels) ** 2)),
+            write=table([each + index / 100 for index, each in enumerate(CLASSES)]),
+            write_bad=table([0.5] * (COUNT - 1) + ["good"]),
+            bad_row_problem=("line 38", "must be a", "received 'good'"),
+            metrics=score_metrics,
+            answer="score",
+        ),
+        TaskCase(
+            kind="span",
+            head=span_head,
+            loss_labels=np.array([[3, 6], [0, 0], [1, 2]], np.int32),
+            loss=span_loss,
+            write=lambda path: tiny_questions.write_questions(path, 17, 3),
+            write_bad=write_bad_questions,
+            bad_row_problem=("paragraph 3", "the answer 'purple' must stand in the context", "there stands"),
+            suffix=".json",
+            columns={},
+            metrics=squad_metrics,
+            answer="answer",
+        ),
+        TaskCase(
+            kind="masked_lm",
+            head=masked_lm_head,
+            loss_labels=np.array([[3, -1, -1, 96, -1, 5, -1], [-1] * 7, [-1, -100, 50, -1, -1, -1, -1]], np.int32),
+            loss=lambda outputs, labels, mask: cross_entropy(
+                outputs["prediction_logits"][labels >= 0], labels[labels >= 0]
+            ),
+        ),
+        TaskCase(
+            kind="next_sentence",
+            head=lambda encoded, weights: {"seq_relationship_logits": sentence(encoded, weights)},
+            loss_labels=np.array([1, 0, 0], np.int32),
+            loss=lambda outputs, labels, mask: cross_entropy(outputs["seq_relationship_logits"], labels),
+        ),
+        TaskCase(
+            kind="grades",
+            head=logits_of_sentence,
+            loss_labels=np.array([2, 0, 1], np.int32),
+            loss=lambda outputs, labels, mask: binary_cross_entropy(outputs["logits"], labels[:, None] > np.arange(2)),
+            names=LABELS,
+            write=table(NAMES_OF_ROWS),
+            write_bad=table([*NAMES_OF_ROWS[:-1], "purple"]),
+            bad_row_problem=("line 38", "must be one of low, middle, high", "received 'purple'"),
+            metrics=grade_metrics,
+        ),
+    )
+}
