@@ -1,1 +1,1 @@
-"""What it costs: host benchmark, accuracy, results and report."""
+"""Benchmark: latency, memory, accuracy, result files and report."""

@@ -20,7 +20,7 @@ _CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What `benchmark` measured. As text it is the table of `pocketbert bench`.
+    """Result of `benchmark`. Its text is the table of `pocketbert bench`.
 
     Attributes:
       result: raw samples in microseconds, sizes in bytes, the machine and the versions, as in a result file.
@@ -122,7 +122,7 @@ def benchmark(
 
 
 def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
-    """What tables call each bundle: folder names tell several apart better than recipes, which they may share."""
+    """Names of bundles in tables: folder names, because bundles may share a recipe."""
     names = [path.resolve().name for path in bundles]
     if len(set(names)) != len(names):
         names = [str(path) for path in bundles]

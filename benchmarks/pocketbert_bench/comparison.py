@@ -69,7 +69,7 @@ class Row:
         return bool(measurement and measurement.load and measurement.load.busy_because)
 
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
-        """What a text of so many tokens costs: the shortest measured length that holds it."""
+        """Latency for a number of tokens: that of the shortest sufficient length."""
         lengths = [length for length, number in self.latencies if length >= tokens and number == threads]
         return self.latency_us(min(lengths), threads) if lengths else None
 
@@ -115,7 +115,7 @@ def _ground(measurement: Measurement) -> tuple[Runtime | None, bool]:
 
 
 def name(row: Row, found: Sequence[Row]) -> str:
-    """What to call an export: its label, after the network's name where others of `found` have that label too."""
+    """Name of an export: its label, with the network's name if another in `found` has the same label."""
     shared = any(other.label == row.label and other.model != row.model for other in found)
     return f"{row.model}, {row.label}" if shared else row.label
 

@@ -1,4 +1,4 @@
-"""What is measured: a model file, how it is called, and what it has to answer."""
+"""Configurations to measure: a model file, its inputs and its expected outputs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RUN_PREFIX = "adb-"
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOutcome:
-    """What came of one phone.
+    """Result of one phone.
 
     Attributes:
       name: what its files are called: its model and a digest of its own serial number, which no file names.
@@ -285,6 +285,6 @@ def bundle_files(directory: Path) -> list[str]:
 
 
 def folder_name(directory: Path) -> str:
-    """What a bundle's folder is called on a phone: the app's rule for names, and another name for another content."""
+    """Name of a bundle's folder on a phone: valid in the app, and different for different content."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", directory.resolve().name).lstrip("._-")[:48]
     return f"{name or 'bundle'}-{files.sha256(directory / 'bundle.json')[:8]}"

@@ -51,7 +51,7 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long to measure.
+    """Duration of measurements.
 
     Attributes:
       rounds: turns that each configuration gets.
@@ -283,7 +283,7 @@ class _Subject:
         self.round_sizes.append(len(latencies))
 
     def measurement(self, fastest_calibration_us: float) -> Measurement:
-        """What came out; `fastest_calibration_us` is the fixed calculation's shortest time in the run."""
+        """Builds the result; `fastest_calibration_us` is the fixed calculation's shortest time in the run."""
         configuration, failed = self.configuration, bool(self.error)
         started = self.worker.started if self.worker else {}
         path = configuration.model_path

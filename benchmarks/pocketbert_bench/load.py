@@ -1,4 +1,4 @@
-"""What else the machine did while a configuration was timed.
+"""Load of the machine while a configuration was timed.
 
 A load average says nothing of the seconds that count, and in a virtual machine nothing of the neighbours. So four
 figures are taken beside every turn: the processor time of other processes, the time that the virtual machine's host
@@ -24,7 +24,7 @@ _CALIBRATION_REPEATS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What else the machine did while a configuration was timed, and how far its rounds lie apart."""
+    """Load of the machine while a configuration was timed, and the spread of its rounds."""
 
     others_cpu_percent: float | None = note(
         "processor time of other processes, of all processors' time; null where unknown or too short to tell",
@@ -46,7 +46,7 @@ class Load:
 
     @property
     def busy_because(self) -> str:
-        """What shows that the machine was busy, in words; empty if nothing does."""
+        """Signs that the machine was busy, in words; empty if there are none."""
         said = [
             f"{value:.0f} % of {what}"
             for value, limit, what in (
@@ -156,7 +156,7 @@ def counters(times: dict[str, float], own: float) -> Processors | None:
 
 
 def calibration_us() -> float:
-    """How long a fixed calculation takes, in microseconds: the median of a few repeats of about a millisecond."""
+    """Time of a fixed calculation in microseconds: the median of a few repeats of about a millisecond."""
     durations = []
     for _ in range(_CALIBRATION_REPEATS):
         began = time.perf_counter_ns()

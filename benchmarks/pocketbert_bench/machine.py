@@ -1,4 +1,4 @@
-"""What a result was measured on: processor, memory, system, versions, load and heat."""
+"""Description of the machine: processor, memory, system, versions, load and heat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the app on the phone is called, takes and says: the other end of `android_app`'s BenchmarkActivity."""
+"""Names, arguments and messages of the phone app: the counterpart of `android_app`'s BenchmarkActivity."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _check_time(heard: float, end: float) -> None:
 
 
 def _last_words(phone: Phone, run: str) -> Progress:
-    """What the process said before it ended; it may have been on its way."""
+    """Last output of an ended process, which may still arrive."""
     said = phone.shell(*LOG, "-d").splitlines()
     for progress in (parse(line, run) for line in reversed(said)):
         if progress and progress.state in _FINAL:

@@ -31,7 +31,7 @@ PHONE_FILE = "phone.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure, the same on every phone.
+    """Plan of measurements, equal for every phone.
 
     Attributes:
       configurations: those with a `problem` are not measured, and reported.
@@ -119,7 +119,7 @@ def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
 
 
 class Kept:
-    """What one phone has given so far.
+    """Results of one phone so far.
 
     Args:
       folder: the phone's folder.

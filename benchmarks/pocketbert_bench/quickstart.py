@@ -210,7 +210,7 @@ def _accuracies(
 
 
 def _baseline(dev: Examples) -> str:
-    """What one constant answer scores, in a sentence."""
+    """Score of a constant prediction, in a sentence."""
     assert dev.labels is not None
     found = text_task(TASK).baseline(dev.labels, (METRIC,))
     return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."

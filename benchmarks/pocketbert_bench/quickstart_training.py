@@ -1,4 +1,4 @@
-"""What the quickstart trains: a teacher, and a student made of half its layers that learns from it."""
+"""Training in the quickstart: a teacher, and a student with half its layers."""
 
 from __future__ import annotations
 

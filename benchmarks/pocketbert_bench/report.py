@@ -36,7 +36,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What may stand in one ranking: a run, or its part on one runtime.
+    """Comparable measurements: a run, or its part on one runtime.
 
     Attributes:
       run: what was measured.
@@ -66,7 +66,7 @@ class Section:
 
     @property
     def references(self) -> list[str]:
-        """What the exports are compared with."""
+        """Baseline of the exports."""
         return _references(self.rows)
 
     @property
@@ -76,17 +76,17 @@ class Section:
 
     @property
     def metric(self) -> str:
-        """What the scores are of; empty where there are none."""
+        """Data set of the scores; empty if there are none."""
         return next((row.accuracy.metric for row in self.rows if row.accuracy), "")
 
     @property
     def several_networks(self) -> bool:
-        """Whether names of networks tell something."""
+        """Whether the networks have different names."""
         return len({row.model for row in self.rows}) > 1
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the graphics processor computed; the paper's figures are of the other one."""
+        """Whether the GPU computed; the paper measured the CPU."""
         return bool(_gpu_share(self.run))
 
     def beside_the_paper(self) -> list[tuple[str, float]]:
@@ -223,7 +223,7 @@ def _sections(
 
 
 def _gpu_share(run: ResultFile) -> str:
-    """Of how little the name GPU may stand for: the smallest part of a graph that it took; empty without one."""
+    """Note on the smallest share of a graph that the GPU took; empty without a GPU."""
     taken = [each.delegate for each in run.measurements if each.delegate and each.delegate.is_gpu]
     return f", GPU for {min(each.delegated_ops / each.total_ops for each in taken):.0%} of operators" if taken else ""
 
@@ -233,7 +233,7 @@ def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:
 
 
 def _references(found: Sequence[Row]) -> list[str]:
-    """What the exports are compared with."""
+    """Baseline of the exports."""
     return list(dict.fromkeys(comparison.name(row.reference, found) for row in found if row.reference))
 
 
@@ -282,7 +282,7 @@ def _against_reference(best: Row, reference: Row, found: Sequence[Row]) -> list[
 
 
 def _beside(row: Row, best: Row) -> str:
-    """What to call an export beside the best one: with its network's name where that is another."""
+    """Name of an export next to the best one, with its network's name if that differs."""
     return row.label if row.model == best.model else f"{row.model}, {row.label}"
 
 

@@ -34,7 +34,7 @@ _optional_note = schema.optional_note
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was measured on."""
+    """Machine that was measured."""
 
     cpu: str = _note("processor, as the system names it")
     architecture: str = _note("instruction set architecture, for example x86_64 or aarch64")
@@ -59,7 +59,7 @@ class Thermal:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """What executed the model."""
+    """Runtime that executed the model."""
 
     name: Literal["litert", "tflite", "tflite-aar", "onnxruntime"] = _note(
         "the interpreter; tflite is the JavaCPP presets' TensorFlow Lite, tflite-aar its last archive for Android"
@@ -94,7 +94,7 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the raw samples say; `check` recomputes it."""
+    """Summary of the raw samples; `check` recomputes it."""
 
     median_us: float = _note("median latency", minimum=0)
     p90_us: float = _note("90th percentile", minimum=0)
@@ -105,7 +105,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceConditions:
-    """What a phone was like while it was measured; of several repeats together, the worst of each."""
+    """State of a phone while it was measured; the worst over its repeats."""
 
     affinity: Literal["any", "big", "little"] = _note("processors that were asked for: all, all but the slowest, those")
     processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
@@ -370,7 +370,7 @@ def page() -> str:
 
 
 def problems(document: Any) -> list[str]:
-    """What is wrong with a result file's content, a sentence each: the schema first, then what it cannot say."""
+    """Lists problems of a result file: by the schema first, then by further rules."""
     import jsonschema
 
     validator = jsonschema.Draft202012Validator(json_schema())

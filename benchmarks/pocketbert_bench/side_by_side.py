@@ -14,7 +14,7 @@ from pocketbert_bench.results import Ratio
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a network says about a text.
+    """Output of a network for a text.
 
     Attributes:
       label: the likeliest label.

@@ -110,7 +110,7 @@ def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
 
 
 def delegate(interpreter: Any) -> dict[str, Any] | None:
-    """How many of the first subgraph's operators a delegate took over.
+    """Number of the first subgraph's operators that a delegate took over.
 
     The runtime keeps the replaced operators in its list and appends one entry a delegated part, which names only the
     part's edges. What lies between the edges is found by walking back from a part's outputs to its inputs.
@@ -166,7 +166,7 @@ def _memory(entry: str) -> int | None:
 
 
 def _waiting_seconds() -> float | None:
-    """How long this process' threads were ready to run and waited for a processor; None where Linux does not count."""
+    """Time that this process' threads waited for a processor; None if Linux does not count it."""
     nanoseconds = 0
     try:
         for thread in os.listdir("/proc/self/task"):

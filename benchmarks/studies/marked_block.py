@@ -21,7 +21,7 @@ class MarkedBlock:
     origin: str
 
     def read(self) -> str:
-        """What stands between the marks."""
+        """Text between the marks."""
         return self._parts()[1]
 
     def write(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the acceptance gate asks: each check a pure function of what was counted or answered.
+"""Checks of the verification gate: pure functions of counts and outputs.
 
 Differences between answers are divided by the root mean square of the reference's, so that one bound serves
 a network whose logits are near 0.1 and one whose logits are near 10. A constant in all answers would make that scale
@@ -68,7 +68,7 @@ _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """How far a bundle's answers may lie from the float model's. Differences are relative (see the module).
+    """Bounds on the differences between a bundle and the float model. Differences are relative (see the module).
 
     Attributes:
       largest_difference: of any one logit.
@@ -126,7 +126,7 @@ BOUNDS: dict[str, Bounds] = {
 
 
 class Scored(NamedTuple):
-    """How good some answers are.
+    """Scores of some outputs.
 
     Attributes:
       metric: the task's, as a part of 1.
@@ -226,7 +226,7 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
 
 
 def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
-    """How answers differ from text to text: centred, and without their mean over the texts."""
+    """Variation of outputs over texts: centred, and without their mean over the texts."""
     return {name: array - array.mean(axis=0) for name, array in centred(outputs, task).items()}
 
 
@@ -237,7 +237,7 @@ def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
 
 
 def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds) -> Check | None:
-    """The same decisions, except where the float model itself all but ties; None where the task decides nothing.
+    """Compares decisions, except near ties of the float model; None if the task makes no decisions.
 
     Args:
       task: what the logits mean.
@@ -294,7 +294,7 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
 
 
 def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
-    """What stands in the padding changes nothing, to the bit: it is masked out before anything is summed."""
+    """The padding's content changes no bit: it is masked before any sum."""
     largest = max(
         (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
         default=0.0,
@@ -303,7 +303,7 @@ def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
 
 
 def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
-    """The same texts get the same answers from every length that holds them."""
+    """A text has the same outputs at every sufficient length."""
     lengths = sorted(answers_by_length)
     first = answers_by_length[lengths[0]]
     largest = max(

@@ -1,4 +1,4 @@
-"""What the gate makes of a runtime's answers: beside the golden examples, beside the model, and on their own."""
+"""Comparisons of a runtime's outputs: with golden examples, with the model, and on their own."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.
 def judge(
     bundle: Bundle, validation_inputs: ValidationInputs, answers: Mapping[int, Outputs], bounds: Bounds
 ) -> list[Check]:
-    """What needs no float model beside the golden examples."""
+    """Checks that need golden examples only."""
     task = get_task(bundle.task) if bundle.task else None
     goldens = _answers(validation_inputs, "goldens", answers)
     float_answers, own_answers = golden_answers(bundle)
@@ -113,7 +113,7 @@ def compare(
     bounds: Bounds,
     metric: str | None,
 ) -> list[Check]:
-    """What compares with the float model on real texts."""
+    """Checks that compare with the float model on real texts."""
     reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
     made = checks.check_difference(reference, received, bounds, task=task)
     if any(check.measured is None for check in made):

@@ -256,7 +256,7 @@ def _digests(model_directory: Path) -> dict[str, str]:
 
 
 def _saved_digests(model: Model) -> dict[str, str]:
-    """Those of the files that the model's directory would have."""
+    """Vocabulary and labels as in the model's directory."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(Path(folder) / "model")
         return _digests(Path(folder) / "model")

@@ -1,4 +1,4 @@
-"""What the gate reads in the file itself, without running it: operators, shapes, constants, tables and size."""
+"""Checks that read the file without running it: operators, shapes, constants, tables and size."""
 
 from __future__ import annotations
 

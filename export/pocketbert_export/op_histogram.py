@@ -1,4 +1,4 @@
-"""What a `.tflite` file is made of: operators, signatures, weights. Nothing is executed."""
+"""Contents of a `.tflite` file: operators, signatures, weights. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TableInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class OpHistogram:
-    """What the file holds.
+    """Contents of the file.
 
     Attributes:
       operators: builtin operator → how often, over all graphs.

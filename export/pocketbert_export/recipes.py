@@ -1,4 +1,4 @@
-"""How an exported file stores its numbers, in one grammar.
+"""Recipes: number formats of an exported file, named by one grammar.
 
 A recipe's name says what happens to weights and activations: `float32` and `float16` are the type of
 all weights; `dynamic_wi8` has int8 weights (`wi8`) and activations that are quantized while the file runs

@@ -40,7 +40,7 @@ class RuntimeRefused(Exception):
 
 @dataclass(frozen=True)
 class RuntimeAnswers:
-    """What a runtime said, and its version."""
+    """Outputs and version of a runtime."""
 
     version: str
     answers: RuntimeOutputs

@@ -17,7 +17,7 @@ from pocketbert_export.label_order import named
 def labelled_evaluator(
     predictor: Predictor, data: LabelledData, data_task: str | None = None, **options: Any
 ) -> Evaluator:
-    """What scores a network on labelled data.
+    """Scores a network on labelled data.
 
     Args:
       predictor: answers the data.

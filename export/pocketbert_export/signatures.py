@@ -1,4 +1,4 @@
-"""What an exported file is called with: one signature a length, everything bound by name."""
+"""Signatures of an exported file: one per length, everything bound by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate asks a bundle: real texts or questions as rows of tokens, and the task's metric of the answers."""
+"""Validation set of the gate: real texts or questions as rows of tokens, and the task's metric."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class GateFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What the gate found.
+    """Result of the verification gate.
 
     Attributes:
       recipe: how the bundle stores its numbers.
@@ -92,7 +92,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """Whether all checks passed."""
         return not self.failures
 
     def require(self) -> None:
@@ -102,7 +102,7 @@ class Verification:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know of a bundle that passes: where a runtime that computes in float16 would overflow, or nearly."""
+        """Warnings of a bundle that passes: layers that overflow, or nearly, in float16."""
         if self.activation_range is None:
             return ()
         where = "the CPU computes this file in float32; a GPU that computes in float16 may answer wrongly"
@@ -288,7 +288,7 @@ def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[LengthBu
 
 
 def _remedy(verification: Verification) -> str:
-    """What to do where the numbers are too coarse; nothing helps a file that cannot be called."""
+    """Remedy if the number format is too coarse; empty if the file cannot run."""
     wider = _WIDER.get(verification.recipe)
     rounding = any(check.name.startswith(_ROUNDING) for check in verification.failures)
     return f"; --recipe={wider} rounds less" if wider and rounding else ""

@@ -1,4 +1,4 @@
-"""How large a model's activations become, and whether a narrower number format still holds them.
+"""Range of a model's activations, and whether a narrower number format holds it.
 
 MobileBERT's NoNorm does not bound activations as LayerNorm does: they may grow from layer to layer, and with training.
 float32 and bfloat16 reach to 3e38; float16 ends at 65,504, and what is larger becomes infinite and soon NaN.
@@ -34,7 +34,7 @@ class ActivationRange:
     attention_logits: tuple[float, ...]
 
     def named(self) -> dict[str, float]:
-        """What and where in words → its maximum, in the order of computation."""
+        """Description → maximum, in the order of computation."""
         names = {"the embedding's output": self.hidden_states[0]}
         for layer, (logits, hidden) in enumerate(
             zip(self.attention_logits, self.hidden_states[1:], strict=True), start=1
@@ -113,7 +113,7 @@ class ActivationWatch:
         self._largest = largest
 
     def maxima(self) -> ActivationRange:
-        """Of the weights as they are.
+        """Activation range of the current weights.
 
         Padding counts too: it is computed like everything else, and an attention logit that overflows there is not
         held back by the mask.

@@ -170,7 +170,7 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 
 
 def _system_message(error: Exception) -> str | None:
-    """One line for what the operating system refused; None for any other error."""
+    """One line for an operating system error; None for any other error."""
     if isinstance(error, OSError) and error.errno is not None:
         what = f"{error.filename}: " if error.filename is not None else ""
         if error.filename2 is not None:

@@ -1,4 +1,4 @@
-"""What a model is, as frozen values: one family is one configuration.
+"""Model configurations as frozen dataclasses: one family is one configuration.
 
 Nothing here imports TensorFlow.
 """
@@ -199,7 +199,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRules:
-    """What the configuration of a kind of task may say; the rest of a kind is in `pocketbert.tasks`.
+    """Rules for the configuration of a kind of task; `pocketbert.tasks` has the rest.
 
     Attributes:
       min_labels: the fewest labels; 0 for a kind that has none.
@@ -265,7 +265,7 @@ class TaskConfig:
 
 
 def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
-    """What a model calls its heads: by their kind, or, where several are of one kind, by their tasks' names.
+    """Names of a model's heads: their kinds, or their tasks' names if several have one kind.
 
     Args:
       tasks: the heads on one encoder.
@@ -335,7 +335,7 @@ class GraphForm:
 
 
 def _label_problems(labels: tuple[str, ...]) -> list[str]:
-    """What keeps labels from being the lines of a file that say which class is which."""
+    """Lists problems of labels: they must be distinct lines of a file."""
     broken = [label for label in labels if not (isinstance(label, str) and _is_one_line(label))]
     if broken:
         return [f"labels must be one line of text each; received {_shown(broken)}"]

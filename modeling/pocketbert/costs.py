@@ -1,4 +1,4 @@
-"""What an encoder costs to run, from its configuration alone. Nothing here imports TensorFlow."""
+"""Costs of an encoder, computed from its configuration. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def end_with_parent() -> None:
 
 @contextlib.contextmanager
 def stderr_in(path: Path) -> Iterator[None]:
-    """What is written to stderr inside goes to the end of a file, TensorFlow's own messages too.
+    """Appends stderr to a file while active, including TensorFlow's own messages.
 
     Args:
       path: of the file; made with its folder if it is not there.

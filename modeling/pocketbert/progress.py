@@ -66,7 +66,7 @@ class _Bar(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What a line shows."""
+        """Content of a line."""
         found = super().format_dict
         finished = self.total is not None and self.n >= self.total
         if not self.disable and not finished and not (self._updates >= UNTIMED_UPDATES and self._ema_dt()):

@@ -105,7 +105,7 @@ class Part:
 
 @dataclass(frozen=True)
 class AugmentResult:
-    """What came out.
+    """Result of a finished run.
 
     Attributes:
       output: the file.

@@ -39,7 +39,7 @@ _NAMES_SHOWN = 12
 
 @dataclass
 class ModelDirectory:
-    """What a model directory holds.
+    """Contents of a model directory.
 
     Attributes:
       config: the encoder's architecture.
@@ -174,7 +174,7 @@ def write_directory(
 
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
-    """The same tensors, with the family's prefix where a bare encoder was saved without it."""
+    """Adds the family's prefix to tensors of an encoder saved without it."""
     prefix = model_type.removeprefix(OWN_PREFIX)
     prefix = "roberta" if prefix == "xlm-roberta" else prefix
     if "embeddings.word_embeddings.weight" not in stored:
@@ -267,7 +267,7 @@ def name_problems(what: str, expected: set[str], found: set[str], remedy: str = 
 
 
 def vocabulary_problems(path: Path, rows: int) -> list[str]:
-    """What is wrong with a vocabulary for a word table of `rows` rows."""
+    """Lists problems of a vocabulary for an embedding table with `rows` rows."""
     try:
         tokens = read_tokens(path)
     except UserError as error:

@@ -290,7 +290,7 @@ def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """What transformers would write for the nearest model that it has; `write_config` checks whether it is this one."""
+    """Config that transformers writes for the nearest model it has; `write_config` checks that it matches."""
     kinds = {task.kind for task in tasks}
     remaining = {"classification" if kind in _SENTENCE else kind for kind in kinds}
     suffixes = []

@@ -64,7 +64,7 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
 
 
 def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
-    """What stands under our key, if that is an object with no other keys than `allowed`."""
+    """Value under our key, if it is an object with keys from `allowed` only."""
     own = content.get(OWN_KEY, {})
     if not isinstance(own, dict) or not set(own) <= allowed:
         problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")

@@ -1,4 +1,4 @@
-"""What a run learns from, made in one call: the functions of `pocketbert.data`."""
+"""Training data in one call: the functions of `pocketbert.data`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 
 
 class LabelledData(Protocol):
-    """What `Examples` and `QuestionFile` share, so that a trainer need not know which one it has."""
+    """Common interface of `Examples` and `QuestionFile`, for trainers."""
 
     @property
     def source(self) -> str:
@@ -28,7 +28,7 @@ class LabelledData(Protocol):
 
     @property
     def missing_labels(self) -> str:
-        """What unlabelled data lack, for a message."""
+        """Name of the missing labels, for a message."""
 
     @property
     def has_pairs(self) -> bool:

@@ -57,7 +57,7 @@ class GlueTask:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """What `read_glue` accepts as a split."""
+        """Splits accepted by `read_glue`."""
         return ("train", *self.dev_splits, *self.test_splits)
 
 

@@ -31,7 +31,7 @@ _NEVER = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingOptions:
-    """How much is masked. The defaults are BERT's for examples of 128 tokens.
+    """Masking rates. The defaults are BERT's for examples of 128 tokens.
 
     Attributes:
       rate: part of an example's tokens that is chosen; 0 chooses none.
@@ -68,7 +68,7 @@ class MaskingOptions:
 
 
 class MaskingTokenizer(Protocol):
-    """What masking reads of a tokenizer."""
+    """Part of a tokenizer that masking needs."""
 
     @property
     def vocab_path(self) -> Path:
@@ -80,25 +80,25 @@ class MaskingTokenizer(Protocol):
 
     @property
     def pad_token_id(self) -> int:
-        """Of [PAD]."""
+        """Id of [PAD]."""
 
     @property
     def cls_token_id(self) -> int:
-        """Of [CLS]."""
+        """Id of [CLS]."""
 
     @property
     def sep_token_id(self) -> int:
-        """Of [SEP]."""
+        """Id of [SEP]."""
 
     @property
     def mask_token_id(self) -> int:
-        """Of [MASK]."""
+        """Id of [MASK]."""
 
 
 # Equal only to itself: an array has no hash, which `tf.function` asks of its arguments.
 @dataclass(frozen=True, eq=False)
 class MaskingVocabulary:
-    """What masking has to know of a vocabulary.
+    """Facts about a vocabulary for masking.
 
     Attributes:
       size: number of tokens.

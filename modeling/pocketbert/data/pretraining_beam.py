@@ -18,7 +18,7 @@ DIRECT = "direct"
 
 
 def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) -> ShardWriter:
-    """What makes shards by a pipeline; every worker must see the text, the vocabulary and the output at their paths.
+    """Makes shards in a pipeline; every worker must see the text, the vocabulary and the output at their paths.
 
     Args:
       runner: `direct`, which is embedded, or another of Beam's, such as `FlinkRunner`.

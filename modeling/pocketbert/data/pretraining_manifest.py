@@ -1,4 +1,4 @@
-"""What a folder of pretraining data holds.
+"""Contents of a folder with pretraining examples.
 
 `manifest.json`, the `vocab.txt` that the ids are of, and shards. A shard is a TFRecord file and, beside it, the sizes
 of its records, so that any example is one read: an int32 array `[2, examples]` of tokens and bytes. A dev split is
@@ -102,7 +102,7 @@ class StoredVocabulary(VocabularyFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a shard or a data set holds.
+    """Counts of a shard or a data set.
 
     Attributes:
       documents: with at least one token.
@@ -170,7 +170,7 @@ class PretrainingManifest:
 
     @property
     def counts(self) -> Counts:
-        """Of all shards together."""
+        """Totals over all shards."""
         return sum((shard.counts for shard in self.shards), Counts())
 
     @property

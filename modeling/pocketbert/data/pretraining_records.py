@@ -125,7 +125,7 @@ class Masker:
 
 
 def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], PretrainingBatch]:
-    """What turns records without masks, string `[B]`, into int32 `[B, S]` inputs and `next_sentence_labels` `[B]`."""
+    """Parses records without masks, string `[B]`, into int32 `[B, S]` inputs and `next_sentence_labels` `[B]`."""
 
     def decode(records: tf.Tensor) -> PretrainingBatch:
         parsed = tf.io.parse_example(
@@ -152,7 +152,7 @@ def plain_decoder(max_length: int, pad_token_id: int) -> Callable[[tf.Tensor], P
 
 
 def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Tensor], PretrainingBatch]:
-    """What turns records with masks into the same and `masked_lm_positions`, `masked_lm_labels`, int32 `[B, P]`."""
+    """Parses records with masks; adds `masked_lm_positions` and `masked_lm_labels`, int32 `[B, P]`."""
     shapes = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), max_length)
     shapes |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), masking.max_predictions)
 

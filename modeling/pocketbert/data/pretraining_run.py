@@ -72,7 +72,7 @@ ShardWriter = Callable[[ShardJob, Sequence[int]], None]
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """What came out.
+    """Result of a finished run.
 
     Attributes:
       output: the folder.
@@ -191,7 +191,7 @@ def write_pretraining_data(
 
 
 def _is_placed(job: ShardJob, recorded: Mapping[str, Any], output: Path) -> bool:
-    """Whether the output is what the finished shards make."""
+    """Whether the output matches the finished shards."""
     try:
         finished = [FinishedShard.read(job.finished_file(shard)) for shard in range(len(job.shards))]
         return bool(read_manifest(output).identity == _manifests(job, finished, recorded)[0].identity)
@@ -256,7 +256,7 @@ def _clear(folder: Path) -> None:
 
 
 def _read_options(file: Path) -> dict[str, Any]:
-    """What an earlier attempt recorded; of a damaged file nothing, which differs from any options."""
+    """Record of an earlier attempt; empty for a damaged file, so that it differs from any options."""
     try:
         content = parse_json(file.read_bytes(), file)
     except UserError:
@@ -267,7 +267,7 @@ def _read_options(file: Path) -> dict[str, Any]:
 def _manifests(
     job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]
 ) -> list[PretrainingManifest]:
-    """Those of the folder and, if documents are in the dev split, of the folder in it."""
+    """Files of the folder and of its dev split, if there is one."""
     text = {
         "sha256": recorded["text_sha256"],
         "documents_left_out": sum(shard.left_out_documents for shard in finished),
@@ -304,7 +304,7 @@ def _place(
 
 
 def _processes(workers: int) -> ShardWriter:
-    """What makes shards in this process, or in several."""
+    """Makes shards in this process or in several."""
 
     def write(job: ShardJob, shards: Sequence[int]) -> None:
         count = min(workers or os.cpu_count() or 1, len(shards))

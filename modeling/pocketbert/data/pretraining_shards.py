@@ -42,7 +42,7 @@ DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
 
 @dataclass(frozen=True)
 class TextPart:
-    """Of a file, the documents whose number leaves the remainder `index` divided by `parts`.
+    """Documents of a file with number % `parts` equal to `index`.
 
     `stamp` is the file's as the run begins (`pocketbert.files.stamp`): the text must stay what it is.
     """
@@ -72,7 +72,7 @@ class ShardJob:
     options: PretrainingOptions
 
     def finished_file(self, shard: int) -> Path:
-        """What is there once the shard is complete, and says so."""
+        """File that marks a shard as complete."""
         return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
 
     def shard_file(self, shard: int, folder: str) -> Path:
@@ -82,7 +82,7 @@ class ShardJob:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedShard:
-    """What a complete shard says of itself.
+    """Record of a complete shard.
 
     Attributes:
       train: its entry in the manifest.
@@ -98,7 +98,7 @@ class FinishedShard:
 
     @classmethod
     def read(cls, path: Path) -> FinishedShard:
-        """What `write_shard` wrote.
+        """Record that `write_shard` wrote.
 
         Raises:
           UserError: it is damaged.

@@ -134,7 +134,7 @@ class BoundedJson:
         return quotes[is_quote]
 
     def _backslashes(self, content: bytes, end: int) -> int:
-        """How many backslashes there are before a place."""
+        """Number of backslashes before a position."""
         start = end
         while start and content[start - 1] == ord("\\"):
             start -= 1
@@ -191,7 +191,7 @@ def find_layout(stream: BoundedJson) -> Layout:
 
 
 def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
-    """What the file has as paragraphs, whatever it is; a row is one with its one question."""
+    """Paragraphs of a file in either form; a row is a paragraph with one question."""
     found = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
     for each in found:
         yield {"context": each.get("context"), "qas": [each]} if layout.in_rows and isinstance(each, dict) else each

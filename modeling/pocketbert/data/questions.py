@@ -113,7 +113,7 @@ class QuestionFile:
 
     @property
     def source(self) -> str:
-        """What to call the file in messages and records."""
+        """Name of the file in messages and records."""
         return str(self.path)
 
     @property
@@ -125,17 +125,17 @@ class QuestionFile:
 
     @property
     def count(self) -> int:
-        """How many questions."""
+        """Number of questions."""
         return len(self._labels)
 
     @property
     def num_impossible(self) -> int:
-        """How many of them are said to have no answer."""
+        """Number of questions marked as unanswerable."""
         return int((self._labels == _IMPOSSIBLE).sum())
 
     @property
     def num_unlabelled(self) -> int:
-        """How many have neither an answer nor the word that there is none."""
+        """Number of unlabelled questions: no answer, and not marked as unanswerable."""
         return int((self._labels == _UNLABELLED).sum())
 
     @property
@@ -263,7 +263,7 @@ class _QuestionProblems:
             raise UserError(f"{path}: {self._listed()}")
 
     def left_out(self, layout: Layout) -> str:
-        """What is left out and how often, on one line; empty if nothing is."""
+        """Skipped items with their numbers, on one line; empty if there are none."""
         kinds = {
             "articles without paragraphs": 0 if layout.in_rows else layout.without_paragraphs,
             f"paragraphs without text ({self.skipped} questions)": self.empty_paragraphs,

@@ -18,7 +18,7 @@ _ACCEPTED = (
 
 
 def name_of(source: object) -> str:
-    """What to call an object in messages, for example `the DataFrame`."""
+    """Name of an object in messages, for example `the DataFrame`."""
     return "the tf.data.Dataset" if hasattr(source, "as_numpy_iterator") else f"the {type(source).__name__}"
 
 

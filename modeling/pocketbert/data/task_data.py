@@ -1,4 +1,4 @@
-"""What a run learns from: a task with its examples, or plain text. `PretrainingData` is the third kind."""
+"""Training data of a run: a task with its examples, or plain text. `PretrainingData` is the third kind."""
 
 from __future__ import annotations
 

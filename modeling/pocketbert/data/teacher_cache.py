@@ -206,7 +206,7 @@ class TeacherCache:
 
 
 def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:
-    """What is wrong with a file, judged by its size alone, and what to do."""
+    """Problem of a file by its size alone, with the remedy."""
     try:
         received = (folder / file.name).stat().st_size
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list
 
 
 def digest_problems(folder: Path, file: StoredFile, progress: Any, remedy: str = _REMEDY) -> list[str]:
-    """What is wrong with a file of the right size, judged by its bytes, and what to do."""
+    """Problem of a file with the right size by its bytes, with the remedy."""
     same = sha256(folder / file.name) == file.sha256
     progress.update(file.size_bytes)
     return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest's); {remedy}"]

@@ -1,4 +1,4 @@
-"""What a teacher cache's folder holds, and where each number lies in it. Nothing here imports TensorFlow.
+"""File layout of a teacher cache. Nothing here imports TensorFlow.
 
 A store is a folder a stage: `manifest.json`, `lengths.npy` (int32 `[N]`, tokens of each example), the teacher's
 `vocab.txt` and shards. A shard is the records of consecutive examples, end to end; a record is the example's targets,
@@ -48,7 +48,7 @@ _REMEDY = "copy the store again or dump it again"
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSpec:
-    """One target as it lies in an example's record.
+    """Layout of one target in an example's record.
 
     Attributes:
       name: as `Method.targets` names it.
@@ -79,7 +79,7 @@ class TargetSpec:
 
     @property
     def token_axes(self) -> int:
-        """How often the example's length enters its size: 0, 1 (tokens) or 2 (pairs of tokens)."""
+        """Power of the example's length in its size: 0, 1 (tokens) or 2 (pairs of tokens)."""
         return self.shape.count(None)
 
     @property
@@ -99,7 +99,7 @@ class TargetSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherCacheIdentity:
-    """What a store was made from. SHA-256 digests are hexadecimal.
+    """Provenance of a cache. SHA-256 digests are hexadecimal.
 
     Attributes:
       teacher: digest of the teacher's weights and configuration; None where a reader does not have the teacher and so
@@ -212,7 +212,7 @@ class TeacherCacheManifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files of the finished store, this one too; digests are all of one length."""
+        """Bytes of all files in the finished cache, including this one; all digests have one length."""
         done = tuple(dataclasses.replace(shard, sha256="0" * 64) for shard in self.shards)
         manifest = len(_text(dataclasses.replace(self, shards=done)).encode())
         return manifest + sum(file.size_bytes for file in self.files)

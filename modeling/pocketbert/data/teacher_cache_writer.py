@@ -75,7 +75,7 @@ class TeacherCachePlan:
     shard_bytes: int = SHARD_BYTES
 
     def small_files(self) -> dict[str, bytes]:
-        """What the store has beside its manifest and its shards, by name."""
+        """Further files of the cache besides manifest and shards, by name."""
         stream = io.BytesIO()
         np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
         return {LENGTHS_NAME: stream.getvalue(), VOCABULARY_NAME: Path(self.vocabulary).read_bytes()}
@@ -204,7 +204,7 @@ def check_range(target: TargetSpec, values: np.ndarray) -> None:
 
 
 def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
-    """How a store's size comes about: a line for each kind of target."""
+    """Size of a cache: one line per kind of target."""
     lengths = np.asarray(lengths, np.int64)
     lines = []
     for axes in (1, 2, 0):
@@ -300,7 +300,7 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
 
 
 def _left_over(writer: TeacherCacheWriter) -> list[Path]:
-    """What is thrown away: shards that are made again, and what a killed attempt left."""
+    """Files to remove: shards that are made again, and leftovers of a killed run."""
     kept = {shard.name for shard in writer.manifest.shards if shard.sha256}
     shards = [file for file in writer.path.glob("shard-*.bin") if file.name not in kept]
     return shards + [file for pattern in _ASIDE for file in writer.path.glob(pattern)]

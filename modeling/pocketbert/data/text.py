@@ -59,7 +59,7 @@ class Document:
 
 @dataclass
 class TextCounts:
-    """What a stream has read so far.
+    """Counters of a stream.
 
     Attributes:
       files: opened.
@@ -219,7 +219,7 @@ def _lines(path: Path) -> _Lines:
 
 
 def _opener(path: Path) -> Callable[[Path], BinaryIO] | None:
-    """What opens a compressed file; None for one that is not compressed."""
+    """Function that opens a compressed file; None if it is not compressed."""
     with open(path, "rb") as plain:
         first_bytes = plain.read(max(map(len, _COMPRESSIONS)))
     return next((each for magic, each in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)

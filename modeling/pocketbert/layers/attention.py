@@ -84,5 +84,5 @@ class Attention(tf_keras.layers.Layer):
 
 
 def mask_bias(mask: tf.Tensor, dtype: tf.DType, padding_bias: float = GraphForm.padding_bias) -> tf.Tensor:
-    """What to add to attention logits: int32 [B, S] with 1 = token → [B, 1, 1, S]."""
+    """Additive mask for attention logits: int32 [B, S] with 1 = token → [B, 1, 1, S]."""
     return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(padding_bias, dtype.min), dtype)

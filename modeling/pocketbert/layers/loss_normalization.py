@@ -142,7 +142,7 @@ def _entered(state: _Recording | _Sharing) -> Iterator[None]:
 
 
 def _divisor(total: tf.Tensor) -> tf.Tensor:
-    """What the mean at hand is divided by: its own part's total while that is recorded, else the whole batch's."""
+    """Divisor of the current mean: the part's total while it is recorded, otherwise the whole batch's."""
     state = _context.get()
     if state is None:
         return _sum_over_replicas(total)

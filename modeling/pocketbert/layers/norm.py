@@ -1,4 +1,4 @@
-"""What follows a residual sum: layer normalization, or MobileBERT's NoNorm."""
+"""Normalization after a residual sum: layer normalization, or MobileBERT's NoNorm."""
 
 from __future__ import annotations
 

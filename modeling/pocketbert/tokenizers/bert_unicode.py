@@ -1,4 +1,4 @@
-"""What BERT's clean-up does to each code point, as Hugging Face's fast tokenizer does it.
+"""BERT's normalization of each code point, equal to Hugging Face's fast tokenizer.
 
 The tables come from Python's `unicodedata` (Unicode 14 on Python 3.11, 15.1 on 3.13) and the exceptions below. The
 exceptions are where the Unicode tables of the `tokenizers` package have another age: its general categories are those

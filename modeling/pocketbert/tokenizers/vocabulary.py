@@ -71,7 +71,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 def token_problems(tokens: Sequence[str]) -> list[str]:
-    """What makes tokens unusable in any vocabulary: repeated, empty or too long ones, and control characters."""
+    """Lists problems of a vocabulary: repeated, empty or too long tokens, and control characters."""
     found = []
     lines: dict[str, list[int]] = {}
     for line, token in enumerate(tokens, start=1):
