@@ -221,14 +221,10 @@ def test_bfloat16_stays_near_float32(name: str) -> None:
     assert 0 < np.abs(logits - expected).max() < atol
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert",
-        "mobilebert",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in tiny.FAMILIES if name not in ("bert", "mobilebert")),
-    ],
-)
+# Slow: a conversion takes seconds. Those of the exporter, in tests/pocketbert_export, run by default: SavedModel in
+# test_savedmodel.py, BERT and MobileBERT as TFLite in test_export_convert.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiny.FAMILIES)
 def test_function_saved_model_and_tflite_agree(name: str, tmp_path: Path) -> None:
     config = tiny.FAMILIES[name]
     model = shake(pb.from_preset(config, task=[CLASSIFICATION], seed=10))

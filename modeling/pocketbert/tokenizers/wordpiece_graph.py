@@ -90,6 +90,7 @@ class WordPieceGraph(tf.Module):
         self.tokenize_with_offsets = tf.function(
             self._tokenize_with_offsets_graph, input_signature=[strings], autograph=False
         )
+        # These call `tokenize`, so that its large graph is written once.
         self.encode = tf.function(self._encode_graph, input_signature=[strings, number, number], autograph=False)
         self.encode_pairs = tf.function(
             self._encode_pairs_graph, input_signature=[strings, strings, number, number], autograph=False
@@ -130,14 +131,14 @@ class WordPieceGraph(tf.Module):
 
     def _encode_graph(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("CPU:0"):
-            return self._pack(self._tokenize_graph(texts), None, max_length, pad_to)
+            return self._pack(self.tokenize(texts), None, max_length, pad_to)
 
     def _encode_pairs_graph(
         self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         with tf.device("CPU:0"):
             tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "every text has its pair")
-            both = self._tokenize_graph(tf.concat([texts, pairs], 0))
+            both = self.tokenize(tf.concat([texts, pairs], 0))
             return self._pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
 
     def _pack(

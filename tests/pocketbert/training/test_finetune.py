@@ -207,8 +207,9 @@ def run_killed(moments: str, command_line: list[str]) -> str:
 
 
 # Renames: 1 run.json; 2, 3, … a checkpoint a step; after step 10 the first model directory and then its checkpoint.
-KILLED_ONCE_EACH = "step:4,aside:10,placed:4"
+KILLED_ONCE_EACH = "aside:10,placed:4"
 KILLED_OFTEN = [
+    "step:4,aside:10,placed:4",
     "aside:1,placed:1,aside:2,placed:2,step:1",
     "aside:12,aside:2,placed:11,aside:2",
     "step:11,step:10,step:2,aside:3,placed:4",
