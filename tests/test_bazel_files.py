@@ -51,8 +51,14 @@ def expanded(pattern: str) -> str:
 
 
 def imported(path: Path) -> set[str]:
+    """The packages that a file imports when it runs; the imports of type checkers are no dependencies."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    types = [each for each in module.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"]
+    skipped = {node for block in types for statement in block.body for node in ast.walk(statement)}
+    for node in ast.walk(module):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
