@@ -58,7 +58,7 @@ def make_submission(
             log_info(f"{file.name}: {len(examples)} rows with {models[task]}")
             answers[file.name], clipped = as_texts(task, model.predictions(examples))
             report[file.name] = {"rows": len(examples), "answered_by": models[task]}
-            if GLUE[task].task.kind == "regression":
+            if GLUE[task].has_scores:
                 report[file.name]["clipped"] = clipped
     write_submission(output, answers, overwrite=overwrite)
     return {"output": str(output), "files": report, "seconds": round(time.perf_counter() - start, 3)}

@@ -22,7 +22,7 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import TASKS, get_task, register
-from pocketbert_export.exporter import export_bundle
+from pocketbert_export.exporter import export
 from pocketbert_export.predictors import open_predictor
 
 LENGTH = 19
@@ -218,7 +218,7 @@ def test_predictions_survive_saving_and_export(
 ) -> None:
     case, inputs = case_of(kind), inputs_of(data[kind])
     models[kind].save_pretrained(tmp_path / "model")
-    export_bundle(tmp_path / "model", "float32", (LENGTH,), tmp_path / "bundle", data[kind])
+    export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(LENGTH,), examples=data[kind])
     predictors: list[Predictor] = [model_predictor(models[kind], max_length=LENGTH)]
     predictors += [open_predictor(tmp_path / name, max_length=LENGTH) for name in ("model", "bundle")]
     model, *others = ([each[case.answer] for each in predictor.predict(inputs)] for predictor in predictors)

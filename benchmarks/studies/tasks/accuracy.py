@@ -111,8 +111,10 @@ def jobs(output: Path) -> list[StudyJob]:
 
 def score_commonest(task: str) -> dict[str, Any]:
     """What the commonest label of the training examples gives, or no answer to any question."""
+    from pocketbert.tasks.registry import supervised_task
+
     config, own, dev = task_examples(task)
-    if config.kind == "span":
+    if supervised_task(config).needs_pairs:
         unanswerable = sum(not question.answers for question in dev) / len(dev)
         return {"metrics": {SETTINGS[task].metric: unanswerable}, "examples": len(dev)}
     return {"metrics": commonest_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}

@@ -35,6 +35,8 @@ _CLASS_PREFIX = {
     "mobilebert": "MobileBert",
     "distilbert": "DistilBert",
 }
+# These tables and the comparisons of kinds below are transformers' file format; a kind that it has no class for goes by
+# `own_config`.
 _SENTENCE: tuple[TaskKind, ...] = ("classification", "multi_label", "regression")
 _PROBLEM_TYPES: dict[str, TaskKind] = {
     "single_label_classification": "classification",

@@ -195,28 +195,29 @@ def read_augmented(flag_values: flags.FlagValues, path: str, task: TaskExamples)
     Raises:
       UserError: an unreadable file, or questions, which nothing augments.
     """
-    from pocketbert.data.questions import QuestionFile
     from pocketbert.data.tables import read_table
+    from pocketbert.tasks.registry import get_task
+    from pocketbert.tasks.texts import TextTask
 
-    if isinstance(task.train, QuestionFile):
+    made = get_task(task.task)
+    if not isinstance(made, TextTask):
         raise UserError(f"questions on paragraphs cannot be augmented; received {path}; leave it out")
 
     if not flag_values.task:
         augmented, _ = _read_table(flag_values, path, task.task.labels or None)
-        assert not isinstance(task.dev, QuestionFile)
         return augmented if flag_values["dev-file"].value else _without(flag_values, augmented, task.dev)
     examples, _ = read_table(
         path,
         text_column="text",
-        pair_column="pair" if task.train.pairs is not None else None,
+        pair_column="pair" if task.train.has_pairs else None,
         label_column="label",
         labels=task.task.labels or None,
-        kind="regression" if task.task.kind == "regression" else "classification",
+        kind=made.label_form,
     )
     return examples
 
 
-def _without(flag_values: flags.FlagValues, augmented: Examples, aside: Examples) -> Examples:
+def _without(flag_values: flags.FlagValues, augmented: Examples, aside: Any) -> Examples:
     """The rows that are not made from the examples set aside."""
     from pocketbert.data.tables import read_table
     from pocketbert.progress import log_info

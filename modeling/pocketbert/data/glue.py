@@ -56,6 +56,11 @@ class GlueTask:
     broken_rows: int = 0
 
     @property
+    def has_scores(self) -> bool:
+        """Whether its labels are scores, and not classes."""
+        return not self.task.labels
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """Splits accepted by `read_glue`."""
         return ("train", *self.dev_splits, *self.test_splits)
@@ -214,7 +219,7 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
         log_info(
             f"{path}: skipped {len(broken)} rows with missing columns, as GLUE's other readers do (line {broken[0]}…)"
         )
-    dtype = np.float32 if glue.task.kind == "regression" else np.int32
+    dtype = np.float32 if glue.has_scores else np.int32
     return Examples(
         texts=texts,
         pairs=pairs if glue.pair_column else None,
@@ -251,7 +256,7 @@ def _column_places(glue: GlueTask, path: Path, columns: list[str], labelled: boo
 
 
 def _label(glue: GlueTask, text: str) -> float:
-    if glue.task.kind == "regression":
+    if glue.has_scores:
         return parse_score(text)
     label = glue.label_texts.get(text) if glue.label_texts else text
     if label not in glue.task.labels:

@@ -84,7 +84,7 @@ def as_texts(task: str, predictions: np.ndarray) -> tuple[list[str], int]:
       The texts, and how many scores had to be moved into STS-B's range.
     """
     glue = GLUE[task]
-    if glue.task.kind == "regression":
+    if glue.has_scores:
         within = np.clip(predictions, LOWEST_SCORE, HIGHEST_SCORE)
         return [f"{score:.3f}" for score in within], int((within != predictions).sum())
     written = {label: text for text, label in glue.label_texts.items()}
