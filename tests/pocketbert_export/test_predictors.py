@@ -84,14 +84,6 @@ def test_no_texts(small_directory: Path, small_bundle: Path) -> None:
         assert open_predictor(path).logits([]).shape == (0, 3)
 
 
-def test_regression(small_model: Model) -> None:
-    task = TaskConfig(kind="regression", name="grade")
-    model = networks.network(networks.bert_config(), [task], small_model.tokenizer)
-    answers = model_predictor(model).logits(TEXTS)
-    assert answers.shape == (len(TEXTS),)
-    np.testing.assert_allclose(answers, one_by_one(model, 23), atol=3e-5)
-
-
 def test_probabilities_of_large_logits() -> None:
     # softmax of (0, ln 3) is (1/4, 3/4), whatever is added to both.
     logits = np.array([[0.0, np.log(3)], [5000.0, 5000.0 + np.log(3)]])
