@@ -25,7 +25,8 @@ from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert_export.convert import share_quantization, to_tflite
 from pocketbert_export.exporter import export
-from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
+from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.op_histogram import OpHistogram, count_ops
 from pocketbert_export.recipes import RECIPES, get_recipe
 from pocketbert_export.signatures import check_lengths
