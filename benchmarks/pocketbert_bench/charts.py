@@ -13,7 +13,7 @@ from pocketbert_bench import comparison
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.label_placement import place
 
-# One colour an export; peers are greys, so that what is ours stands out.
+# One colour an export; baselines are greys, so that what is ours stands out.
 OURS = ("#0f766e", "#d97706", "#7c3aed", "#be185d", "#2563eb")
 PEERS = ("#94a3b8", "#64748b", "#cbd5e1", "#475569")
 _INK, _FAINT = "#1f2937", "#e5e7eb"

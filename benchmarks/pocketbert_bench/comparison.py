@@ -75,7 +75,7 @@ class Row:
 
 
 def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = None) -> list[Row]:
-    """Every export of every run: networks as they were measured, of each the peers first, then ours, the largest first.
+    """Every export of every run: by network, baselines first, then ours, the largest first.
 
     Args:
       results: the runs.
@@ -96,9 +96,9 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
 
 
 def rankings(run: ResultFile) -> list[ResultFile]:
-    """A run's parts whose figures may stand in one table: our exports on one runtime, with the peers timed beside.
+    """A run's parts whose figures may stand in one table: our exports on one runtime, with the baselines timed beside.
 
-    A run on one runtime is its own only part; what the GPU computed is another than what the processor did. Peers,
+    A run on one runtime is its own only part; what the GPU computed is another than what the processor did. Baselines,
     which have a runtime of their own by nature, go with the exports on the same runtime, failing that with the first.
     """
     grounds = list(dict.fromkeys(_ground(each) for each in run.measurements if each.runtime and not each.peer))
@@ -158,7 +158,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
 
 
 def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
-    """The row with its comparison: with a peer's float32 export of the network `model`, failing that with ours."""
+    """The row with its comparison: with a baseline's float32 export of the network `model`, failing that with ours."""
     candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
     candidates.sort(key=lambda other: (not other.peer, other.label != "plain converter float32"))
     if not candidates or not row.latencies:

@@ -80,9 +80,9 @@ def from_bundle(
     model: str | None = None,
     label: str | None = None,
 ) -> list[Configuration]:
-    """Every configuration of a bundle that was asked for.
+    """Every configuration of a bundle that was requested.
 
-    A damaged bundle, or a length that it lacks, becomes a configuration with a `problem`: the others go on.
+    A damaged bundle, or a length that it lacks, becomes a configuration with a `problem`; the others continue.
 
     Args:
       path: the bundle's folder.

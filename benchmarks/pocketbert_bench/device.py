@@ -158,7 +158,7 @@ class _Session:
                 with self._pushed() as folders:
                     self._measure(folders)
         except (PhoneError, UserError, OSError) as error:
-            # Other phones go on, whatever this one's folder or bundles have.
+            # Other phones continue, whatever this one's folder or bundles have.
             problem = str(error)
             progress.log_info(f"{self._subject.name}: {problem}")
         what = "the GPU of a" if self._plan.delegate == "gpu" else "a"
@@ -225,7 +225,7 @@ class _Session:
         with progress.bar(total, self._subject.name, "run", initial=total - len(missing)) as turns:
             for turn in missing:
                 if self._stop.is_set():
-                    raise PhoneError("interrupted; the same command goes on")
+                    raise PhoneError("interrupted; the same command resumes")
                 try:
                     self._take(turn, folders, turns)
                     failures = 0

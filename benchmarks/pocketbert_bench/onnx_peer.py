@@ -1,4 +1,4 @@
-"""The same weights as an ONNX file for ONNX Runtime, float32 and dynamic int8: a peer, not a product."""
+"""The same weights as an ONNX file for ONNX Runtime, float32 and dynamic int8: a baseline, not a product."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarr
       UserError: the network is none of that.
     """
     if problem := _problem(config, head):
-        raise UserError(f"an ONNX peer is made of plain BERTs only; {problem}")
+        raise UserError(f"an ONNX baseline is made of plain BERTs only; {problem}")
     graph = _Graph(tensors)
     x = _embed(graph, config, length)
     heads, width = config.num_attention_heads, config.head_size

@@ -15,7 +15,7 @@ from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.configurations import Call, Configuration
 
-# Peers are held against the float model, whose answers int8 only comes near: four times the 15 % that
+# Baselines are held against the float model, whose answers int8 only comes near: four times the 15 % that
 # pocketbert_export.checks derives for our own.
 TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
 _EXAMPLES = 3
@@ -24,7 +24,7 @@ _EXAMPLES = 3
 def all_exports(
     model_directory: Path, output: Path, *, model: str | None, length: int, threads: Sequence[int]
 ) -> list[Configuration]:
-    """Every peer that is installed.
+    """Every baseline that is installed.
 
     Args:
       model_directory: the weights.
@@ -108,12 +108,12 @@ def plain_export(
 
 
 def checked_calls(model_directory: Path, length: int, *, signature: str) -> tuple[Call, ...]:
-    """Calls with the float model's answers, which a peer has to come near before it is timed.
+    """Calls with the float model's answers, which a baseline has to come near before it is timed.
 
     Args:
       model_directory: the weights.
       length: tokens.
-      signature: of the peer's file; empty where the format has none.
+      signature: of the baseline's file; empty where the format has none.
     """
     import pocketbert as pb
 
@@ -157,4 +157,4 @@ def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict
 
 def _check_recipe(recipe: str) -> None:
     if recipe not in TOLERANCE:
-        raise UserError(f"peers are exported as {', '.join(TOLERANCE)}; received {recipe!r}")
+        raise UserError(f"baselines are exported as {', '.join(TOLERANCE)}; received {recipe!r}")

@@ -1,4 +1,4 @@
-"""The part of a GLUE task that studies learn from, and what its commonest label scores."""
+"""The part of a GLUE task that studies learn from, and what its most frequent label scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
 
 
 def commonest_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:
-    """What the training examples' commonest label for every example gives, by these metrics."""
+    """What the training examples' most frequent label for every example gives, by these metrics."""
     from pocketbert.tasks.metrics import compute
 
     assert train.labels is not None and scored.labels is not None

@@ -69,7 +69,7 @@ def test_a_phone_by_cable_and_by_network_is_one(connect: Any, bench: Any, tmp_pa
     connect(cable, network)
     code, _, err = bench("--repeats=1", serials="9A231FFAZ00123,192.0.2.7:5555")
     assert code == 2 and "9A231FFAZ00123 and 192.0.2.7:5555 are one phone" in err and not cable.starts
-    # What was begun by cable goes on by network.
+    # A run started by cable resumes by network.
     assert bench("--repeats=1", serials="9A231FFAZ00123")[0] == 0
     assert bench("--repeats=1", serials="192.0.2.7:5555")[0] == 0
     assert cable.starts and not network.starts

@@ -134,7 +134,7 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(run: ResultFile, tmp_p
 def test_the_headline_is_about_our_smallest_export(run: ResultFile) -> None:
     tiles = {name: (figure, detail) for figure, name, detail in report._tiles(comparison.rows([run]), {})}
     assert tiles["smaller"][0] == "3.50×" and tiles["faster"][0] == "3.00×"
-    # 5 ms over 4 ms at 128 tokens; for 32 tokens the peer pads and still takes 5 ms, ours 1 ms.
+    # 5 ms over 4 ms at 128 tokens; for 32 tokens the baseline pads and still takes 5 ms, ours 1 ms.
     assert tiles["faster in the same format"][0] == "1.25×"
     assert tiles["faster on short text"][0] == "5.00×" and "which pads to 128" in tiles["faster on short text"][1]
     # 78.75 rounds to even.

@@ -13,43 +13,32 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import ClassVar
 
-from pocketbert.commands.command_line import Options
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuickstartOptions:
-    """How much is made, and where.
-
-    Attributes:
-      output: folder for everything that is made.
-      full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
-      seed: of fresh weights, the shuffling and dropout.
-    """
-
-    GROUP: ClassVar = "Run"
-
-    output: str = "runs/quickstart"
-    full: bool = False
-    seed: int = 0
+from absl import flags
 
 
-OPTIONS = (QuickstartOptions,)
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_string("output", "runs/quickstart", "folder for everything that is made", flag_values=flag_values)
+    flags.DEFINE_boolean(
+        "full",
+        False,
+        "use all data, export float32 too, and measure longer: about ten minutes on two cores",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer("seed", 0, "of fresh weights, the shuffling and dropout", flag_values=flag_values)
 
 
-def run(options: Options) -> int:
+def run(flag_values: flags.FlagValues) -> int:
     """Runs the path and prints the table."""
-    own = options[QuickstartOptions]
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 
     try:
-        print(quickstart(Path(own.output), full=own.full, seed=own.seed))
+        print(quickstart(Path(flag_values.output), full=flag_values.full, seed=flag_values.seed))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
         return 1

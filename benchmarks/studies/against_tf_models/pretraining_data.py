@@ -78,7 +78,7 @@ def run(quick: bool) -> dict[str, Any]:
     )
     notes = [
         f"{sentences} sentences, {ours['tokens']} tokens; {ours['examples']} examples here, {peer['examples']} there; "
-        "the peer has no way to use a second processor for one text, and need not look for sentences"
+        "the baseline has no way to use a second processor for one text, and need not look for sentences"
     ]
     return results.to_json(results.result_file("pretraining data", quick=quick, ratios=[ratio], notes=notes))
 

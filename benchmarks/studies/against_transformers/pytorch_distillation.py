@@ -1,4 +1,4 @@
-"""TinyBERT's intermediate stage in PyTorch, eagerly, as a peer: transformers' `BertModel` for teacher and student.
+"""TinyBERT's intermediate stage in PyTorch, eagerly, as a baseline: transformers' `BertModel` for teacher and student.
 
 Arguments: `TEACHER STUDENT BATCH LENGTH THREADS`, the first two presets. The batch lies ready in memory. `BertModel`'s
 fused attention keeps its logits to itself; those of the mapped layers are computed from queries and keys once more,

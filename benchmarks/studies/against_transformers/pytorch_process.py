@@ -1,4 +1,4 @@
-"""PyTorch as a peer, in a process of its own: torch and TensorFlow in one abort when TensorFlow comes first."""
+"""PyTorch as a baseline, in a process of its own: torch and TensorFlow in one abort when TensorFlow comes first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketbert.presets import preset
 
 @contextlib.contextmanager
 def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[], float]]:
-    """A function that has the peer take one step and gives its loss; the peer ends with the context.
+    """A function that has the baseline take one step and gives its loss; the baseline ends with the context.
 
     Args:
       module: what the process runs; it calls `serve`.
@@ -23,7 +23,7 @@ def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[]
       threads: of OpenMP, which the module hands on to PyTorch.
 
     Raises:
-      UserError: when the function is called, if the peer has failed; its own words are on stderr.
+      UserError: when the function is called, if the baseline has failed; its own words are on stderr.
     """
     # transformers would import TensorFlow where it is installed.
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "OMP_NUM_THREADS": str(threads)}
@@ -44,7 +44,9 @@ def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[]
             except BrokenPipeError:
                 answer = ""
             if not answer:
-                raise UserError("the PyTorch peer must answer each step with its loss; it has ended; see its message")
+                raise UserError(
+                    "the PyTorch baseline must answer each step with its loss; it has ended; see its message"
+                )
             return float(answer)
 
         yield take

@@ -1,4 +1,4 @@
-"""A training step of transformers' BERT classifier in PyTorch, eagerly, as a peer.
+"""A training step of transformers' BERT classifier in PyTorch, eagerly, as a baseline.
 
 Arguments: `PRESET BATCH LENGTH LABELS THREADS`. Plain Adam, no decay, no clipping; the batch lies ready in memory.
 """

@@ -127,7 +127,7 @@ def _transformers(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
         from transformers import BertTokenizer
         from transformers.data.processors import squad
     except ImportError as error:
-        raise UserError(f"the peer is transformers' featurizer; received: {error}; install the test extra") from error
+        raise UserError(f"the baseline is transformers; received: {error}; install the test extra") from error
     tokenizer = BertTokenizer(str(vocabulary), do_lower_case=True)
 
     def features() -> list[Any]:

@@ -59,7 +59,7 @@ def run(quick: bool) -> dict[str, Any]:
         from transformers import BertTokenizerFast
     except ImportError as error:
         raise UserError(
-            f"the peer is transformers' fast tokenizer; received: {error}; install the test extra"
+            f"the baseline is transformers' fast tokenizer; received: {error}; install the test extra"
         ) from error
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 

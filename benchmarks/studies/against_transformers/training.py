@@ -4,9 +4,9 @@
 
 The same architecture everywhere (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
 sequences of 128 tokens, dropout at 0.1, two threads. Ours is what `pocketbert finetune` runs: AdamW with decay,
-clipping and a schedule, traced for any shape. The peers do less: plain Adam, no decay, no clipping, TensorFlow's
+clipping and a schedule, traced for any shape. The baselines do less: plain Adam, no decay, no clipping, TensorFlow's
 traced for this one shape. Rounds take a few steps of each in turn, in an order that alternates; a ratio is the median
-over the rounds of the peer's seconds to ours.
+over the rounds of the baseline's seconds to ours.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(quick: bool) -> dict[str, Any]:
       quick: three rounds instead of fifteen.
 
     Returns:
-      A result file's content: examples a second of ours and of each peer. A peer that is not installed is named in the
+      A result file's content: examples a second, ours and each baseline's. One that is not installed is named in the
       notes.
     """
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)

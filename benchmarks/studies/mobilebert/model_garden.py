@@ -1,4 +1,4 @@
-"""tf-models-official's MobileBERT taking the steps that ours takes: the peer of `mobilebert_training` and `_text`."""
+"""tf-models-official's MobileBERT with our steps: the baseline of `mobilebert/training` and `mobilebert/text`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OfficialBatch = Mapping[str, Any]
 
 
 def training_step(config: EncoderConfig, batch: OfficialBatch) -> OfficialStep:
-    """Masked words: the encoder, its own masked-LM head, its own LAMB, one update a call.
+    """Masked tokens: the encoder, its own masked-LM head, its own LAMB, one update a call.
 
     Args:
       config: the architecture.

@@ -14,40 +14,32 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from typing import ClassVar
 
-from pocketbert.commands.command_line import Options
-from pocketbert.options import option
+from absl import flags
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GlueScoresOptions:
-    """What is scored.
-
-    Attributes:
-      data: GLUE's folder, with the development files.
-      model: TASK=PATH, a model directory or a bundle; once for each task.
-    """
-
-    GROUP: ClassVar = "Data"
-
-    data: str
-    model: tuple[str, ...] = option(repeated=True)
+from pocketbert.errors import raise_if_any
 
 
-OPTIONS = (GlueScoresOptions,)
+def define(flag_values: flags.FlagValues) -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_string("data", None, "GLUE's folder, with the development files", flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "model", [], "TASK=PATH, a model directory or a bundle; once for each task", flag_values=flag_values
+    )
 
 
-def run(options: Options) -> None:
+def run(flag_values: flags.FlagValues) -> None:
     """Prints the scores."""
-    own = options[GlueScoresOptions]
+    raise_if_any(
+        [f"--{name} is required; received none" for name in ("data", "model") if not flag_values[name].value],
+        "glue-scores",
+    )
     from pocketbert.progress import log_info
     from pocketbert_export.glue_models import parse_models
     from pocketbert_export.glue_scores import measure, table
 
-    scores = measure(parse_models(own.model), own.data)
+    scores = measure(parse_models(flag_values.model), flag_values.data)
     for line in table(scores):
         log_info(line)
     for warning in scores["warnings"]:

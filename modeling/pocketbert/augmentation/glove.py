@@ -60,7 +60,7 @@ class WordVectors:
     def neighbours(self, words: Iterable[str], count: int) -> dict[str, tuple[str, ...]]:
         """The words with the largest cosine to each of `words`, nearest first, the word itself left out.
 
-        The answer for a word does not depend on which others are asked for. Words of equal cosine stand in the order
+        The answer for a word does not depend on which others are requested. Words of equal cosine stand in the order
         of the file.
 
         Args:

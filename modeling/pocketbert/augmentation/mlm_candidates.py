@@ -34,7 +34,7 @@ class _Row:
 class MLMCandidates:
     """Candidates from a masked-LM model, with the network as the bottleneck.
 
-    Each word position of each sentence is one row with that piece masked. The rows of all sentences are batched by
+    Each word position of each sentence is one row with that token masked. The rows of all sentences are batched by
     length, the last layer and the vocabulary's logits are computed for the masked position alone, and the K best are
     found on the graph: K numbers leave it for a row.
 
@@ -45,7 +45,7 @@ class MLMCandidates:
       model: with a masked-LM head and a tokenizer.
       count: K, candidates a position.
       masked_input: what a row is: the masked sentence `alone`, or the pair of it and the original sentence.
-      fill: True: the K most probable words; False: those of the K most probable pieces that are words. Continuations
+      fill: True: the K most probable words; False: those of the K most probable tokens that are words. Continuations
         (`##ing`) and special tokens are no words.
       max_length: tokens a row; 0 for as many as the model takes, 512 at most. Of a longer sentence the row has the
         part around the masked position.
@@ -96,8 +96,8 @@ class MLMCandidates:
         """The candidates at positions of sentences.
 
         Args:
-          sentences: ids of their pieces, without special tokens, none empty where positions are asked for.
-          positions: for each sentence the pieces to mask, one at a time.
+          sentences: ids of their tokens, without special tokens, none empty where positions are requested.
+          positions: for each sentence the tokens to mask, one at a time.
           on_rows: called after each batch with the number of its rows.
         Returns:
           For each sentence position → candidates, most probable first (by id among equals).

@@ -20,7 +20,7 @@ _REMEMBERED = 50_000
 
 @dataclass(frozen=True)
 class _Word:
-    """A word of a text: its pieces' places among the text's, its offsets, and its form as the vocabulary spells it."""
+    """A word of a text: its tokens' places among the text's, its offsets, and its form as the vocabulary spells it."""
 
     first: int
     behind: int
@@ -37,7 +37,7 @@ class _Word:
 class WordCandidates:
     """Finds the candidates of Algorithm 1, lines 5 to 10, for the original sentences.
 
-    A word is what BERT's tokenizer splits at white space and punctuation. If it is one piece, its candidates are the
+    A word is what BERT's tokenizer splits at white space and punctuation. If it is one token, its candidates are the
     masked-LM model's; if it is several, or unknown to the vocabulary, they are the K nearest word vectors', looked up
     as the vocabulary spells the word, else in lower case; with a cased vocabulary they are capitalized in a
     capitalized word's place (as in the authors' code), an uncased one does not show which words are. A word without
@@ -45,7 +45,7 @@ class WordCandidates:
 
     Args:
       model: with a masked-LM head and a tokenizer.
-      vectors: the word vectors; None leaves words of several pieces as they are.
+      vectors: the word vectors; None leaves words of several tokens as they are.
       options: which words, how many candidates, what the model reads.
       max_length: tokens that the model reads, as for `MLMCandidates`.
       tokens_a_batch: as for `MLMCandidates`.
@@ -114,7 +114,7 @@ class WordCandidates:
         return sentences
 
     def _words(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[list[_Word]]]:
-        """Pieces and words of each text."""
+        """Tokens and words of each text."""
         tokenizer, pieces = self._mlm_candidates.tokenizer, self._mlm_candidates.pieces
         tokens = tokenizer.tokenize_with_offsets(list(texts))
         splits = tokens.ids.row_splits.numpy()

@@ -123,14 +123,14 @@ class Stage:
       student_features: what `Method.loss` reads.
       weights: term → weight in the sum; exactly the terms that `Method.loss` gives. A loss is given labels of those
         `LABEL_TERMS` alone that are among them.
-      data: plain text, pretraining's examples (pairs of segments with masked words), the task's examples, or those
+      data: plain text, pretraining examples (pairs of segments with masked tokens), the task's examples, or those
         with augmented ones.
-      max_length: tokens; longer texts are cut, or packed into pieces.
+      max_length: tokens; longer texts are cut, or packed into inputs.
       duration: how long the stage lasts.
       batch_size: examples an update, over all replicas.
       optimizer: how weights are updated.
       micro_batches: parts of a batch that are computed one after the other, for memory; the sum is the same.
-      optimizer_state: `carry` goes on with the moments of the stage before.
+      optimizer_state: `carry` keeps the moments of the stage before.
       trainable: which weights learn, by name.
       learning_rate_multiplier: (name, the stage's step) → factor on a weight's whole change, decay included.
       student_dropout: whether the student's dropout is active.
@@ -138,7 +138,7 @@ class Stage:
         next stage, and the student that is saved, start from it.
       evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
-      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
+      text_segments: with `data="text"`: segments of an input, 1 or 2 (`pocketbert.data.packing.pack`).
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
 

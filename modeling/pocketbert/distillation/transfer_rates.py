@@ -1,6 +1,6 @@
 """Which layers learn, and how fast, while knowledge is transferred layer by layer (MobileBERT, section 3.6).
 
-Nothing here imports TensorFlow before a rate is asked for.
+Nothing here imports TensorFlow before a rate is requested.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TransferRates:
       first: the lowest current layer, counted from 1.
       last: the highest current layer.
       steps: T.
-      lower: the layers below go on learning.
+      lower: the layers below continue to learn.
     """
 
     first: int

@@ -127,7 +127,7 @@ def answer_questions(
       start_logits: float32 [T].
       end_logits: float32 [T].
       n_best: how many answers a question.
-      max_answer_tokens: pieces.
+      max_answer_tokens: tokens.
       with_null: probabilities share with the empty answer.
     """
     question_ends = np.searchsorted(windows.question_index, np.arange(len(contexts)), side="right")

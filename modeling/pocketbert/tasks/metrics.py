@@ -1,6 +1,6 @@
 """GLUE's metrics, from scikit-learn and SciPy, as fractions of one.
 
-Where a metric is undefined it is 0.0, so that a run can go on and be written down: Matthews correlation of constant
+Where a metric is undefined it is 0.0, so that a run can continue and be recorded: Matthews correlation of constant
 predictions or labels (scikit-learn's own value), F1 without a positive label or prediction (GLUE's reference code
 calls scikit-learn, which gives 0 with a warning), Pearson and Spearman correlation of constant predictions or labels.
 The last is a departure: SciPy gives NaN, which has no place in JSON and compares with nothing.

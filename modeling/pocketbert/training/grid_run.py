@@ -43,8 +43,8 @@ def run_grid(
 ) -> dict[str, Any]:
     """Makes all runs of a grid that are not finished yet, and says which point is the best.
 
-    Killed at any moment and called again with the same arguments, it goes on: finished runs are not made again, and
-    the others go on from wherever `make_run` can. A run whose training fails makes its point one that is not chosen;
+    Killed at any moment and called again with the same arguments, it resumes: finished runs are not made again, and
+    the others resume from wherever `make_run` can. A run whose training fails makes its point one that is not chosen;
     called again, it is tried again.
 
     Args:
@@ -52,7 +52,7 @@ def run_grid(
       seeds: all different; each point has a run of each.
       output: the search's folder: `runs/POINT/seed-N/`, `result.json`, `report.html`.
       recorded: all that decides the results but the grid and the seeds, as JSON values.
-      make_run: makes or goes on with a run in its folder, and leaves a `result.json` there with `main_metric` and
+      make_run: makes or resumes with a run in its folder, and leaves a `result.json` there with `main_metric` and
         `metrics`, every one better when it is higher, and a model directory. See `Workers.outcomes`.
       choose: the best point is that with the highest mean, median or maximum of the main metric over the seeds; of
         equals the earlier.

@@ -230,7 +230,7 @@ def _received(answers: Any, process: Any, job: Job) -> Outcome:
         process.join()
         ended = f"exit code {process.exitcode}" if process.exitcode >= 0 else f"signal {-process.exitcode}"
         raise TrainingFailed(
-            f"{job.name}: the process ended with {ended}; see {job.log}; the same command goes on where it was"
+            f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
         ) from None
     process.join()
     return _checked(answer)

@@ -1,7 +1,7 @@
 """AdamW and LAMB that know the model's own names for its weights.
 
 Keras' AdamW and tf-models-official's LAMB choose weights by their variables' names, which say nothing in a subclassed
-model, and a multiplier on *gradients* does nothing to an adaptive step while weight decay goes on (ADR 3). Here both
+model, and a multiplier on *gradients* does nothing to an adaptive step while weight decay continues (ADR 3). Here both
 read the names of `Model.named_variables()`, and a multiplier acts on the whole change of a weight.
 """
 

@@ -139,7 +139,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _end_replacing(folder: Path) -> None:
-    """Removes a run that was set aside, if the one that replaces it has begun; else brings it back."""
+    """Removes a run that was moved aside, if the one that replaces it has begun; else brings it back."""
     moving, replaced = folder / _MOVING, folder / _REPLACED
     if not (moving.exists() or replaced.exists()):
         return

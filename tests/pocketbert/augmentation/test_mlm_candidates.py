@@ -42,7 +42,7 @@ def is_word(piece: str) -> bool:
 
 
 def ranked(model: Model, first: list[int], second: list[int], position: int) -> list[str]:
-    """All pieces, most probable first, for one row alone, without padding."""
+    """All tokens, most probable first, for one row alone, without padding."""
     inputs = {
         "input_word_ids": [first + second],
         "input_mask": [[1] * len(first + second)],
@@ -218,7 +218,7 @@ def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
     config = tiny_masked_lm.CONFIG.replace(vocab_size=tokenizer.vocab_size, max_position_embeddings=128)
     real = pb.from_preset(config, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer, seed=0)
     table = read_glove(shared / "data" / "glove" / "glove.twitter.27B.25d.subset11925.txt")
-    # Words of several pieces that these vectors have are rare in SST-2.
+    # Words of several tokens that these vectors have are rare in SST-2.
     several = {"stylish", "laptops", "decorating", "refresh", "puppies", "toddler", "pics"}
     all_texts = read_glue("sst2", shared / "data" / "glue", "train").texts[:3000]
     texts = [*all_texts[:24], *(text for text in all_texts if several & set(text.split()))]

@@ -30,7 +30,7 @@ DECAYED = (TABLE, KERNEL)
 # Each step rounds a weight below 0.25 twice (decay, update), each time by at most 2^-24 * 0.25 = 1.5e-8, and an update
 # of about RATE by a few 2^-24 of itself, 3e-9: 20 steps add up to 20 * (3e-8 + 3e-9) = 6.6e-7 at worst.
 TOLERANCE = 6.6e-7
-# The peers take 1 - 0.999 from Python's float64 and beta^t from float32, which changes the root of v, and so every
+# The baselines take 1 - 0.999 from Python's float64 and beta^t from float32, which changes the root of v, and so every
 # update of about RATE, by 6.5e-6 of itself.
 PEER_TOLERANCE = TOLERANCE + STEPS * RATE * 6.5e-6
 
