@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
-from collections.abc import Sequence
 
-from absl import flags
-
-from pocketbert import cli
-
-
-def flags_of(name: str, arguments: Sequence[str] = ()) -> flags.FlagValues:
-    """The flags that command `name` takes on a command line with these arguments."""
-    return cli.command_flags(name, arguments)[1]
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import parse
 
 
 def joined_lines(text: str) -> list[str]:
@@ -28,12 +20,9 @@ def check_parses(command_line: str) -> None:
     for end in ("|", ">", "2>", "<", "&&"):
         words = words[: words.index(end)] if end in words else words
     assert words[0] == "pocketbert", command_line
-    if words[1:] == ["--help"]:
+    if words[1:] in (["--help"], ["--version"]):
         return
     name, *arguments = words[1:]
-    assert name in cli.COMMANDS, f"{command_line}: no command {name!r}"
-    if "--help" in arguments:
-        return
-    positional = flags_of(name, arguments)([name, *arguments])[1:]
-    takes_positionals = hasattr(importlib.import_module(cli.COMMANDS[name][0]), "POSITIONAL")
-    assert takes_positionals or not positional, f"{command_line}: {name} takes flags only; received {positional}"
+    assert name in COMMANDS, f"{command_line}: no command {name!r}"
+    if not {"--help", "--help-all"} & {*arguments}:
+        parse(name, [each for each in arguments if not each.startswith("--config=")])

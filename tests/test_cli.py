@@ -1,21 +1,25 @@
-"""The command line as a person meets it: help at once, an example for everything, errors in one line."""
+"""The command line as a user meets it: help, examples, `--config` files, completion, errors in one line."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from absl import flags
-from command_lines import check_parses, flags_of, joined_lines
+from command_lines import check_parses, joined_lines
 
-from pocketbert import cli
+from pocketbert import __version__, cli
+from pocketbert.commands import COMMANDS, completion
+from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.errors import UserError
+from pocketbert.options import OptionField, format_value
 
 POCKETBERT = Path(sys.executable).with_name("pocketbert")
 # What takes seconds to import, and so has no place before a command runs.
@@ -25,16 +29,46 @@ HEAVY = [
 ]
 
 
+def variants() -> list[tuple[str, ...]]:
+    """Every command, those with methods once for each."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        module = Command(name).module
+        found += [(name, *each) for each in module.variants()] if hasattr(module, "variants") else [(name,)]
+    return found
+
+
+def required(command: Command) -> list[str]:
+    """Arguments that give every required option a value."""
+    given = []
+    for field in command.fields:
+        value = field.choices[0] if field.choices else "mobilebert" if field.name == "method" else "x"
+        if field.positional:
+            given.append(value)
+        elif field.required:
+            given.append(f"--{field.flag}={value}")
+    return given
+
+
+def other_value(field: OptionField) -> object:
+    """A value that is not the default."""
+    if field.choices:
+        value: object = next(each for each in field.choices if each != field.default)
+    else:
+        value = {"bool": not field.default, "int": 7, "float": 0.00025, "str": 'a "b", c\\d é'}[field.kind]
+    return (value,) if field.many else value
+
+
 def pocketbert(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(POCKETBERT), *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def examples(help_text: str) -> list[str]:
-    """The command lines of a help text's example block, continued lines joined."""
-    _, found, block = help_text.partition("Example:")
-    assert found, f"there is no `Example:` in\n{help_text}"
-    lines = joined_lines(block.partition("\nFlags of ")[0])
-    return [line for line in lines if line.startswith("pocketbert ")]
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1, printed
+    return printed.err
 
 
 def test_help_answers_at_once() -> None:
@@ -47,80 +81,176 @@ def test_help_answers_at_once() -> None:
     assert min(seconds) < 0.5
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
-def test_help_lists_every_command_on_stdout(arguments: tuple[str, ...]) -> None:
-    answer = pocketbert(*arguments)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    listed = re.findall(r"^  ([a-z-]+)  +\w", answer.stdout, flags=re.MULTILINE)
-    assert listed == list(cli.COMMANDS)
-    assert len(listed) >= 11
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_command_help_has_an_example_that_parses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, "--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 0
     printed = capsys.readouterr()
-    assert printed.err == ""
-    lines = examples(printed.out)
-    assert lines and all(line.split()[1] == name for line in lines)
+    listed = re.findall(r"^  ([a-z-]+)  +\w", printed.out, flags=re.MULTILINE)
+    assert listed == list(COMMANDS) and len(listed) >= 20 and printed.err == ""
+
+
+def test_module_prints_the_version() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "pocketbert", "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (0, f"pocketbert {__version__}\n")
+
+
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_options_become_flags(line: tuple[str, ...]) -> None:
+    command = Command(line[0], line[1:])
+    given = [*required(command), *line[1:]]
+    options = parse(line[0], given)
+    for part in command.parts:
+        for field in dataclasses.fields(part.options):
+            if field.default is not dataclasses.MISSING and field.name != "method":
+                assert getattr(options[part.options], field.name) == field.default, field.name
+    for field in command.fields:
+        assert len(field.help.strip(" .")) > 3, f"--{field.flag} has no description"
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", field.flag)
+        if field.name not in ("method", "config") and not field.positional:
+            value = other_value(field)
+            text = value[0] if field.repeated else format_value(field, value)  # type: ignore[index]
+            others = [each for each in given if not each.startswith(f"--{field.flag}=")]
+            with_it = _parsed(line[0], [*others, f"--{field.flag}={text}"])
+            assert with_it is None or with_it.values[field.name] == value
+
+
+def _parsed(name: str, arguments: list[str]) -> Options | None:
+    """The options; None where a dataclass refuses the value."""
+    try:
+        options = parse(name, [each for each in arguments if not each.startswith("--config=")])
+        options.check()
+        return options
+    except UserError as error:
+        assert "flag --" not in str(error), error
+        return None
+
+
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_help_is_grouped_required_first(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(line[0], line[1:])
+    assert cli.main([*line, "--help-all"]) == 0
+    full = capsys.readouterr().out
+    assert cli.main([*line, "--help"]) == 0
+    short = capsys.readouterr().out
+    groups = re.findall(r"^([A-Z]\w+):\n  \S", full.partition("\nusage: ")[2], flags=re.MULTILINE)
+    assert [*dict.fromkeys(groups)] == groups
+    assert groups[-2:] == ["General", "Example"]
+    assert ("Required" in groups) == any(field.required for field in command.fields) == (groups[0] == "Required")
+    listed = re.findall(r"^  --(?:\[no\])?([a-z0-9-]+)", full.partition("Example:")[0], flags=re.MULTILINE)
+    assert sorted(listed) == sorted(field.flag for field in command.fields if not field.positional)
+    assert ("--help-all" in short) == (len(short) < len(full)) == (not all(field.common for field in command.fields))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    _, found, block = capsys.readouterr().out.partition("\nExample:\n")
+    lines = joined_lines(block)
+    assert found and lines and all(" pocketbert " in f" {line}" for line in lines)
     for line in lines:
-        check_parses(line)
+        check_parses(line[line.index("pocketbert ") :])
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_flag_has_a_description_and_the_one_spelling(name: str) -> None:
-    values = flags_of(name)
-    silent = [flag for flag in values if not (values[flag].help or "").strip(" .")]
-    assert not silent, f"flags without a description: {silent}"
-    # One spelling for all: --text-column, not --text_column here and there.
-    assert not [flag for flag in values if "_" in flag], "flags' words are joined by dashes"
-
-
-def test_defining_every_command_imports_nothing_heavy() -> None:
+def test_no_command_imports_anything_heavy() -> None:
     program = f"""
-import importlib, sys
-from absl import flags
+import sys
 from pocketbert import cli
-for name, (module, _) in cli.COMMANDS.items():
-    importlib.import_module(module).define(flags.FlagValues())
+from pocketbert.commands import COMMANDS, completion
+for name in COMMANDS:
+    cli.main([name, "--help-all"])
     heavy = [each for each in {HEAVY!r} if each in sys.modules]
     assert not heavy, f"{{name}} imports {{heavy}}"
+for shell in ("bash", "zsh", "fish"):
+    completion.script(shell)
+assert not [each for each in {HEAVY!r} if each in sys.modules]
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 0, answer.stderr
 
 
-def test_an_unknown_command_is_one_line_on_stderr_and_exit_code_2() -> None:
-    answer = pocketbert("destil")
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr.count("\n") == 1
-    assert "no command 'destil'" in answer.stderr and "quickstart" in answer.stderr
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Path) -> None:
+    command = Command(line[0], line[1:])
+    given = [*required(command), *line[1:]]
+    for field in command.fields:
+        if field.positional or field.name in ("config", "overwrite", "method"):
+            continue
+        text = other_value(field)[0] if field.repeated else format_value(field, other_value(field))  # type: ignore[index]
+        if _parsed(line[0], [*given, f"--{field.flag}={text}"]) is not None:
+            given.append(f"--{field.flag}={text}")
+    options = parse(line[0], given)
+    (tmp_path / "run.toml").write_text(options.to_toml(), encoding="utf-8")
+    positional = [each for each in given if not each.startswith("-")]
+    again = parse(line[0], [*positional, f"--config={tmp_path / 'run.toml'}"])
+    assert {**again.values, "config": None} == options.values
+
+
+def test_flags_override_the_config_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('command = "finetune"\nmodel = "m"\noutput = "a"\nepochs = 5\ngrid = ["epochs=1,2", "bert"]\n')
+    options = parse("finetune", [f"--config={path}", "--output=b", "--grid=batch_size=4,8"]).values
+    assert (options["model"], options["output"], options["epochs"]) == ("m", "b", 5)
+    assert options["grid"] == ("batch_size=4,8",)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("content", "said"),
     [
-        (("presets", "--no-such-flag"), "no-such-flag"),
-        (("presets", "stray"), "flags only"),
-        (("export",), "model"),
-        (("evaluate", "--model=no/such/folder"), ""),
-        (("bench", "no/such/bundle"), "no/such/bundle"),
+        ("epoch = 3", "no option 'epoch' (did you mean 'epochs'?)"),
+        ("epochs = 'many'", "--epochs=many: must be a whole number"),
+        ("epochs = {a = 1}", "epochs must be text, a number, true, false or a list"),
+        ("epochs = ", "must be a TOML file; received"),
+        ('command = "distill"', "has the options of pocketbert distill; received pocketbert finetune"),
+        ('config = "x.toml"', "no option 'config'"),
     ],
 )
-def test_bad_input_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
-    answer = pocketbert(*arguments)
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert said in answer.stderr and f"pocketbert {arguments[0]} --help" in answer.stderr
-    assert answer.stderr.count("\n") == 1, answer.stderr
+def test_bad_config_file_is_refused(
+    content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(content)
+    assert said in refused(["finetune", f"--config={tmp_path / 'run.toml'}", "--model=m", "--output=o"], capsys)
 
 
-def test_results_go_to_stdout() -> None:
-    whole = pocketbert("presets")
-    assert whole.returncode == 0 and "mobilebert_tiny" in whole.stdout
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("destil", "no command 'destil' (did you mean 'distill'?); the commands are quickstart"),
+        ("presets --no-such-flag", "no flag --no-such-flag; --help-all lists all (see pocketbert presets --help)"),
+        ("finetune --epoch=3", "no flag --epoch (did you mean '--epochs'?)"),
+        ("presets stray", "flags only, as --name=value; received stray"),
+        ("export", "--model is required; received none; --output is required; received none"),
+        ("finetune --model=m --output=o --epochs=3.5", "--epochs=3.5: must be a whole number"),
+        ("finetune --model=m --output=o --schedule=liner", "must be one of linear, constant (did you mean 'linear'?)"),
+        ("finetune --model=m --output=o --seeds=1,two", "--seeds=1,two: must be whole numbers with commas"),
+        ("finetune --model=m --output=o --epochs=0", "epochs must be positive; received 0"),
+        ("finetune --model=m --output=o --task=sst-2 --data=d", "no task 'sst-2' to train on (did you mean 'sst2'?)"),
+        ("distill --method=tinybrt --output=o", "no distillation method 'tinybrt' (did you mean 'tinybert'?)"),
+        ("export --model=m --output=o --recipe=dynamic_w8", "(did you mean 'dynamic_wi8'?)"),
+        ("fetch all-minlm --output=o", "received all-minlm (did you mean 'all-minilm'?)"),
+        ("bench no/such/bundle", "a folder that pocketbert export made; received no/such/bundle"),
+        ("completion tcsh", "must be one of bash, zsh, fish; received tcsh"),
+    ],
+)
+def test_bad_input_is_one_line(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(line.split(), capsys)
+
+
+def test_unknown_preset_names_the_closest() -> None:
+    from pocketbert.presets import preset
+
+    with pytest.raises(UserError, match=r"did you mean 'mobilebert_tiny'\?"):
+        preset("mobilbert_tiny")
+
+
+def test_bad_input_exits_with_2() -> None:
+    answer = pocketbert("finetune", "--epoch=3")
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("arguments", ["presets", "--help"])
-def test_a_reader_that_leaves_early_is_no_error(arguments: str) -> None:
+def test_closed_pipe_is_no_error(arguments: str) -> None:
     # Closing the pipe before anything is read is what `head` does, without its timing.
     part = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{shlex.quote(str(POCKETBERT))} {arguments} | (exec <&-)"],
@@ -146,30 +276,60 @@ def test_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(_: flags.FlagValues) -> None:
-        raise raised
-
-    monkeypatch.setattr("pocketbert.commands.presets.run", fail)
+    monkeypatch.setattr("pocketbert.commands.presets.run", failing(raised))
     assert cli.main(["presets"]) == code
     printed = capsys.readouterr()
     assert printed.out == "" and said in printed.err and printed.err.count("\n") == 1
 
 
-def test_a_negative_result_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(raised: BaseException) -> Callable[[Options], None]:
+    def fail(_: Options) -> None:
+        raise raised
+
+    return fail
+
+
+def test_negative_result_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketbert.commands.presets.run", lambda _: 1)
     assert cli.main(["presets"]) == 1
 
 
-def test_a_bug_is_not_disguised_as_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: flags.FlagValues) -> None:
-        raise ValueError("an error of ours")
-
-    monkeypatch.setattr("pocketbert.commands.presets.run", fail)
+def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketbert.commands.presets.run", failing(ValueError("an error of ours")))
     with pytest.raises(ValueError, match="an error of ours"):
         cli.main(["presets"])
 
 
-def test_presets_as_json_are_json() -> None:
-    answer = pocketbert("presets", "--format=json")
-    assert answer.returncode == 0, answer.stderr
-    assert len(json.loads(answer.stdout)) >= 13
+def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["presets", "--format=json"]) == 0
+    assert {"mobilebert_tiny", "tinybert_4l_312d"} < {row["name"] for row in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for line in variants():
+        for field in Command(line[0], line[1:]).fields:
+            if not field.positional:
+                assert (f"-l {field.flag} " if shell == "fish" else f"--{field.flag}") in script
+
+
+def test_bash_completes_commands_flags_and_values() -> None:
+    program = (
+        completion.script("bash")
+        + """
+compopt() { :; }
+complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _pocketbert; echo "${COMPREPLY[@]}"; }
+complete_line pocketbert fi
+complete_line pocketbert finetune --sch
+complete_line pocketbert finetune --schedule = l
+complete_line pocketbert distill --method = tiny
+complete_line pocketbert distill --general-e
+complete_line pocketbert completion z
+"""
+    )  # noqa: E501
+    subprocess.run(["bash", "-n"], input=program, text=True, check=True)
+    answer = subprocess.run(["bash"], input=program, capture_output=True, text=True, check=False)
+    expected = ["finetune", "--schedule=", "linear", "tinybert", "--general-epochs=", "zsh"]
+    assert (answer.stdout.split("\n")[:-1], answer.stderr) == (expected, "")

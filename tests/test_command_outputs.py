@@ -13,10 +13,11 @@ from pathlib import Path
 import killing
 import pytest
 import tiny_finetuning
-from absl import flags
 from pretraining_text import write_text, write_vocabulary
 
 from pocketbert import cli, outputs
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import Command
 from pocketbert.training import checkpointing
 
 # In a process of its own: an error as Python exits shows nowhere else.
@@ -24,19 +25,7 @@ PROGRAM = [sys.executable, "-c", "from pocketbert.cli import run; run()"]
 
 
 def commands_that_overwrite() -> list[str]:
-    return [name for name in cli.COMMANDS if "overwrite" in cli.command_flags(name)[1]]
-
-
-def paths_of(name: str) -> list[str]:
-    """The flags of a command that may name an input."""
-    found = cli.command_flags(name)[1]
-    return [
-        flag
-        for flag in found
-        if flag not in (*cli._OUTPUTS, "method")
-        and not isinstance(found[flag], flags.EnumFlag | flags.BooleanFlag)
-        and found[flag].flag_type() in ("string", "comma separated list of strings", "multi string")
-    ]
+    return [name for name in COMMANDS if any(field.name == "overwrite" for field in Command(name).fields)]
 
 
 def test_commands_that_overwrite_are_found() -> None:
@@ -49,21 +38,30 @@ def test_inputs_in_the_output_are_refused(name: str, tmp_path: Path, capsys: pyt
     inside.mkdir(parents=True)
     (inside / "weights").write_text("precious")
     output = "predictions" if name == "evaluate" else "output"
-    arguments = [name, f"--{output}={tmp_path / 'out'}", "--overwrite"]
-    attempts = [f"--{flag}={inside}" for flag in paths_of(name)]
-    if hasattr(cli.command_flags(name)[0], "POSITIONAL"):
-        attempts.append(str(inside))
-    assert attempts
-    for attempt in attempts:
-        assert cli.main([*arguments, attempt]) == 2, attempt
+    fields = [field for field in Command(name).fields if field.kind == "str" and not field.choices]
+    paths = [field for field in fields if field.name not in (*cli._OUTPUTS, "method", "config")]
+    assert paths
+    for field in paths:
+        given = {
+            each.flag: "mobilebert" if each.name == "method" else "x" for each in Command(name).fields if each.required
+        }
+        given |= {field.flag: str(inside), output: str(tmp_path / "out")}
+        positional = [given.pop(each.flag) for each in fields if each.positional]
+        arguments = [f"--{flag}={value}" for flag, value in given.items()]
+        assert cli.main([name, *arguments, "--overwrite", *positional]) == 2, field
         err = capsys.readouterr().err
-        assert "an input must not be in the output; received" in err and err.count("\n") == 1, attempt
+        assert "an input must not be in the output; received" in err and err.count("\n") == 1, field
     assert (inside / "weights").read_text() == "precious"
 
 
 def test_named_inputs_in_the_output_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out.zip").touch()
-    arguments = ["glue-submission", f"--output={tmp_path / 'out.zip'}", f"--model=cola={tmp_path / 'out.zip'}"]
+    arguments = [
+        "glue-submission",
+        "--data=glue",
+        f"--output={tmp_path / 'out.zip'}",
+        f"--model=cola={tmp_path / 'out.zip'}",
+    ]
     assert cli.main(arguments) == 2 and "an input must not be in the output" in capsys.readouterr().err
 
 

@@ -129,7 +129,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr[-4000:]
     # What is made from the code is there, with the code's own words.
     assert "how-to/install/" in (site / "index.html").read_text(encoding="utf-8")
-    assert "Flags of pocketbert export:" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    assert "--saved-model" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert "several of one kind need different names" in (site / "api" / "pocketbert.model" / "index.html").read_text(
         encoding="utf-8"
     )

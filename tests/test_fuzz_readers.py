@@ -145,7 +145,7 @@ def _make_pretraining(folder: Path) -> Path:
 
 
 def _pretraining(path: Path) -> object:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     data = PretrainingData.open(path)
     return data.records(np.arange(len(data)))
@@ -394,7 +394,7 @@ def test_many_damaged_files_are_refused_in_one_line(
 
 
 def test_records_of_another_format_are_refused(made: Callable[[str, Path], Path], tmp_path: Path) -> None:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     folder = made("pretraining-data", tmp_path)
     shard = next(folder.glob("*.tfrecord"))

@@ -36,7 +36,7 @@ def write_data(
     The words are the first 12 of `vocabulary`, behind its five special tokens; None for one of `PIECES`.
     """
     import pocketbert as pb
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    from pocketbert.data.pretraining_options import PretrainingOptions
     from pocketbert.data.pretraining_run import write_pretraining_data
 
     vocabulary = vocabulary or write_vocabulary(folder.parent / f"{folder.name}-vocab.txt")
@@ -66,7 +66,7 @@ def command_line(folder: Path, *more: str) -> list[str]:
     """A `pretrain` of 6 steps, over more than one epoch. `folder` gets what it reads."""
     data, dev = folder / "data", folder / "dev"
     return [
-        "pretrain", f"--config={write_model_config(folder / 'config.json')}", f"--data={write_data(data)}",
+        "pretrain", f"--model={write_model_config(folder / 'config.json')}", f"--data={write_data(data)}",
         f"--dev-data={write_data(dev, documents=27, seed=1)}", "--steps=6", "--batch-size=32", "--micro-batches=2",
         "--learning-rate=1e-2", "--seeds=5", "--evaluation-batches=2", "--evaluation-steps=5",
         "--checkpoint-seconds=0", *more,

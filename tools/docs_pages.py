@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
-from pocketbert import cli
-from pocketbert.distillation import methods
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import Command
+from pocketbert.commands.help_text import option_tables
 from pocketbert_bench import results
 from pocketbert_export.bundle_schema import SCHEMA
 
@@ -78,24 +80,17 @@ def _index(modules: list[str]) -> str:
 
 
 def _commands() -> str:
-    lines = ["# Commands", "", "What `pocketbert COMMAND --help` prints.", ""]
-    for name, (_, summary) in cli.COMMANDS.items():
-        module, values = cli.command_flags(name)
-        lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", "```text"]
-        lines += [cli.command_help(name, module, values), "```", ""]
-        if hasattr(module, "define_chosen"):
-            for method in methods.names():
-                lines += [f"### {name} --method={method}", "", "```text", *_method_flags(name, method), "```", ""]
+    """A section for each command: what it does, its options by group, and those of each variant."""
+    lines = ["# Commands", ""]
+    for name, (_, summary) in COMMANDS.items():
+        command = Command(name)
+        about, _, example = (command.module.__doc__ or "").strip().partition("\nExample:\n")
+        lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", about.strip(), ""]
+        lines += ["```console", textwrap.dedent(example.rstrip()), "```", "", *option_tables(command.fields)]
+        for arguments in command.module.variants() if hasattr(command.module, "variants") else ():
+            own = [field for field in Command(name, arguments).fields if field not in command.fields]
+            lines += [f"### {name} {' '.join(arguments)}", "", *option_tables(own)]
     return "\n".join(lines)
-
-
-def _method_flags(name: str, method: str) -> list[str]:
-    module, general = cli.command_flags(name)
-    own = cli.command_flags(name, [f"--method={method}"])[1]
-    for flag in list(own):
-        if flag in general:
-            delattr(own, flag)
-    return cli.command_help(name, module, own).partition(f"Flags of pocketbert {name}:\n")[2].splitlines()
 
 
 def _schema(title: str, schema: dict[str, Any]) -> str:

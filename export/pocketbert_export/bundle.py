@@ -16,10 +16,12 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
+from pocketbert.tasks.inputs import as_inputs
+from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tokenizers.vocabulary import read_vocabulary
+from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
 from pocketbert_export.goldens import Golden, read_goldens
-from pocketbert_export.length_buckets import bucket_by_length
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
@@ -132,27 +134,41 @@ class Bundle:
                 f"{self.model_path} must run as {BUNDLE_FILE} says; the runtime refused it: {reason}; export it again"
             ) from error
 
-    def predict(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
-        """The task's logits, each text from the shortest signature that holds it; longer texts are cut.
+    def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
+        """Answers texts as the model does, each on the shortest signature that holds it.
+
+        Example:
+          ```python
+          bundle.predict(["a charming journey"])  # [{"label": "positive", "probabilities": {…}}]
+          ```
 
         Args:
-          texts: sentences, or the first sentences of pairs.
-          pairs: the second sentences.
+          inputs: texts, pairs of texts, or pairs of question and paragraph, as for `Model.predict`. Texts longer than
+            the longest signature are truncated, paragraphs are read in windows.
+          **options: of the task's `predict`: `top_k` for classes, `n_best` for questions.
         Returns:
-          float32 `[n, labels]` for classification, `[n]` for regression.
+          A dict for each input, as `Model.predict` gives it.
         Raises:
-          UserError: the bundle has no such task.
+          UserError: the bundle has no task, the inputs are neither all texts nor all pairs, or an answer is not finite.
         """
-        if "logits" not in self.output_names:
-            raise UserError(f"predict needs an output called logits; this bundle has {', '.join(self.output_names)}")
+        texts = as_inputs(inputs)
+        return self.predictor().predict(inputs if texts is None else texts, **options)
+
+    def predictor(self, **windows: int | None) -> Predictor:
+        """What answers texts, and scores the bundle on data.
+
+        Args:
+          **windows: `max_length` and the task's `window_options`, at most the longest signature; a task without those
+            ignores them.
+        Raises:
+          UserError: the bundle has no task that predicts, or a window that no signature holds.
+        """
+        task, longest = predicting_task(self.task, str(self.directory)), self.lengths[-1]
+        room = f"the bundle's longest length, {longest}"
+        max_length, windows = fitting_windows(task, windows, longest, longest, room)
         tokenizer = self.tokenizer()
-        encoded = tokenizer(list(texts), None if pairs is None else list(pairs), max_length=self.lengths[-1])
-        parts = bucket_by_length(
-            {name: np.asarray(encoded[name]) for name in INPUT_NAMES}, self.lengths, tokenizer.pad_token_id
-        )
-        answers = np.concatenate([self.run(part.inputs)["logits"] for part in parts])
-        order = np.concatenate([part.indices for part in parts])
-        return answers[np.argsort(order)]
+        forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
+        return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
     def _tokenizer(self) -> WordPieceTokenizer:

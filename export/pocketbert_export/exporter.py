@@ -33,7 +33,8 @@ from pocketbert_export.bundle_schema import SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
-from pocketbert_export.graph_optimization import GraphOptimizations, decide, optimize_graph
+from pocketbert_export.graph_optimization import decide, optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import examples_for, named
 from pocketbert_export.recipes import Recipe, get_recipe
 from pocketbert_export.runtimes import LITERT, RUNTIMES, TFLITE_2_16

@@ -6,13 +6,13 @@ Each graph optimization has a switch, and leaves a model alone that it does not 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 import numpy as np
 
 from pocketbert.configs import EncoderConfig, GraphForm
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 
 APPLIED = "applied"
 OFF = "off"
@@ -25,22 +25,6 @@ _MAX_SCALE = 1024.0
 _PADDING_BIAS = -6e4
 
 Tensors = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphOptimizations:
-    """Which graph_optimizations to apply where they suit the model.
-
-    Attributes:
-      fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
-      fuse_projections: linear maps of one input become one. None: in blocks with a bottleneck, which have many small
-        maps; in BERT's blocks it cost time where it was measured (`studies.ablations.graph_optimizations`).
-      first_token_only: the last layer is computed for the first token alone, where the task reads no other.
-    """
-
-    fold_no_norm: bool = True
-    fuse_projections: bool | None = None
-    first_token_only: bool = True
 
 
 GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(GraphOptimizations))

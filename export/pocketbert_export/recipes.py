@@ -16,7 +16,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def get_recipe(name: str) -> Recipe:
       UserError: there is none.
     """
     if name not in RECIPES:
-        raise UserError(f"a recipe must be one of {', '.join(RECIPES)}; received {name!r}")
+        raise UserError(f"a recipe must be one of {', '.join(RECIPES)}; received {name!r}{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
 
 

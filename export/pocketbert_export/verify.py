@@ -26,7 +26,8 @@ from pocketbert_export.bundle import VOCAB_FILE, Bundle
 from pocketbert_export.checks import BOUNDS, Bounds, Check
 from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.goldens import tokenization_problems
-from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
+from pocketbert_export.graph_optimization import APPLIED, GRAPH_OPTIMIZATIONS, optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 from pocketbert_export.label_order import named
 from pocketbert_export.length_buckets import LengthBucket
 from pocketbert_export.op_histogram import OpHistogram, count_ops

@@ -18,7 +18,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 if TYPE_CHECKING:
     from pocketbert import data
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
     from pocketbert.distillation.run import distill
     from pocketbert.encoder import Encoder, FeatureRequest
@@ -41,7 +41,7 @@ _MODULE_OF = {
     "EncoderConfig": "pocketbert.configs",
     "FeatureRequest": "pocketbert.encoder",
     "Model": "pocketbert.model",
-    "PretrainingData": "pocketbert.data.pretraining",
+    "PretrainingData": "pocketbert.data.pretraining_data",
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
     "TextData": "pocketbert.data.task_data",

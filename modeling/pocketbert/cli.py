@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 
-from absl import flags
+from pocketbert import __version__
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import Command, Options, parse
+from pocketbert.commands.help_text import command_help, usage
+from pocketbert.errors import UserError, did_you_mean
 
-from pocketbert.errors import UserError
-
-# Name → (module, summary). A module has a docstring with an `Example:`, `define(flags)` and `run(flags)`. Flags that
-# depend on others come from `define_chosen(flags, arguments)`, which sees the command line.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "quickstart": ("pocketbert_bench.commands.quickstart", "the whole path on a real network and real text"),
-    "bundle": ("pocketbert_export.commands.bundle", "from a file of examples to a verified bundle and its scores"),
-    "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
-    "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
-    "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),
-    "pretrain": ("pocketbert.commands.pretrain", "pretrain from scratch with MLM and NSP"),
-    "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
-    "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
-    "pretrain-data": ("pocketbert.commands.pretrain_data", "turn plain text into pretraining examples"),
-    "cache-teacher": ("pocketbert.commands.cache_teacher", "store what a teacher knows of a data set, for distill"),
-    "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
-    "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
-    "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),
-    "glue-scores": ("pocketbert_export.commands.glue_scores", "score models of GLUE tasks in the papers' columns"),
-    "glue-submission": ("pocketbert_export.commands.glue_submission", "write the zip that the GLUE server takes"),
-    "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
-    "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
-    "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine, or on phones"),
-    "report": ("pocketbert_bench.commands.report", "draw plots and one HTML page from result files"),
-}
-
-
-# Flags that say what a command writes.
-_OUTPUTS = ("output", "saved-model", "predictions")
+# Options that say what a command writes.
+_OUTPUTS = ("output", "saved_model", "predictions")
 # What to do about errors of the operating system.
 _REMEDIES = {
     errno.ENOSPC: "free some space, or choose an output on another disk",
@@ -56,43 +31,6 @@ _REMEDIES = {
 }
 
 
-def usage() -> str:
-    """The text of `pocketbert --help`."""
-    width = max(map(len, COMMANDS))
-    lines = [
-        "PocketBERT makes the small, fast, proven BERT that runs on a phone.",
-        "",
-        "usage: pocketbert COMMAND [--flag=value ...]",
-        "",
-        *(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
-        "",
-        "pocketbert COMMAND --help explains a command and shows an example.",
-        "Start with: pocketbert quickstart --output runs/quickstart",
-    ]
-    return "\n".join(lines)
-
-
-def command_flags(name: str, arguments: Sequence[str] = ()) -> tuple[ModuleType, flags.FlagValues]:
-    """A command's module, and the flags that it takes on a command line with these arguments, not yet parsed."""
-    module = importlib.import_module(COMMANDS[name][0])
-    flag_values = flags.FlagValues()
-    module.define(flag_values)
-    if hasattr(module, "define_chosen"):
-        module.define_chosen(flag_values, arguments)
-    for flag_name in list(flag_values):
-        flag_values.register_flag_by_module(name, flag_values[flag_name])
-    return module, flag_values
-
-
-def command_help(name: str, module: ModuleType, flag_values: flags.FlagValues) -> str:
-    """The text of `pocketbert NAME --help`: the module's docstring, then its flags."""
-    lines = [(module.__doc__ or "").strip(), "", f"Flags of pocketbert {name}:"]
-    for flag in sorted(flag_values.get_flags_for_module(name), key=lambda flag: flag.name):
-        default = "" if flag.default is None else f" (default: {flag.default_as_str})"
-        lines.append(f"  --{flag.name}: {flag.help}{default}")
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs one command.
 
@@ -104,9 +42,13 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
+    if arguments[0] == "--version":
+        print(f"pocketbert {__version__}")
+        return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"pocketbert: no command {name!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        hint = did_you_mean(name, COMMANDS)
+        print(f"pocketbert: no command {name!r}{hint}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
         _check_encoding(rest)
@@ -114,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         # Here, and not as the interpreter exits, where nobody could say that it failed.
         sys.stdout.flush()
         return code
-    except (UserError, flags.Error) as error:
+    except UserError as error:
         message = " ".join(str(error).split())
         print(f"pocketbert {name}: {message} (see pocketbert {name} --help)", file=sys.stderr)
         return 2
@@ -185,24 +127,26 @@ def _system_message(error: Exception) -> str | None:
     return None
 
 
-def check_paths(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
+def check_paths(options: Options) -> None:
     """Refuses outputs in which an input lies, or another output, before anything is read or written.
 
     Args:
-      flag_values: of any command; the flags of `_OUTPUTS` say what is written, all others may name what is read.
-      positional: what may be read besides.
+      options: of any command; the options of `_OUTPUTS` say what is written, all other texts may name what is read.
     Raises:
       UserError: names both.
     """
     from pocketbert.outputs import check_apart, check_inputs
 
-    outputs = [str(flag_values[name].value) for name in _OUTPUTS if name in flag_values and flag_values[name].value]
-    values: list[str] = list(positional)
-    for name in flag_values:
-        value = flag_values[name].value
-        if name not in _OUTPUTS and not isinstance(flag_values[name], flags.EnumFlag):
-            values += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
-    # Some flags are NAME=PATH.
+    outputs = [str(options.values[name]) for name in _OUTPUTS if options.values.get(name)]
+    values: list[str] = []
+    for field in options.fields:
+        value = options.values[field.name]
+        if field.name in _OUTPUTS or field.kind != "str" or field.choices or not value:
+            continue
+        # A run's own options may be read again where nothing is thrown away.
+        if field.name != "config" or options.values.get("overwrite"):
+            values += [each for each in (value if field.many else [value])]
+    # Some options are NAME=PATH.
     values += [value.partition("=")[2] for value in values if "=" in value]
     for output in outputs:
         check_inputs(output, [value for value in values if value])
@@ -210,14 +154,11 @@ def check_paths(flag_values: flags.FlagValues, positional: Sequence[str]) -> Non
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
-    module, flag_values = command_flags(name, arguments)
-    if any(argument in ("-h", "--help", "-help") for argument in arguments):
-        print(command_help(name, module, flag_values))
-        return 0
-    positional = flag_values([name, *arguments])[1:]
-    check_paths(flag_values, positional)
-    if not hasattr(module, "POSITIONAL") and positional:
-        raise UserError(f"flags only, as --name=value; received {' '.join(positional)}")
-    if hasattr(module, "POSITIONAL"):
-        return int(module.run(flag_values, positional) or 0)
-    return int(module.run(flag_values) or 0)
+    for asked, all_options in (("--help-all", True), ("-h", False), ("--help", False), ("-help", False)):
+        if asked in arguments:
+            print(command_help(Command(name, arguments), all_options=all_options))
+            return 0
+    options = parse(name, arguments)
+    check_paths(options)
+    options.check()
+    return int(options.module.run(options) or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,10 @@ from pocketbert.layers.checks import user_errors
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.layers.paths import initialize_weights, weights_by_path
 from pocketbert.presets import preset
+from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.inputs import as_inputs
 from pocketbert.tasks.outputs import labelled_outputs, output_names
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
 
 if TYPE_CHECKING:
@@ -148,6 +152,39 @@ class Model(tf_keras.Model):
         """Keras' `evaluate`; bad labels and masks raise a `UserError`."""
         with user_errors():
             return super().evaluate(*arguments, **options)
+
+    def predict(self, x: Any, *arguments: Any, **options: Any) -> Any:
+        """Answers texts; anything else goes to Keras' `predict`.
+
+        Example:
+          ```python
+          model.predict(["a charming journey"])  # [{"label": "positive", "probabilities": {…}}]
+          ```
+
+        Args:
+          x: a list of texts, of pairs of texts, or of pairs of question and paragraph. A pair is a tuple, or a dict
+            with `text` and `pair`, or `question` and `context`. Long texts are truncated, paragraphs are read in
+            windows.
+          *arguments: those of Keras' `predict`.
+          **options: of the first task's `predict`: `top_k` for classes, `n_best` for questions; or those of Keras.
+        Returns:
+          A dict for each text, as `Bundle.predict` gives it: `label` and `probabilities` for classification, `labels`
+          and `probabilities` for multi_label, `score` for regression, `answer` with its `start`, `end`, `score` and
+          `probability` for spans; or what Keras' `predict` returns.
+        Raises:
+          UserError: the model has no task that predicts or no vocabulary, the inputs are neither all texts nor all
+            pairs, or an answer is not finite.
+        """
+        inputs = as_inputs(x)
+        if inputs is None:
+            return super().predict(x, *arguments, **options)
+        return model_predictor(self).predict(inputs, *arguments, **options)
+
+    @functools.cached_property
+    def forward(self) -> ModelForward:
+        """Runs rows of tokens through the first head; traced once."""
+        assert self.task is not None
+        return ModelForward(self, get_task(self.task))
 
     def compute_loss(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pocketbert.configs import BottleneckConfig, EncoderConfig
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def preset(name: str) -> Preset:
       UserError: there is none; the message lists those there are.
     """
     if name not in PRESETS:
-        raise UserError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
+        raise UserError(f"no preset {name!r}{did_you_mean(name, PRESETS)}; the presets are {', '.join(PRESETS)}")
     return PRESETS[name]
 
 

@@ -17,13 +17,3 @@ def test_the_examples_are_the_tested_ones() -> None:
     lines = [line.strip() for example in examples for line in example.splitlines()]
     assert len(lines) >= 12
     assert not [line for line in lines if line not in tested]
-
-
-def test_versions_are_the_poms() -> None:
-    pom, readme = (APP / "pom.xml").read_text(encoding="utf-8"), (APP / "README.md").read_text(encoding="utf-8")
-    versions = dict(re.findall(r"<(\w+)\.version>([^<]+)</", pom))
-    assert f"org.bytedeco:tensorflow-lite:{versions['tflite']}" in readme
-    assert f"org.bytedeco:javacpp:{versions['javacpp']}" in readme
-    assert f"JUnit {versions['junit']}" in readme
-    assert f'"name": "tflite-aar", "version": "{versions["aar"]}"' in readme
-    assert (APP / "missing-poms/org/bytedeco/javacpp-presets" / versions["javacpp"]).is_dir()

@@ -149,14 +149,3 @@ def test_java_is_as_old_as_mavens() -> None:
     assert "<maven.compiler.release>8</maven.compiler.release>" in script("pom.xml")
     assert "tasks.compileJava {\n    options.release = 8\n}" in script("core/build.gradle.kts")
     assert set(re.findall(r"JavaVersion\.(\w+)", script("app/build.gradle.kts"))) == {"VERSION_1_8"}
-
-
-def test_the_build_script_takes_levels_from_the_manifest_and_rules_from_the_same_file() -> None:
-    text = (ROOT / "tools/build_apk.py").read_text(encoding="utf-8")
-    assert "minSdkVersion=" in text and "proguard-rules.pro" in text
-    assert not re.search(r"min-(?:sdk-version|api)\W+\d", text), "levels are written in the manifest alone"
-
-
-def test_they_say_that_they_were_not_built() -> None:
-    files = ["settings.gradle.kts", "build.gradle.kts", "core/build.gradle.kts", "app/build.gradle.kts"]
-    assert all("Not built here" in script(name) for name in [*files, "gradle/libs.versions.toml"])

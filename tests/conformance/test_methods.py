@@ -23,7 +23,7 @@ import pocketbert as pb
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
-from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.cache_teacher import cache_targets

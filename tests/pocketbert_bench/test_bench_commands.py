@@ -95,13 +95,13 @@ def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bench"], "at least one bundle"),
+        (["bench"], "takes at least one BUNDLE;"),
         (["bench", "nowhere"], "received nowhere"),
         (["bench", ".", "--threads=0"], "--threads takes different positive numbers"),
         (["bench", ".", "--lengths=32,32"], "--lengths takes different positive numbers"),
         (["bench", ".", "--peers"], "--peers needs --model"),
-        (["report", "--output=x"], "at least one result file"),
-        (["report", "nowhere.json"], "needs --output"),
+        (["report", "--output=x"], "takes at least one RESULT;"),
+        (["report", "nowhere.json"], "--output is required"),
         (["report", "nowhere.json", "--output=x"], "nowhere.json"),
     ],
 )

@@ -100,7 +100,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
 
 def test_it_predicts_as_the_model_does_whatever_the_length(bundle: Bundle, model: Model) -> None:
     assert model.tokenizer is not None
-    received = bundle.predict(TEXTS)
+    received = bundle.predictor().logits(TEXTS)
     for text, logits in zip(TEXTS, received, strict=True):
         expected = model(model.tokenizer([text], max_length=LENGTHS[-1]))["logits"].numpy()[0]
         # Float32 rounding: see test_export_convert.
@@ -110,7 +110,7 @@ def test_it_predicts_as_the_model_does_whatever_the_length(bundle: Bundle, model
 def test_pairs_are_told_apart(bundle: Bundle, model: Model) -> None:
     assert model.tokenizer is not None
     pairs = ["the sun is bright", "a dog", "no", "very very dull", "the cat"]
-    received = bundle.predict(TEXTS, pairs)
+    received = bundle.predictor().logits(TEXTS, pairs)
     expected = model(model.tokenizer(TEXTS, pairs, max_length=LENGTHS[-1]))["logits"].numpy()
     assert networks.relative(expected, received) < 2e-4
 
@@ -190,7 +190,7 @@ def test_mobilebert_with_all_lowerings_passes_its_gate(tmp_path: Path) -> None:
     assert set(bundle.graph_optimizations.values()) == {APPLIED}
     assert not (bundle.directory / "labels.txt").exists()
     expected = model(tokenizer(TEXTS, max_length=11))["logits"].numpy()
-    assert networks.relative(expected, bundle.predict(TEXTS)) < 2e-4
+    assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4
 
 
 def test_the_source_is_named_by_its_checksum(bundle: Bundle, directory: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import tiny_finetuning
 import tiny_questions
-from command_lines import flags_of
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.commands import task_flags
+from pocketbert.commands import task_options
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.data.examples import Examples
 from pocketbert.data.questions import QuestionFile
 from pocketbert.data.train_dev_split import train_dev_split
@@ -112,9 +112,7 @@ def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "".join(f"{text},{'rare' if text in rare else 'common'}\n" for text in texts))
-    values = flags_of("bundle")
-    values(["bundle", f"--train-file={path}"])
-    found = task_flags.read(values)
+    found = task_options.read(TaskOptions(train_file=str(path)), TableOptions())
     assert isinstance(found.train, Examples) and found.train.labels is not None
     assert set(found.train.labels.tolist()) == {0, 1} and len(found.dev) == 10
 
@@ -123,7 +121,7 @@ def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"--recipe": "int9"}, "int9"),
-        ({"--lengths": "12,x"}, "--lengths must be whole numbers"),
+        ({"--lengths": "12,x"}, "--lengths=12,x: must be whole numbers"),
         ({"--lengths": "9,9999"}, "a length must lie in 3 to"),
         ({"--train-file": "nothing.json"}, "there is no such file"),
         ({"--output": ""}, "--output is required"),

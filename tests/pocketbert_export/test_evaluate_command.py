@@ -84,7 +84,7 @@ def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--file=x.csv"], "needs --model"),
+        (["--file=x.csv"], "--model is required"),
         (["--model={directory}"], "needs --data, a task's folder, or --file"),
         (["--model={directory}", "--file={table}", "--data=x"], "not both"),
         (["--model={directory}", "--file={table}"], "column 'text'"),

@@ -10,14 +10,16 @@ from pathlib import Path
 import networks
 import numpy as np
 import pytest
-from command_lines import flags_of
 
 from pocketbert import cli
-from pocketbert.commands import task_flags
+from pocketbert.commands import task_options
+from pocketbert.commands.command_line import parse
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_export.commands import example_flags
+from pocketbert_export.commands import example_options
+from pocketbert_export.commands.example_options import ExampleOptions
 
 TEXTS = ["the film is good", "dull", "a cat walks", "very bad", "so bright a story", "rain", "sun"]
 # Two of seven are of class 1.
@@ -80,9 +82,8 @@ def test_model_with_other_label_order_is_scored_right(
 
 
 def read(file: Path, task: TaskConfig, *flags: str) -> list[int]:
-    values = flags_of("evaluate")
-    values(["evaluate", f"--file={file}", *flags])
-    examples = example_flags.read(values, task)
+    options = parse("evaluate", ["--model=m", f"--file={file}", *flags])
+    examples = example_options.read(options[ExampleOptions], options[TableOptions], task)
     return examples.labels.tolist()  # type: ignore[union-attr]
 
 
@@ -122,10 +123,9 @@ def test_labels_go_with_a_file_of_classes(tmp_path: Path) -> None:
         (TaskConfig(kind="span"), ["--file=questions.json"]),
         (MOOD, ["--data=x", "--task=sst2"]),
     ):
-        values = flags_of("evaluate")
-        values(["evaluate", "--labels=a,b", *flags])
+        options = parse("evaluate", ["--model=m", "--labels=a,b", *flags])
         with pytest.raises(UserError, match="--labels names the classes of --file"):
-            example_flags.read(values, task)
+            example_options.read(options[ExampleOptions], TableOptions(), task)
 
 
 def test_gate_scores_the_same(
@@ -147,9 +147,8 @@ def test_development_file_with_numbers_needs_labels(tmp_path: Path) -> None:
     files.append(f"--dev-file={table(tmp_path, [*NUMBERS])}")
 
     def labels(*more: str) -> list[int]:
-        values = flags_of("finetune")
-        values(["finetune", *files, *more])
-        return task_flags.read(values).dev.labels.tolist()  # type: ignore[union-attr]
+        options = parse("finetune", ["--model=m", "--output=o", *files, *more])
+        return task_options.read(options[TaskOptions], options[TableOptions]).dev.labels.tolist()  # type: ignore[union-attr]
 
     with pytest.raises(UserError, match="dev.csv: column 'label' has whole numbers, and the labels are neg, pos;"):
         labels()

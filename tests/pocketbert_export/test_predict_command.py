@@ -146,7 +146,7 @@ def test_a_brace_may_begin_a_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "needs --model"),
+        ([], "--model is required"),
         (["--model={directory}", "--input={directory}/none.txt"], "No such file"),
         (["--model={directory}/none", "--input={directory}/vocab.txt"], "config.json (a model directory)"),
         (["--model={directory}", "--input={directory}/model.safetensors"], "UTF-8"),

@@ -66,7 +66,6 @@ def test_pairs(small_model: Model) -> None:
 def test_bundle_takes_the_shortest_length(
     small_model: Model, small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    predictor = open_predictor(small_bundle)
     used: list[tuple[int, int]] = []
     run = Bundle.run
 
@@ -75,6 +74,7 @@ def test_bundle_takes_the_shortest_length(
         return run(self, inputs, length)
 
     monkeypatch.setattr(Bundle, "run", spy)
+    predictor = open_predictor(small_bundle)
     np.testing.assert_allclose(predictor.logits(TEXTS), one_by_one(small_model, 19), atol=1e-4)
     assert used == [(7, 3), (19, 3)]
 
@@ -102,3 +102,55 @@ def test_what_cannot_predict_is_refused(tmp_path: Path, small_model: Model) -> N
     wordless = networks.network(networks.bert_config(), [TaskConfig(kind="regression")])
     with pytest.raises(UserError, match="must have a vocabulary"):
         model_predictor(wordless)
+
+
+# The last text is cut at the bundle's longest length, and whole for the model.
+PAIRS = list(zip(TEXTS[:-1], ["the cat", "sun", "a bright film", "well , well", "good"], strict=True))
+
+
+@pytest.mark.parametrize("inputs", [TEXTS[:-1], PAIRS], ids=["texts", "pairs"])
+def test_model_and_bundle_predict_alike(inputs: list, small_model: Model, small_bundle: Path) -> None:
+    ours, bundles = small_model.predict(inputs), Bundle.open(small_bundle).predict(inputs)
+    pairs = [second for _, second in PAIRS] + [""] if inputs is PAIRS else None
+    logits = one_by_one(small_model, 23, pairs)[: len(inputs)]
+    exact = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for model, bundle, expected in zip(ours, bundles, exact, strict=True):
+        assert model["label"] == bundle["label"] == networks.SENTIMENT.labels[expected.argmax()]
+        for answer in (model, bundle):
+            # Logits differ by 1e-4 at most (see above), probabilities by half of it; and six digits are shown.
+            np.testing.assert_allclose([*answer["probabilities"].values()], expected, rtol=0, atol=6e-5)
+
+
+def test_every_form_of_texts_is_predicted(small_model: Model) -> None:
+    as_dicts = [{"text": first, "pair": second} for first, second in PAIRS]
+    questions = [{"question": first, "context": second} for first, second in PAIRS]
+    assert small_model.predict(as_dicts) == small_model.predict(questions) == small_model.predict(PAIRS)
+    texts = small_model.predict(TEXTS)
+    assert small_model.predict(np.array(TEXTS)) == small_model.predict(tuple(TEXTS)) == texts
+    assert small_model.predict([{"text": text} for text in TEXTS]) == texts
+    assert small_model.predict([]) == []
+    assert small_model.predict(TEXTS[:1], top_k=1)[0]["top"][0]["label"] == texts[0]["label"]
+
+
+def test_tensors_and_datasets_go_to_keras(small_model: Model) -> None:
+    import tensorflow as tf
+
+    inputs = dict(small_model.tokenizer(TEXTS, max_length=19))
+    expected = small_model(inputs, training=False)["logits"]
+    for given in (inputs, tf.data.Dataset.from_tensor_slices(inputs).batch(4)):
+        answers = small_model.predict(given, verbose=0)["logits"]
+        np.testing.assert_allclose(answers, expected, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("dull", "predict takes a list of texts; received one text, 'dull'; put it into a list"),
+        (["dull", ("a", "b")], r"inputs must be texts, or pairs of texts; received \('a', 'b'\); give all of them in"),
+        (["dull", 3], "inputs must be texts, or pairs of texts; received 3;"),
+    ],
+)
+def test_other_inputs_are_refused(inputs: object, message: str, small_model: Model, small_bundle: Path) -> None:
+    for network in (small_model, Bundle.open(small_bundle)):
+        with pytest.raises(UserError, match=message):
+            network.predict(inputs)

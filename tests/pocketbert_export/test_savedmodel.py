@@ -14,7 +14,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert.errors import UserError
 from pocketbert_export.convert import write_saved_model
-from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
+from pocketbert_export.graph_optimization import optimize_graph
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 
 # As in test_export_convert.
 TOLERANCE = 2e-4

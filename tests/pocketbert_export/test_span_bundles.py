@@ -19,6 +19,7 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
 from pocketbert.errors import UserError
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.training.loop import finetune
 from pocketbert.training.options import FinetuneOptions
 from pocketbert_export.bundle import Bundle
@@ -64,6 +65,20 @@ def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict
     assert golden.text == "the film"
     tokens = bundle.tokenizer()([golden.text], [golden.pair], max_length=golden.length, pad_to=golden.length)
     np.testing.assert_array_equal(tokens["input_word_ids"], golden.inputs["input_word_ids"])
+
+
+def test_model_and_bundle_predict_the_same_answers(made: dict[str, Path]) -> None:
+    questions = list(QuestionFile(made["questions"]))[:9]
+    inputs = [(question.question, question.context) for question in questions]
+    model, bundle = pb.from_pretrained(made["model"]), Bundle.open(made["bundle"])
+    answers = bundle.predict([{"question": question, "context": context} for question, context in inputs])
+    # In the same windows; the model's own are as long as its positions.
+    for ours, bundles in zip(model_predictor(model, max_length=LENGTHS[-1]).predict(inputs), answers, strict=True):
+        assert {name: ours[name] for name in ("answer", "start", "end")} == {
+            name: bundles[name] for name in ("answer", "start", "end")
+        }
+        assert ours["score"] == pytest.approx(bundles["score"], abs=1e-3)
+    assert len(model.predict(inputs, n_best=2)[0]["answers"]) == 2
 
 
 def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp_path: Path) -> None:
@@ -208,7 +223,7 @@ def test_model_and_bundle_are_compared_in_the_same_windows(made: dict[str, Path]
 def test_export_takes_the_lengths_of_questions(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(model: Any, recipe: str, lengths: list[int], *_: Any, **__: Any) -> None:
+    def refuse(*_: Any, lengths: list[int], **__: Any) -> None:
         raise UserError(f"lengths {lengths}")
 
     monkeypatch.setattr("pocketbert_export.exporter.export", refuse)

@@ -287,7 +287,7 @@ def test_the_command_ends_with_1_and_the_reason(tmp_path: Path, capsys: pytest.C
     [
         ([], "takes one BUNDLE; received none"),
         (["{bundle}", "--file=x.csv"], "need --model"),
-        (["{bundle}", "--runtime=tflite-9"], "must be one of litert, tflite-2.16; received 'tflite-9'"),
+        (["{bundle}", "--runtime=tflite-9"], "--runtime=tflite-9: must be one of litert, tflite-2.16"),
         (["{bundle}/nothing"], "bundle.json"),
     ],
 )

@@ -132,16 +132,13 @@ def test_languages_belong_to_xnli(run: Path, data: Path, capsys: pytest.CaptureF
 
 
 def test_a_training_file_of_its_own(data: Path, fixtures: Path, tmp_path: Path) -> None:
-    from absl import flags
+    from pocketbert.commands import task_options
+    from pocketbert.commands.task_options import TableOptions, TaskOptions
 
-    from pocketbert.commands import task_flags
-
-    values = flags.FlagValues()
-    task_flags.define(values)
     train = fixtures / "glue" / "MNLI" / "train.tsv"
-    values(["test", "--task=xnli", f"--data={data}", f"--train-file={train}", "--languages=de"])
-    assert task_flags.problems(values) == []
-    examples = task_flags.read(values)
+    options = TaskOptions(task="xnli", data=str(data), train_file=str(train), languages=("de",))
+    assert task_options.problems(options) == []
+    examples = task_options.read(options, TableOptions())
     assert (len(examples.train), examples.train.source) == (5, str(train))
     assert (len(examples.dev), set(examples.dev.groups or [])) == (15, {"de"})
     assert (examples.task, examples.metrics, examples.main_metric) == (XNLI, ("accuracy",), "accuracy")

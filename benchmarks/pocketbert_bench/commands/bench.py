@@ -20,108 +20,144 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar, Literal
 
-from absl import flags
-
+from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
+from pocketbert.options import option
 from pocketbert_bench import phone_app
 
-POSITIONAL = "BUNDLE…"
-_PHONE_ONLY = ("apk", "delegate", "affinity", "repeats", "seed")
-_HOST_ONLY = ("peers", "model", "quick", "json")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What is measured, on this machine or on phones.
+
+    Attributes:
+      bundles: folders that pocketbert export made.
+      lengths: tokens (default: all that a bundle has).
+      threads: numbers of threads.
+      output: result file to write, for pocketbert report; with --device a folder.
+      overwrite: replace the result file.
+      name: the network's name (default: the bundle folder's).
+      weights: whether weights are trained or random; recorded in the result.
+      peers: time other people's exports of --model beside.
+      model: model directory that the peers are made from.
+      quick: a shortened run, good for a look.
+      json: print the result file instead of a table.
+    """
+
+    GROUP: ClassVar = "Measurement"
+
+    bundles: tuple[str, ...] = option(positional="BUNDLE…")
+    lengths: tuple[int, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    output: str | None = None
+    overwrite: bool = False
+    name: str | None = None
+    weights: Literal["trained", "random"] | None = None
+    peers: bool = False
+    model: str | None = None
+    quick: bool = False
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("lengths", "threads"):
+            numbers = getattr(self, name)
+            if any(number < 1 for number in numbers) or len(set(numbers)) != len(numbers):
+                received = ",".join(map(str, numbers))
+                raise UserError(f"--{name} takes different positive numbers, as in --{name}=1,2; received {received}")
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Declares the flags."""
-    flags.DEFINE_list("lengths", None, "tokens; all that a bundle has if absent", flag_values=flag_values)
-    flags.DEFINE_list("threads", ["1"], "numbers of threads", flag_values=flag_values)
-    flags.DEFINE_string(
-        "output", None, "result file to write, for pocketbert report; with --device a folder", flag_values=flag_values
-    )
-    flags.DEFINE_bool("overwrite", False, "replace the result file", flag_values=flag_values)
-    flags.DEFINE_string("name", None, "the network's name; the bundle folder's if absent", flag_values=flag_values)
-    flags.DEFINE_enum(
-        "weights", None, ["trained", "random"], "what they are; a bundle does not tell", flag_values=flag_values
-    )
-    flags.DEFINE_bool("peers", False, "time other people's exports of --model beside", flag_values=flag_values)
-    flags.DEFINE_string("model", None, "model directory that the peers are made from", flag_values=flag_values)
-    flags.DEFINE_bool("quick", False, "a shortened run, good for a look", flag_values=flag_values)
-    flags.DEFINE_bool("json", False, "print the result file instead of a table", flag_values=flag_values)
-    flags.DEFINE_list("device", None, "phones' serial numbers, as adb devices lists them", flag_values=flag_values)
-    flags.DEFINE_string(
-        "apk", None, "with --device: the app, for phones that lack it or have another build", flag_values=flag_values
-    )
-    flags.DEFINE_enum("delegate", "cpu", phone_app.DELEGATES, "with --device: what computes", flag_values=flag_values)
-    flags.DEFINE_enum("affinity", "any", phone_app.AFFINITIES, "with --device: which cores", flag_values=flag_values)
-    flags.DEFINE_integer(
-        "repeats", 5, "with --device: processes for each configuration", 1, phone_app.MOST_REPEATS,
-        flag_values=flag_values,
-    )  # fmt: skip
-    flags.DEFINE_integer("seed", 0, "with --device: of the order", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhoneOptions:
+    """How phones are measured.
+
+    Attributes:
+      device: phones' serial numbers, as adb devices lists them.
+      apk: with --device: the app, for phones that lack it or have another build.
+      delegate: with --device: what computes.
+      affinity: with --device: which cores.
+      repeats: with --device: processes for each configuration, 1 to 100.
+      seed: with --device: of the order.
+    """
+
+    GROUP: ClassVar = "Phones"
+    COMMON: ClassVar = ("device", "apk", "delegate")
+
+    device: tuple[str, ...] = ()
+    apk: str | None = None
+    delegate: Literal["cpu", "gpu"] = "cpu"
+    affinity: Literal["any", "big", "little"] = "any"
+    repeats: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.repeats <= phone_app.MOST_REPEATS:
+            raise UserError(f"--repeats must lie in 1 to {phone_app.MOST_REPEATS}; received {self.repeats}")
 
 
-def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
+OPTIONS = (BenchOptions, PhoneOptions)
+
+
+def run(options: Options) -> int:
     """Runs the command."""
-    lengths = _numbers("lengths", flag_values.lengths) if flag_values.lengths else None
-    threads = _numbers("threads", flag_values.threads)
-    if not positional:
-        raise UserError("bench needs at least one bundle; received none; for example pocketbert bench runs/bundle")
-    paths = [Path(path) for path in positional]
+    own, phone = options[BenchOptions], options[PhoneOptions]
+    paths = [Path(path) for path in own.bundles]
     if missing := [str(path) for path in paths if not path.is_dir()]:
         raise UserError(f"a bundle is a folder that pocketbert export made; received {', '.join(missing)}")
-    if flag_values.device:
-        return _run_on_phones(flag_values, paths, lengths, threads)
-    if given := [name for name in _PHONE_ONLY if flag_values[name].present]:
-        raise UserError(f"--{given[0]} is for phones; received it without --device; name a phone or leave it out")
-    if flag_values.peers and not flag_values.model:
+    if phone.device:
+        return _run_on_phones(own, phone, paths)
+    if given := options.changed("apk", "delegate", "affinity", "repeats", "seed"):
+        raise UserError(f"{given[0]} is for phones; received it without --device; name a phone or leave it out")
+    if own.peers and not own.model:
         raise UserError("--peers needs --model, the model directory that the bundles were exported from")
-    if flag_values.output:
-        check_absent(flag_values.output, overwrite=flag_values.overwrite)
+    if own.output:
+        check_absent(own.output, overwrite=own.overwrite)
 
     from pocketbert_bench import host, peers, report, results
 
-    name = flag_values.name or (Path(flag_values.model).resolve().name if flag_values.model else None)
+    name = own.name or (Path(own.model).resolve().name if own.model else None)
     with tempfile.TemporaryDirectory() as folder:
         others = []
-        if flag_values.peers:
-            longest = max(lengths or [128])
-            others = peers.all_exports(
-                Path(flag_values.model), Path(folder), model=name, length=longest, threads=threads
-            )
+        if own.peers and own.model:
+            longest = max(own.lengths or [128])
+            others = peers.all_exports(Path(own.model), Path(folder), model=name, length=longest, threads=own.threads)
         result = host.bench_bundles(
             paths,
-            lengths=lengths,
-            threads=threads,
-            quick=flag_values.quick,
+            lengths=own.lengths or None,
+            threads=own.threads,
+            quick=own.quick,
             peers=others,
-            weights=flag_values.weights,
+            weights=own.weights,
             names={path: name for path in paths} if name else None,
             labels=_labels(paths),
         )
-    if flag_values.output:
-        results.write(flag_values.output, result, overwrite=flag_values.overwrite)
-    print(json.dumps(results.to_json(result), indent=2) if flag_values.json else report.table(result))
+    if own.output:
+        results.write(own.output, result, overwrite=own.overwrite)
+    print(json.dumps(results.to_json(result), indent=2) if own.json else report.table(result))
     return int(any(measurement.status == "failed" for measurement in result.measurements))
 
 
-def _run_on_phones(
-    flag_values: flags.FlagValues, paths: Sequence[Path], lengths: Sequence[int] | None, threads: Sequence[int]
-) -> int:
-    serials, apk = flag_values.device, Path(flag_values.apk) if flag_values.apk else None
-    problems = [f"--{name} is for this machine; leave it out with --device" for name in _HOST_ONLY
-                if flag_values[name].present]  # fmt: skip
-    if not flag_values.output:
+def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
+    serials, apk = phone.device, Path(phone.apk) if phone.apk else None
+    problems = [
+        f"--{name} is for this machine; leave it out with --device"
+        for name in ("peers", "model", "quick", "json")
+        if getattr(own, name)
+    ]
+    if not own.output:
         problems.append("--device needs --output, the folder that keeps what was measured")
     if len(set(serials)) != len(serials) or not all(serials):
-        problems.append(f"--device takes different serial numbers, as adb devices lists them; received {serials}")
-    if max(threads) > phone_app.MOST_THREADS:
+        problems.append(f"--device takes different serial numbers, as adb devices lists them; received {list(serials)}")
+    if max(own.threads) > phone_app.MOST_THREADS:
         problems.append(
-            f"the app takes at most {phone_app.MOST_THREADS} threads; received {','.join(map(str, threads))}"
+            f"the app takes at most {phone_app.MOST_THREADS} threads; received {','.join(map(str, own.threads))}"
         )
     if apk and not apk.is_file():
         problems.append(f"--apk must be a file that make android built; received {apk}")
@@ -136,15 +172,15 @@ def _run_on_phones(
             each
             for path in paths
             for each in configurations.from_bundle(
-                path, lengths, threads, weights=flag_values.weights, model=flag_values.name, label=labels[path]
+                path, own.lengths or None, own.threads, weights=own.weights, model=own.name, label=labels[path]
             )
         ),
-        delegate=flag_values.delegate,
-        affinity=flag_values.affinity,
-        repeats=flag_values.repeats,
-        seed=flag_values.seed,
+        delegate=phone.delegate,
+        affinity=phone.affinity,
+        repeats=phone.repeats,
+        seed=phone.seed,
     )
-    outcomes = device.bench_phones(serials, plan, Path(flag_values.output), apk=apk, overwrite=flag_values.overwrite)
+    outcomes = device.bench_phones(serials, plan, Path(own.output or ""), apk=apk, overwrite=own.overwrite)
     for outcome in outcomes:
         print(f"{outcome.name}: {outcome.problem or outcome.path}")
         if outcome.result:
@@ -152,12 +188,6 @@ def _run_on_phones(
     measurements = [each for outcome in outcomes if outcome.result for each in outcome.result.measurements]
     lost = any(outcome.problem for outcome in outcomes)
     return int(lost or any(measurement.status == "failed" for measurement in measurements))
-
-
-def _numbers(name: str, values: Sequence[str]) -> list[int]:
-    if not all(value.strip().isdecimal() and int(value) > 0 for value in values) or len(set(values)) != len(values):
-        raise UserError(f"--{name} takes different positive numbers, as in --{name}=1,2; received {','.join(values)}")
-    return [int(value) for value in values]
 
 
 def _labels(paths: Sequence[Path]) -> dict[Path, str]:

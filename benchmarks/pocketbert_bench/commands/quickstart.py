@@ -13,32 +13,43 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
-from absl import flags
-
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("output", "runs/quickstart", "folder for everything that is made", flag_values=flag_values)
-    flags.DEFINE_boolean(
-        "full",
-        False,
-        "use all data, export float32 too, and measure longer: about ten minutes on two cores",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer("seed", 0, "of fresh weights, the shuffling and dropout", flag_values=flag_values)
+from pocketbert.commands.command_line import Options
 
 
-def run(flag_values: flags.FlagValues) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuickstartOptions:
+    """How much is made, and where.
+
+    Attributes:
+      output: folder for everything that is made.
+      full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
+      seed: of fresh weights, the shuffling and dropout.
+    """
+
+    GROUP: ClassVar = "Run"
+
+    output: str = "runs/quickstart"
+    full: bool = False
+    seed: int = 0
+
+
+OPTIONS = (QuickstartOptions,)
+
+
+def run(options: Options) -> int:
     """Runs the path and prints the table."""
+    own = options[QuickstartOptions]
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_export.verify import GateFailed
 
     try:
-        print(quickstart(Path(flag_values.output), full=flag_values.full, seed=flag_values.seed))
+        print(quickstart(Path(own.output), full=own.full, seed=own.seed))
     except (GateFailed, TrainingFailed) as error:
         log_info(f"pocketbert quickstart: {error}")
         return 1

@@ -11,42 +11,53 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from pathlib import Path
-from typing import Any
-
-from absl import flags
+from typing import Any, ClassVar
 
 from pocketbert import json_reading
+from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError
+from pocketbert.options import option
 
-POSITIONAL = "RESULT…"
 _CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Declares the flags."""
-    flags.DEFINE_string("output", None, "folder to make: report.html, plots, results", flag_values=flag_values)
-    flags.DEFINE_string("title", "PocketBERT report", "the page's heading", flag_values=flag_values)
-    flags.DEFINE_list("bundles", [], "bundles whose verification to show", flag_values=flag_values)
-    flags.DEFINE_bool("overwrite", False, "replace the folder", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What is drawn.
+
+    Attributes:
+      results: result files.
+      output: folder to make: report.html, plots, results.
+      title: the page's heading.
+      bundles: bundles whose verification to show.
+      overwrite: replace the folder.
+    """
+
+    GROUP: ClassVar = "Report"
+
+    results: tuple[str, ...] = option(positional="RESULT…")
+    output: str
+    title: str = "PocketBERT report"
+    bundles: tuple[str, ...] = ()
+    overwrite: bool = False
 
 
-def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
+OPTIONS = (ReportOptions,)
+
+
+def run(options: Options) -> None:
     """Runs the command."""
-    if not positional:
-        raise UserError("report needs at least one result file; received none; pocketbert bench --output writes one")
-    if not flag_values.output:
-        raise UserError("report needs --output, the folder to make; received none")
-
+    own = options[ReportOptions]
     from pocketbert_bench import report, results
 
     page = report.build_report(
-        [results.read(path) for path in positional],
-        Path(flag_values.output),
-        verification={Path(bundle).resolve().name: _verification(Path(bundle)) for bundle in flag_values.bundles},
-        title=flag_values.title,
-        overwrite=flag_values.overwrite,
+        [results.read(path) for path in own.results],
+        Path(own.output),
+        verification={Path(bundle).resolve().name: _verification(Path(bundle)) for bundle in own.bundles},
+        title=own.title,
+        overwrite=own.overwrite,
     )
     print(page)
 

@@ -125,7 +125,8 @@ def _sentences(quick: bool) -> dict[str, np.ndarray]:
 def _export(folder: Path) -> dict[tuple[int, ...], Path]:
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
-    from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
+    from pocketbert_export.graph_optimization import optimize_graph
+    from pocketbert_export.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
 
     optimized = optimize_graph(pb.from_preset(PRESET, [TASK], seed=0), GraphOptimizations())

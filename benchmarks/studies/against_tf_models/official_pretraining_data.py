@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
     from official.nlp.data import create_pretraining_data as official
     from official.nlp.tools import tokenization
 
-    from pocketbert.data.masking import MaskingOptions
+    from pocketbert.data.pretraining_options import MaskingOptions
 
     sentences, vocabulary, output, length = arguments
     max_length = int(length)

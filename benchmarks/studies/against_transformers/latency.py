@@ -21,7 +21,7 @@ from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 
 if TYPE_CHECKING:
-    from pocketbert_export.graph_optimization import GraphOptimizations
+    from pocketbert_export.graph_optimization_options import GraphOptimizations
 
 LENGTH = 128
 RECIPE = "dynamic_wi8"
@@ -68,7 +68,8 @@ def our_export(
     """The preset's classifier at `LENGTH` alone, with some graph optimizations or the export's own choice."""
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
-    from pocketbert_export.graph_optimization import GraphOptimizations, optimize_graph
+    from pocketbert_export.graph_optimization import optimize_graph
+    from pocketbert_export.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.signatures import signature_name
 

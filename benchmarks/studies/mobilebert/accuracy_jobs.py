@@ -31,7 +31,7 @@ from studies.quantized import QUANTIZED, export_quantized
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.model import Model
 
 HELD_OUT = "held-out articles"
@@ -46,7 +46,7 @@ LEAST_TIMES, LEAST_NATS = 2.0, 0.5
 
 def make_data(output: Path) -> dict[str, Any]:
     """Makes pretraining's examples, with held-out articles; counts, and the SHA-256 that stands for all of them."""
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.pretraining_run import write_pretraining_data
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -63,7 +63,7 @@ def make_data(output: Path) -> dict[str, Any]:
 
 def score_commonest_word(output: Path) -> dict[str, Any]:
     """What counting words gives: always the commonest one, each by its frequency, and the commoner next sentence."""
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     folder = _data(output)
     words, sentences = _labels(PretrainingData.open(folder), setting.COUNTED_BATCHES)
@@ -158,7 +158,7 @@ def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed:
     """
     if variant.trained:
         return distil_student(name, setting.student_options(variant), start, seed, output)
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 
     student = _fresh_student(seed, output)
@@ -189,7 +189,7 @@ def distil_student(name: str, options: MobileBERTOptions, start: str | None, see
 def _fresh_student(seed: int, output: Path) -> Model:
     """The weights that every student of this seed begins with."""
     import pocketbert as pb
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
     data = PretrainingData.open(_data(output), verify=False)
@@ -208,7 +208,7 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
     import tensorflow as tf
 
     import pocketbert as pb
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.distillation.losses import attention_transfer
 
     teacher, student = pb.from_pretrained(teacher_directory), pb.from_pretrained(student_directory)

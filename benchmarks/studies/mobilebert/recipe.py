@@ -16,7 +16,7 @@ from pocketbert.training.options import FinetuneOptions
 from studies.glue_examples import APART, CHOOSING, SST2_EXAMPLES
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    from pocketbert.data.pretraining_options import PretrainingOptions
 
 SEEDS = (0, 1)
 # None of the students', so that no student sees the teacher's examples in the teacher's order.
@@ -118,7 +118,7 @@ VARIANTS = (
 
 def data_options() -> PretrainingOptions:
     """Of pretraining's examples."""
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    from pocketbert.data.pretraining_options import PretrainingOptions
 
     return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
 

@@ -105,8 +105,8 @@ def batches_of_text(
     Returns:
       Batches, inputs by name, int32 [B, S]; and the tokens that are computed for a real one, with and without buckets.
     """
-    from pocketbert.data.pretraining import PretrainingData
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.data.pretraining_options import PretrainingOptions
     from pocketbert.data.pretraining_run import write_pretraining_data
     from pocketbert.data.text import read_documents
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

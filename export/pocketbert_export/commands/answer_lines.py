@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
-
-from absl import flags
+from typing import IO, Any, ClassVar, Literal
 
 from pocketbert.errors import UserError
 
@@ -19,33 +18,39 @@ Answers = Sequence[Mapping[str, Any]]
 _FORMS = ("jsonl", "csv")
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines `--output`, `--output-format` and `--overwrite`."""
-    flags.DEFINE_string(
-        "output", None, "a .csv or .jsonl file to write (default: standard output)", flag_values=flag_values
-    )
-    flags.DEFINE_enum(
-        "output-format", None, _FORMS, "how to write (default: as --output ends, else jsonl)", flag_values=flag_values
-    )
-    flags.DEFINE_boolean("overwrite", False, "replace --output", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerFileOptions:
+    """Where answers go.
+
+    Attributes:
+      output: a .csv or .jsonl file to write (default: standard output).
+      output_format: how to write (default: as --output ends, else jsonl).
+      overwrite: replace --output.
+    """
+
+    GROUP: ClassVar = "Output"
+
+    output: str | None = None
+    output_format: Literal["jsonl", "csv"] | None = None
+    overwrite: bool = False
 
 
-def form_of(flag_values: flags.FlagValues) -> str:
+def form_of(options: AnswerFileOptions) -> str:
     """`jsonl` or `csv`.
 
     Raises:
-      UserError: the flags do not say which, or the output would replace something.
+      UserError: the options do not say which, or the output would replace something.
     """
     from pocketbert.files import check_absent
 
-    form, output = flag_values["output-format"].value, flag_values.output
-    if output:
-        form = form or Path(output).suffix.lower().removeprefix(".")
+    form: str | None = options.output_format
+    if options.output:
+        form = form or Path(options.output).suffix.lower().removeprefix(".")
         if form not in _FORMS:
             raise UserError(
-                f"--output must end in .csv or .jsonl, or --output-format must say which; received {output}"
+                f"--output must end in .csv or .jsonl, or --output-format must say which; received {options.output}"
             )
-        check_absent(output, overwrite=flag_values.overwrite)
+        check_absent(options.output, overwrite=options.overwrite)
     return form or "jsonl"
 
 

@@ -17,17 +17,18 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from absl import flags
-
-from pocketbert.commands import finetune, task_flags
+from pocketbert.commands import finetune, task_options
+from pocketbert.commands.command_line import Options
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
-from pocketbert_export.commands.export import whole_number
+from pocketbert_export.commands.export import ConversionOptions
 
 if TYPE_CHECKING:
     from pocketbert_export.bundle import Bundle
@@ -35,26 +36,32 @@ if TYPE_CHECKING:
 _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of `finetune` that make one run, and those of the export."""
-    finetune.define_training(flag_values)
-    flags.DEFINE_integer("seed", 0, "of the fresh head, dropout and the order of examples", flag_values=flag_values)
-    flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
-    flags.DEFINE_list(
-        "lengths",
-        None,
-        "numbers of tokens, one signature each (default: 32,64,128; for questions 128,384)",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("output", None, "the folder to make, or to go on in", flag_values=flag_values)
-    flags.DEFINE_boolean("overwrite", False, "throw away what is in --output", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BundleOptions:
+    """What is made of what.
+
+    Attributes:
+      model: the model directory to start from (default: the pinned all-MiniLM-L6-v2).
+      output: the folder to make, or to go on in.
+      overwrite: throw away what is in --output.
+      seed: of the fresh head, dropout and the order of examples.
+    """
+
+    GROUP: ClassVar = "Run"
+
+    model: str | None = None
+    output: str
+    overwrite: bool = False
+    seed: int = 0
 
 
-def run(flag_values: flags.FlagValues) -> int:
+OPTIONS = (BundleOptions, *finetune.TRAINING, ConversionOptions)
+
+
+def run(options: Options) -> int:
     """Trains, exports and scores; returns 1 if training or the gate fails."""
-    problems = ["--output is required; received none"] if not flag_values.output else []
-    raise_if_any([*problems, *task_flags.problems(flag_values)], "bundle")
-    lengths = None if flag_values.lengths is None else [whole_number(text) for text in flag_values.lengths]
+    own, made = options[BundleOptions], options[ConversionOptions]
+    raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
     from pocketbert.files import write_json, write_text
@@ -63,28 +70,23 @@ def run(flag_values: flags.FlagValues) -> int:
     from pocketbert.training.loop import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
-    from pocketbert_export.recipes import get_recipe
     from pocketbert_export.signatures import check_lengths, default_lengths
     from pocketbert_export.verify import GateFailed
 
-    get_recipe(flag_values.recipe)
-    output = Path(flag_values.output)
-    task = task_flags.read(flag_values)
-    options = finetune.options(flag_values, task.task, flag_values.seed)
-    model = Path(flag_values.model) if flag_values.model else minilm()
+    output = Path(own.output)
+    task = task_options.read(options[TaskOptions], options[TableOptions])
+    training = finetune.training_options(options, task.task, own.seed)
+    model = Path(own.model) if own.model else minilm()
     # Before training, and not an hour later.
     config = read_directory(model, headless=True).config
-    lengths = list(
-        check_lengths(lengths or default_lengths(task.task, config.max_position_embeddings, options.max_length), config)
-    )
+    usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
+    lengths = list(check_lengths(made.lengths or usual, config))
     # As in training, where checkpoint and threshold were chosen.
-    windows = {name: getattr(options, name) for name in get_task(task.task).window_options}
+    windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
-            trained = train(
-                model, **task._asdict(), output=output / _RUN, options=options, overwrite=flag_values.overwrite
-            )
-            bundle = _bundle(flag_values, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
+            trained = train(model, **task._asdict(), output=output / _RUN, options=training, overwrite=own.overwrite)
+            bundle = _bundle(options, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
         except (TrainingFailed, GateFailed) as error:
             print(f"pocketbert bundle: {error}", file=sys.stderr)
             return 1
@@ -131,7 +133,7 @@ def _result(bundle: Bundle, task: Any, scores: Mapping[str, Any]) -> dict[str, A
 
 
 def _bundle(
-    flag_values: flags.FlagValues,
+    options: Options,
     model: Path,
     lengths: list[int],
     output: Path,
@@ -144,10 +146,11 @@ def _bundle(
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.exporter import export
 
-    if output.exists() and not flag_values.overwrite:
+    recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
+    if output.exists() and not overwrite:
         found = Bundle.open(output)
         same = found.source.get("model.safetensors") == sha256(model / "model.safetensors")
-        if same and found.recipe == flag_values.recipe and list(found.lengths) == sorted(lengths):
+        if same and found.recipe == recipe and list(found.lengths) == sorted(lengths):
             log_info(f"{output}: this bundle is finished")
             return found
         raise UserError(
@@ -157,9 +160,9 @@ def _bundle(
     return export(
         model,
         output,
-        recipe=flag_values.recipe,
+        recipe=recipe,
         lengths=lengths,
         examples=examples,
-        overwrite=flag_values.overwrite,
+        overwrite=overwrite,
         windows=windows,
     )

@@ -26,76 +26,97 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from absl import flags
-
+from pocketbert.commands.command_line import Options
+from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert_export.commands import example_flags, window_flags
+from pocketbert_export.commands import example_options, question_options
+from pocketbert_export.commands.example_options import ExampleOptions
+from pocketbert_export.commands.question_options import AnswerOptions, check_no_questions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.predictor import Predictor
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("model", None, "a model directory or a bundle", flag_values=flag_values)
-    example_flags.define(flag_values)
-    window_flags.define(flag_values)
-    flags.DEFINE_string(
-        "answer-language",
-        None,
-        "questions: compare answers as MLQA does in this language: en, es, hi, vi, de, ar or zh",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("predictions", None, "questions: a .json file to write answers to", flag_values=flag_values)
-    flags.DEFINE_boolean("overwrite", False, "replace --predictions", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What is scored.
+
+    Attributes:
+      model: a model directory or a bundle.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    model: str
 
 
-def run(flag_values: flags.FlagValues) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictionsOptions:
+    """What is kept of answers to questions.
+
+    Attributes:
+      answer_language: questions: compare answers as MLQA does in this language: en, es, hi, vi, de, ar or zh.
+      predictions: questions: a .json file to write answers to.
+      overwrite: replace --predictions.
+    """
+
+    GROUP: ClassVar = "Questions"
+
+    answer_language: str | None = None
+    predictions: str | None = None
+    overwrite: bool = False
+
+
+OPTIONS = (EvaluateOptions, *example_options.OPTIONS, *question_options.OPTIONS, PredictionsOptions)
+
+
+def run(options: Options) -> None:
     """Prints the metrics."""
-    if not flag_values.model:
-        raise UserError("evaluate needs --model, a model directory or a bundle; received none")
-    if not (flag_values.data or flag_values.file):
+    named, model = options[ExampleOptions], options[EvaluateOptions].model
+    if not (named.data or named.file):
         raise UserError("evaluate needs --data, a task's folder, or --file, a file of your own; received neither")
     from pocketbert.progress import log_info
     from pocketbert_export.predictors import open_predictor
 
-    predictor = open_predictor(flag_values.model, **window_flags.windows(flag_values))
+    predictor = open_predictor(model, **question_options.windows(options))
     start = time.perf_counter()
     if predictor.task.needs_pairs:
-        result = _score_questions(flag_values, predictor)
+        result = _score_questions(options, predictor)
     else:
-        result = _score_texts(flag_values, predictor)
+        result = _score_texts(options, predictor)
     seconds = time.perf_counter() - start
     for warning in result["warnings"]:
         log_info(f"pocketbert evaluate: warning: {warning}")
-    print(json.dumps({**result, "model": flag_values.model, "seconds": round(seconds, 3)}))
+    print(json.dumps({**result, "model": model, "seconds": round(seconds, 3)}))
 
 
-def _score_texts(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
+def _score_texts(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.progress import log_info
     from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.label_order import named
     from pocketbert_export.scoring import labelled_evaluator
 
     task = predictor.task.config
-    window_flags.check_no_questions(flag_values, task, "evaluate", "answer-language", "predictions")
-    examples = example_flags.read_texts(flag_values, task)
+    check_no_questions(options, task, "answer_language", "predictions")
+    own, table = options[ExampleOptions], options[TableOptions]
+    examples = example_options.read_texts(own, table, task)
     assert examples is not None
-    of_task = flag_values.data or flag_values.task
-    data_task = supervised_task(named(task, flag_values.task))
+    of_task = own.data or own.task
+    data_task = supervised_task(named(task, own.task))
     names, main = (data_task.metrics, data_task.main_metric) if of_task else data_task.default_metrics
-    scores = labelled_evaluator(predictor, examples, flag_values.task, metrics=names).scores(main)
+    scores = labelled_evaluator(predictor, examples, own.task, metrics=names).scores(main)
     log_info(scores.sentence)
-    skipped = {"skipped_rows": examples.skipped_rows} if flag_values["skip-bad-rows"].value else {}
+    skipped = {"skipped_rows": examples.skipped_rows} if table.skip_bad_rows else {}
     return {**scores.to_json(), "examples": len(examples), **skipped, "source": examples.source}
 
 
-def _score_questions(flag_values: flags.FlagValues, predictor: Predictor) -> dict[str, Any]:
+def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
     from pocketbert.progress import log_info
@@ -103,41 +124,42 @@ def _score_questions(flag_values: flags.FlagValues, predictor: Predictor) -> dic
     from pocketbert.tasks.question_answering import QuestionEvaluator
     from pocketbert_export.scoring import labelled_evaluator
 
-    if flag_values.predictions:
-        check_absent(flag_values.predictions, overwrite=flag_values.overwrite)
-    files = example_flags.question_files(flag_values, predictor.task.config)
-    task = QUESTION_TASKS.get(flag_values.task or predictor.task.config.name)
-    by_language = bool(flag_values.data and task and task.languages)
-    if by_language and flag_values["answer-language"].value:
+    named, kept = options[ExampleOptions], options[PredictionsOptions]
+    if kept.predictions:
+        check_absent(kept.predictions, overwrite=kept.overwrite)
+    files = example_options.question_files(named, options[TableOptions], predictor.task.config)
+    task = QUESTION_TASKS.get(named.task or predictor.task.config.name)
+    by_language = bool(named.data and task and task.languages)
+    if by_language and kept.answer_language:
         raise UserError(
             "--answer-language is for a file of your own; received it with --data, whose files say their language; "
             "leave it out"
         )
-    if flag_values.predictions:
+    if kept.predictions:
         for questions in files.values():
             questions.check_ids()
     parts: dict[str, dict[str, Any]] = {}
     predictions: dict[str, dict[str, str]] = {}
     for part, questions in files.items():
-        language = part.split("-")[0] if by_language else flag_values["answer-language"].value
+        language = part.split("-")[0] if by_language else kept.answer_language
         evaluator = labelled_evaluator(
             predictor,
             questions,
             scorer=mlqa_scorer(language) if language else None,
-            max_answer_tokens=flag_values["max-answer-tokens"].value,
-            keep_answers=bool(flag_values.predictions),
+            max_answer_tokens=options[AnswerOptions].max_answer_tokens,
+            keep_answers=bool(kept.predictions),
         )
         assert isinstance(evaluator, QuestionEvaluator)
         scores = evaluator.scores()
         predictions[part] = evaluator.answers
         log_info(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
         parts[part] = {**scores.to_json(), "examples": len(questions)}
-    if flag_values.predictions:
+    if kept.predictions:
         # The ids of one part may be those of another, as MLQA's are, where they name the same question.
         write_json(
-            flag_values.predictions,
+            kept.predictions,
             predictions if len(parts) > 1 else next(iter(predictions.values())),
-            overwrite=flag_values.overwrite,
+            overwrite=kept.overwrite,
         )
     baselines = [part["baseline"] for part in parts.values()]
     result = {
@@ -152,7 +174,7 @@ def _score_questions(flag_values: flags.FlagValues, predictor: Predictor) -> dic
         ],
         "examples": sum(part["examples"] for part in parts.values()),
         "skipped_rows": sum(questions.skipped_rows for questions in files.values()),
-        "source": flag_values.data or flag_values.file,
+        "source": named.data or named.file,
         "null_threshold": predictor.task.config.null_threshold,
     }
     return result if len(parts) == 1 else {**result, "parts": parts}

@@ -17,93 +17,94 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
+from typing import ClassVar, Literal
 
-from absl import flags
-
-from pocketbert.errors import UserError
-from pocketbert_export.commands import example_flags
-
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("model", None, "model directory with a vocab.txt", flag_values=flag_values)
-    flags.DEFINE_string("output", None, "folder to make", flag_values=flag_values)
-    flags.DEFINE_string("recipe", "dynamic_wi8", "float32, float16 or dynamic_wi8", flag_values=flag_values)
-    flags.DEFINE_list(
-        "lengths",
-        None,
-        "numbers of tokens, one signature each (default: 32,64,128; for questions 128,384)",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("runtime", "litert", "oldest runtime to serve: litert or tflite-2.16", flag_values=flag_values)
-    flags.DEFINE_bool("fold-no-norm", True, "graph optimization: NoNorm into the linear maps", flag_values=flag_values)
-    flags.DEFINE_bool(
-        "fuse-projections",
-        None,
-        "graph optimization: maps of one input as one; by default where blocks have a bottleneck",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "first-token-only", True, "graph optimization: last layer for the first token alone", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "metric",
-        None,
-        example_flags.METRIC_HELP,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "saved-model", None, "folder to write the model to as a SavedModel, too", flag_values=flag_values
-    )
-    flags.DEFINE_bool("overwrite", False, "replace what is there", flag_values=flag_values)
-    example_flags.define(flag_values)
+from pocketbert.commands.command_line import Options
+from pocketbert.commands.task_options import TableOptions
+from pocketbert_export.commands import example_options
+from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
+from pocketbert_export.graph_optimization_options import GraphOptimizations
 
 
-def run(flag_values: flags.FlagValues) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionOptions:
+    """How a model becomes a file.
+
+    Attributes:
+      recipe: the numbers that weights and computations have.
+      lengths: numbers of tokens, one signature each (default: 32,64,128; for questions 128,384).
+    """
+
+    GROUP: ClassVar = "Export"
+
+    recipe: Literal["float32", "float16", "dynamic_wi8"] = "dynamic_wi8"
+    lengths: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What is exported, and where to.
+
+    Attributes:
+      model: model directory with a vocab.txt.
+      output: folder to make.
+      runtime: oldest runtime to serve.
+      saved_model: folder to write the model to as a SavedModel, too.
+      overwrite: replace what is there.
+    """
+
+    GROUP: ClassVar = "Export"
+    COMMON: ClassVar = ("model", "output", "runtime", "overwrite")
+
+    model: str
+    output: str
+    runtime: Literal["litert", "tflite-2.16"] = "litert"
+    saved_model: str | None = None
+    overwrite: bool = False
+
+
+OPTIONS = (ConversionOptions, ExportOptions, GraphOptimizations, *example_options.OPTIONS, GateOptions)
+
+
+def run(options: Options) -> int:
     """Exports; returns 1 if the gate refuses."""
-    for name in ("model", "output"):
-        if not getattr(flag_values, name):
-            raise UserError(f"export needs --model, a model directory, and --output, a folder; received no --{name}")
-    lengths = [whole_number(text) for text in flag_values.lengths or ()]
+    own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.model import from_pretrained
     from pocketbert.outputs import SAVED_MODEL_KIND, check_directory
     from pocketbert_export.convert import write_saved_model
     from pocketbert_export.exporter import export
-    from pocketbert_export.graph_optimization import GRAPH_OPTIMIZATIONS, GraphOptimizations, optimize_graph
+    from pocketbert_export.graph_optimization import optimize_graph
     from pocketbert_export.signatures import default_lengths
     from pocketbert_export.verify import GateFailed
 
-    graph_optimizations = GraphOptimizations(
-        **{name: flag_values[name.replace("_", "-")].value for name in GRAPH_OPTIMIZATIONS}
-    )
-    saved_model = flag_values["saved-model"].value
-    if saved_model:
-        check_directory(saved_model, SAVED_MODEL_KIND, overwrite=flag_values.overwrite)
-    found = read_directory(flag_values.model)
+    if own.saved_model:
+        check_directory(own.saved_model, SAVED_MODEL_KIND, overwrite=own.overwrite)
+    found = read_directory(own.model)
     task = found.tasks[0] if found.tasks else None
-    lengths = lengths or default_lengths(task, found.config.max_position_embeddings)
+    lengths = list(made.lengths) or default_lengths(task, found.config.max_position_embeddings)
     try:
         bundle = export(
-            flag_values.model,
-            flag_values.output,
-            recipe=flag_values.recipe,
+            own.model,
+            own.output,
+            recipe=made.recipe,
             lengths=lengths,
-            examples=example_flags.read(flag_values, task),
+            examples=example_options.read(options[ExampleOptions], options[TableOptions], task),
             graph_optimizations=graph_optimizations,
-            runtime=flag_values.runtime,
-            overwrite=flag_values.overwrite,
-            metric=flag_values.metric,
-            data_task=flag_values.task,
+            runtime=own.runtime,
+            overwrite=own.overwrite,
+            metric=options[GateOptions].metric,
+            data_task=options[ExampleOptions].task,
         )
     except GateFailed as error:
         print(f"pocketbert export: {error}; nothing was written", file=sys.stderr)
         return 1
-    if saved_model:
-        optimized = optimize_graph(from_pretrained(flag_values.model), graph_optimizations)
-        write_saved_model(optimized, saved_model, lengths, overwrite=flag_values.overwrite)
+    if own.saved_model:
+        optimized = optimize_graph(from_pretrained(own.model), graph_optimizations)
+        write_saved_model(optimized, own.saved_model, lengths, overwrite=own.overwrite)
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
     summary = {
         "bundle": str(bundle.directory),
@@ -121,11 +122,3 @@ def run(flag_values: flags.FlagValues) -> int:
     }
     print(json.dumps(summary, indent=2))
     return 0
-
-
-def whole_number(text: str) -> int:
-    """One of the numbers of `--lengths`."""
-    try:
-        return int(text)
-    except ValueError:
-        raise UserError(f"--lengths must be whole numbers with commas between; received {text!r}") from None

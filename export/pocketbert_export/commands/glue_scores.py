@@ -14,32 +14,40 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import ClassVar
 
-from absl import flags
-
-from pocketbert.errors import raise_if_any
-
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("data", None, "GLUE's folder, with the development files", flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "model", [], "TASK=PATH, a model directory or a bundle; once for each task", flag_values=flag_values
-    )
+from pocketbert.commands.command_line import Options
+from pocketbert.options import option
 
 
-def run(flag_values: flags.FlagValues) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueScoresOptions:
+    """What is scored.
+
+    Attributes:
+      data: GLUE's folder, with the development files.
+      model: TASK=PATH, a model directory or a bundle; once for each task.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    data: str
+    model: tuple[str, ...] = option(repeated=True)
+
+
+OPTIONS = (GlueScoresOptions,)
+
+
+def run(options: Options) -> None:
     """Prints the scores."""
-    raise_if_any(
-        [f"--{name} is required; received none" for name in ("data", "model") if not flag_values[name].value],
-        "glue-scores",
-    )
+    own = options[GlueScoresOptions]
     from pocketbert.progress import log_info
     from pocketbert_export.glue_models import parse_models
     from pocketbert_export.glue_scores import measure, table
 
-    scores = measure(parse_models(flag_values.model), flag_values.data)
+    scores = measure(parse_models(own.model), own.data)
     for line in table(scores):
         log_info(line)
     for warning in scores["warnings"]:

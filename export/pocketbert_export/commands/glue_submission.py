@@ -19,38 +19,49 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import ClassVar
 
-from absl import flags
-
-from pocketbert.errors import raise_if_any
-
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("data", None, "GLUE's folder, with the test files", flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "model", [], "TASK=PATH, a model directory or a bundle; once for each task", flag_values=flag_values
-    )
-    flags.DEFINE_list("constant", [], "tasks to answer with their most frequent label", flag_values=flag_values)
-    flags.DEFINE_string("output", None, "the zip to write", flag_values=flag_values)
-    flags.DEFINE_boolean("overwrite", False, "replace --output", flag_values=flag_values)
+from pocketbert.commands.command_line import Options
+from pocketbert.options import option
 
 
-def run(flag_values: flags.FlagValues) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueSubmissionOptions:
+    """What answers the test sets.
+
+    Attributes:
+      data: GLUE's folder, with the test files.
+      output: the zip to write.
+      model: TASK=PATH, a model directory or a bundle; once for each task.
+      constant: tasks to answer with their most frequent label.
+      overwrite: replace --output.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    data: str
+    output: str
+    model: tuple[str, ...] = option((), repeated=True)
+    constant: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+OPTIONS = (GlueSubmissionOptions,)
+
+
+def run(options: Options) -> None:
     """Writes the zip; prints what is in it."""
-    raise_if_any(
-        [f"--{name} is required; received none" for name in ("data", "output") if not flag_values[name].value],
-        "glue-submission",
-    )
+    own = options[GlueSubmissionOptions]
     from pocketbert_export.glue_models import parse_models
     from pocketbert_export.glue_submission import make_submission
 
     report = make_submission(
-        parse_models(flag_values.model),
-        flag_values.constant,
-        flag_values.data,
-        flag_values.output,
-        overwrite=flag_values.overwrite,
+        parse_models(own.model),
+        own.constant,
+        own.data,
+        own.output,
+        overwrite=own.overwrite,
     )
     print(json.dumps(report, indent=2))

@@ -28,19 +28,22 @@ Example:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
-from absl import flags
-
-from pocketbert.commands import task_flags
+from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
-from pocketbert_export.commands import answer_lines, window_flags
+from pocketbert.options import option_problems
+from pocketbert_export.commands import answer_lines, question_options
+from pocketbert_export.commands.answer_lines import AnswerFileOptions
+from pocketbert_export.commands.question_options import AnswerOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.predictor import Predictor
@@ -49,81 +52,95 @@ if TYPE_CHECKING:
 LINES_A_CHUNK = 256
 # Endings of files with a header.
 TABLES = (".csv", ".tsv")
-_TABLE_FLAGS = {
-    "text-column": "tables and JSON",
-    "pair-column": "tables and JSON",
+_TABLE_OPTIONS = {
+    "text_column": "tables and JSON",
+    "pair_column": "tables and JSON",
     "separator": "tables",
-    "skip-bad-rows": ".csv and .tsv files",
+    "skip_bad_rows": ".csv and .tsv files",
 }
 # Members of a question's row: those that it must have, and those that it may have.
 QUESTIONS = (("question", "context"), ("id",))
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("model", None, "a model directory or a bundle", flag_values=flag_values)
-    flags.DEFINE_string("input", None, "file to read (default: standard input)", flag_values=flag_values)
-    flags.DEFINE_enum("format", "auto", ["auto", "lines", "jsonl"], "what a line is", flag_values=flag_values)
-    task_flags.define_table(flag_values)
-    answer_lines.define(flag_values)
-    flags.DEFINE_integer("top-k", None, "labels: only so many, the best first", lower_bound=1, flag_values=flag_values)
-    flags.DEFINE_integer(
-        "n-best", 0, "questions: so many of the best answers, too", lower_bound=0, flag_values=flag_values
-    )
-    window_flags.define(flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What answers what.
+
+    Attributes:
+      model: a model directory or a bundle.
+      input: file to read (default: standard input).
+      format: what a line is; auto detects it.
+      top_k: labels: only so many, the best first (default: all).
+      n_best: questions: so many of the best answers, too.
+    """
+
+    GROUP: ClassVar = "Input"
+
+    model: str
+    input: str | None = None
+    format: Literal["auto", "lines", "jsonl"] = "auto"
+    top_k: int | None = None
+    n_best: int = 0
+
+    def __post_init__(self) -> None:
+        raise_if_any(option_problems(self, may_be_zero=("n_best",)), "predict")
 
 
-def run(flag_values: flags.FlagValues) -> None:
+OPTIONS = (
+    PredictOptions,
+    Part(TableOptions, without=("label_column", "label_separator")),
+    AnswerFileOptions,
+    *question_options.OPTIONS,
+)
+
+
+def run(options: Options) -> None:
     """Streams answers to standard output."""
-    if not flag_values.model:
-        raise UserError("predict needs --model, a model directory or a bundle; received none")
-    form = answer_lines.form_of(flag_values)
-    with _open(flag_values.input) as stream:
+    own, target = options[PredictOptions], options[AnswerFileOptions]
+    form = answer_lines.form_of(target)
+    with _open(own.input) as stream:
         from pocketbert_export.predictors import open_predictor
 
-        predictor = open_predictor(flag_values.model, **window_flags.windows(flag_values))
+        predictor = open_predictor(own.model, **question_options.windows(options))
         if predictor.task.needs_pairs:
             columns = ["id", "question"]
-            answered = _answer_questions(predictor, stream, flag_values, form)
+            answered = _answer_questions(predictor, stream, options, form)
         else:
-            rows, columns = _text_rows(predictor, stream, flag_values)
-            answered = _answer_texts(
-                predictor, rows, 1 if stream.isatty() else LINES_A_CHUNK, flag_values["top-k"].value
-            )
-        with answer_lines.opened(flag_values.output, form, columns, overwrite=flag_values.overwrite) as write:
+            rows, columns = _text_rows(predictor, stream, options)
+            answered = _answer_texts(predictor, rows, 1 if stream.isatty() else LINES_A_CHUNK, own.top_k)
+        with answer_lines.opened(target.output, form, columns, overwrite=target.overwrite) as write:
             for answers in answered:
                 write(answers)
 
 
-def _text_rows(
-    predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues
-) -> tuple[Iterator[dict[str, str]], list[str]]:
+def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple[Iterator[dict[str, str]], list[str]]:
     """Rows with `text` and, of pairs, `pair`; and which of the two they may have.
 
     Raises:
       UserError: flags that the model or the input has no use for.
     """
-    window_flags.check_no_questions(flag_values, predictor.task.config, "predict", "n-best")
-    if flag_values["top-k"].value and not predictor.task.config.labels:
+    own, table = options[PredictOptions], options[TableOptions]
+    question_options.check_no_questions(options, predictor.task.config, "n_best")
+    if own.top_k and not predictor.task.config.labels:
         raise UserError(f"--top-k is for a model with labels; received it for {predictor.task.kind}; leave it out")
-    source = flag_values.input or "standard input"
-    text, pair = flag_values["text-column"].value, flag_values["pair-column"].value
-    if flag_values.format == "auto" and Path(source).suffix.lower() in TABLES:
+    source = own.input or "standard input"
+    text, pair = table.text_column, table.pair_column
+    if own.format == "auto" and Path(source).suffix.lower() in TABLES:
         from pocketbert.data.tables import read_table
 
-        examples, _ = read_table(source, **task_flags.table_options(flag_values))
+        examples, _ = read_table(source, **table.rows)
         if examples.pairs is None:
             return ({"text": text} for text in examples.texts), ["text"]
         pairs = zip(examples.texts, examples.pairs, strict=True)
         return ({"text": text, "pair": pair} for text, pair in pairs), ["text", "pair"]
-    form, lines = _detected(stream, flag_values.format, source)
-    used = {"jsonl": ("text-column", "pair-column"), "lines": ()}[form]
+    form, lines = _detected(stream, own.format, source)
+    used = {"jsonl": ("text_column", "pair_column"), "lines": ()}[form]
     shown = {"jsonl": "JSON", "lines": "lines of text"}[form]
     raise_if_any(
         [
-            f"--{name} is for {kinds}; received it for {shown}; leave it out"
-            for name, kinds in _TABLE_FLAGS.items()
-            if flag_values[name].present and name not in used
+            f"--{name.replace('_', '-')} is for {kinds}; received it for {shown}; leave it out"
+            for name, kinds in _TABLE_OPTIONS.items()
+            if options.given(name) and name not in used
         ],
         "predict",
     )
@@ -146,23 +163,24 @@ def _answer_texts(
 
 
 def _answer_questions(
-    predictor: Predictor, stream: IO[str], flag_values: flags.FlagValues, form: str
+    predictor: Predictor, stream: IO[str], options: Options, form: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.question_tasks import is_question_file
     from pocketbert.data.questions import QuestionFile
 
-    if flag_values.format == "lines":
+    own = options[PredictOptions]
+    if own.format == "lines":
         raise UserError("a model that answers questions reads JSON objects; received --format=lines; leave it out")
-    path = flag_values.input
+    path = own.input
     if path and Path(path).suffix.lower() in TABLES:
         raise UserError(
             f"a model that answers questions reads .json or .jsonl files, or lines of JSON; received {path}"
         )
-    given = [name for name in (*_TABLE_FLAGS, "top-k") if flag_values[name].present]
+    given = [name.replace("_", "-") for name in (*_TABLE_OPTIONS, "top_k") if options.given(name)]
     raise_if_any([f"--{name} is for texts; received it for questions; leave it out" for name in given], "predict")
-    if form == "csv" and flag_values["n-best"].value:
+    if form == "csv" and own.n_best:
         raise UserError("--n-best needs JSON, since a row of CSV has one answer; received it with CSV; leave one out")
-    source, n_best = flag_values.input or "standard input", flag_values["n-best"].value
+    source, n_best = own.input or "standard input", own.n_best
     asked: Iterator[tuple[dict[str, str], tuple[str, str]]]
     if is_question_file(source):
         asked = (
@@ -173,7 +191,7 @@ def _answer_questions(
         asked = ((row, (row["question"], row["context"])) for row in rows)
     for chunk in _chunks(asked, 1 if stream.isatty() else LINES_A_CHUNK):
         answers = predictor.predict(
-            [pair for _, pair in chunk], n_best=n_best, max_answer_tokens=flag_values["max-answer-tokens"].value
+            [pair for _, pair in chunk], n_best=n_best, max_answer_tokens=options[AnswerOptions].max_answer_tokens
         )
         yield [{**row, **answer} for (row, _), answer in zip(chunk, answers, strict=True)]
 

@@ -14,47 +14,61 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from typing import ClassVar, Literal
 
-from absl import flags
-
+from pocketbert.commands.command_line import Options
+from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert_export.commands import example_flags
-
-POSITIONAL = "BUNDLE"
-
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("model", None, "the float model directory to compare with", flag_values=flag_values)
-    flags.DEFINE_list("runtime", None, "litert, tflite-2.16 or both, with a comma", flag_values=flag_values)
-    flags.DEFINE_string("metric", None, example_flags.METRIC_HELP, flag_values=flag_values)
-    example_flags.define(flag_values)
+from pocketbert.options import option
+from pocketbert_export.commands import example_options
+from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 
 
-def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What is verified.
+
+    Attributes:
+      bundle: the bundle's folder.
+      model: the float model directory to compare with.
+      runtime: where the file is run (default: what the bundle claims).
+    """
+
+    GROUP: ClassVar = "Verification"
+
+    bundle: str = option(positional="BUNDLE")
+    model: str | None = None
+    runtime: tuple[Literal["litert", "tflite-2.16"], ...] | None = None
+
+
+OPTIONS = (VerifyOptions, GateOptions, *example_options.OPTIONS)
+
+
+def run(options: Options) -> int:
     """Prints what the gate found."""
-    if len(positional) != 1:
-        raise UserError(f"verify takes one BUNDLE; received {' '.join(positional) or 'none'}")
-    if (flag_values.data or flag_values.file) and not flag_values.model:
+    own, examples_of = options[VerifyOptions], options[ExampleOptions]
+    if (examples_of.data or examples_of.file) and not own.model:
         raise UserError("--data and --file need --model, the float model to compare with; received none")
     from pocketbert.model import from_pretrained
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.verify import GateFailed, verify_bundle
 
-    bundle = Bundle.open(positional[0])
-    reference = from_pretrained(flag_values.model) if flag_values.model else None
+    bundle = Bundle.open(own.bundle)
+    reference = from_pretrained(own.model) if own.model else None
     # Labels in the examples are the model's: the bundle's may be wrong.
-    examples = example_flags.read(flag_values, bundle.task if reference is None else reference.task)
+    examples = example_options.read(
+        examples_of, options[TableOptions], bundle.task if reference is None else reference.task
+    )
     verification = verify_bundle(
-        positional[0],
+        own.bundle,
         reference=reference,
         examples=examples,
-        runtimes=flag_values.runtime,
-        metric=flag_values.metric,
-        data_task=flag_values.task,
+        runtimes=own.runtime,
+        metric=options[GateOptions].metric,
+        data_task=examples_of.task,
     )
     print(json.dumps(verification.to_json(), indent=2, allow_nan=False))
     for warning in verification.warnings:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -65,6 +65,9 @@ class AugmentationOptions:
         are words (code), which may be fewer. Pieces that continue a word (`##ing`) and special tokens are no words.
       seed: of all draws.
     """
+
+    GROUP: ClassVar = "Replacement"
+    COMMON: ClassVar = ("copies", "probability")
 
     probability: float = 0.4
     copies: int = 20

@@ -16,71 +16,52 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from typing import ClassVar, Literal
 
-from absl import flags
-
-from pocketbert.commands import distillation_flags, method_flags
-from pocketbert.distillation.methods import get_method
+from pocketbert.commands import distillation_options
+from pocketbert.commands.command_line import Options
+from pocketbert.commands.distillation_options import DistillationOptions, chosen_options, variants
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
 
-_DTYPES = ("float16", "float32")
+__all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags, but not those of a method."""
-    distillation_flags.define(flag_values)
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "of the order in which plain text is packed; distill --seeds must be the same",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_enum("dtype", _DTYPES[0], list(_DTYPES), "what numbers are stored as", flag_values=flag_values)
-    flags.DEFINE_string("output", None, "the folder of stores", flag_values=flag_values)
-    flags.DEFINE_boolean(
-        "overwrite",
-        False,
-        "throw away finished stores in --output, or stores made from something else",
-        flag_values=flag_values,
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CacheTeacherOptions:
+    """What is written.
+
+    Attributes:
+      output: the folder of teacher caches.
+      overwrite: throw away finished caches in --output, or caches made from something else.
+      dtype: what numbers are stored as.
+      seed: of the order in which plain text is packed; distill --seeds must be the same.
+    """
+
+    GROUP: ClassVar = "Output"
+
+    output: str
+    overwrite: bool = False
+    dtype: Literal["float16", "float32"] = "float16"
+    seed: int = 0
 
 
-def define_chosen(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Defines the flags of the method that the command line names."""
-    method_flags.define_chosen(flag_values, arguments)
+OPTIONS = (*distillation_options.OPTIONS, CacheTeacherOptions)
 
 
-def run(flag_values: flags.FlagValues) -> None:
-    """Writes the stores; prints their folders and sizes as JSON."""
-    method = get_method(method_flags.required_method(flag_values))
-    _check(flag_values)
-    options = method_flags.read_options(flag_values, method.options)
-    layers = distillation_flags.teacher_layers(flag_values)
+def run(options: Options) -> None:
+    """Writes the caches; prints their folders and sizes as JSON."""
+    own = options[CacheTeacherOptions]
+    problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
+    raise_if_any([*problems, *distillation_options.problems(options)], "cache-teacher")
+    arguments = distillation_options.arguments(options)
 
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.preparation import prepare
 
-    preparation = prepare(
-        method=method,
-        options=options,
-        run=RunOptions(seed=flag_values.seed),
-        student=flag_values.student,
-        teacher_layers=layers,
-        teacher_directory=Path(flag_values.teacher),
-        store=None,
-        task_data=distillation_flags.task_data(flag_values),
-        text=None if flag_values.text is None else Path(flag_values.text),
-        **distillation_flags.pretraining(flag_values),
-    )
-    folders = cache_stages(preparation, flag_values.output, dtype=flag_values.dtype, overwrite=flag_values.overwrite)
+    preparation = prepare(run=RunOptions(seed=own.seed), store=None, **arguments)
+    folders = cache_stages(preparation, own.output, dtype=own.dtype, overwrite=own.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
-    print(json.dumps({"teacher_cache": str(flag_values.output), "size_bytes": sizes}, indent=2, ensure_ascii=False))
-
-
-def _check(flag_values: flags.FlagValues) -> None:
-    problems = [f"--{name} is required; received none" for name in ("teacher", "output") if not flag_values[name].value]
-    raise_if_any([*problems, *distillation_flags.problems(flag_values)], "cache-teacher")
+    print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

@@ -17,10 +17,9 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from absl import flags
-
+from pocketbert.commands.command_line import Options
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 
@@ -35,62 +34,68 @@ _HUB_FILES = [
 ]
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Declares the command's flags."""
-    flags.DEFINE_enum(
-        "from", None, ["hf", "tf1", "model-garden"], "the form of the input; needs no --to", flag_values=flag_values
-    )
-    flags.DEFINE_enum("to", None, ["model-garden"], "the form of the output; needs no --from", flag_values=flag_values)
-    flags.DEFINE_string("input", None, "folder, checkpoint prefix or hub name to read", flag_values=flag_values)
-    flags.DEFINE_string("output", None, "folder to write", flag_values=flag_values)
-    flags.DEFINE_string("vocab", None, "vocab.txt to put beside it, if it is elsewhere", flag_values=flag_values)
-    flags.DEFINE_string("config", None, "bert_config.json, if it is elsewhere (tf1)", flag_values=flag_values)
-    flags.DEFINE_bool(
-        "lowercase",
-        None,
-        "whether the tokenizer lower-cases; without it, what the input says, or whether the vocabulary has no capitals",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool("overwrite", False, "replace an existing output", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """What is converted, and how.
+
+    Attributes:
+      input: folder, checkpoint prefix or hub name to read.
+      output: folder to write.
+      from_: the form of the input; needs no --to.
+      to: the form of the output; needs no --from.
+      vocab: vocab.txt to put beside it, if it is elsewhere.
+      bert_config: bert_config.json, if it is elsewhere (tf1).
+      lowercase: whether the tokenizer lower-cases (default: what the input says, or whether the vocabulary has no
+        capitals).
+      overwrite: replace an existing output.
+    """
+
+    GROUP: ClassVar = "Conversion"
+
+    input: str
+    output: str
+    from_: Literal["hf", "tf1", "model-garden"] | None = None
+    to: Literal["model-garden"] | None = None
+    vocab: str | None = None
+    bert_config: str | None = None
+    lowercase: bool | None = None
+    overwrite: bool = False
 
 
-def run(flag_values: flags.FlagValues) -> None:
+OPTIONS = (ConvertOptions,)
+
+
+def run(options: Options) -> None:
     """Converts, and prints what was made as JSON."""
     from pocketbert.outputs import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
 
-    values = flag_values.flag_values_dict()
-    for name in ("input", "output"):
-        if not values[name]:
-            raise UserError(f"--{name} is needed")
-    if bool(values["from"]) == bool(values["to"]):
+    own = options[ConvertOptions]
+    if bool(own.from_) == bool(own.to):
         raise UserError("give one of --from and --to: the side that is not a model directory")
-    kind = MODEL_GARDEN_KIND if values["to"] else MODEL_KIND
-    check_directory(values["output"], kind, overwrite=values["overwrite"])
-    print(json.dumps(_to_model_garden(values) if values["to"] else _to_directory(values), indent=2))
+    check_directory(own.output, MODEL_GARDEN_KIND if own.to else MODEL_KIND, overwrite=own.overwrite)
+    print(json.dumps(_to_model_garden(own) if own.to else _to_directory(own), indent=2))
 
 
-def _to_directory(values: dict[str, Any]) -> dict[str, Any]:
+def _to_directory(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 
     vocab_path: Path | None
-    if values["from"] == "hf":
-        model = read_directory(_local_folder(values["input"]))
-    elif values["from"] == "tf1":
+    if options.from_ == "hf":
+        model = read_directory(_local_folder(options.input))
+    elif options.from_ == "tf1":
         from pocketbert.checkpoints.tf1 import read_tf1
 
-        model = read_tf1(values["input"], values["config"])
+        model = read_tf1(options.input, options.bert_config)
     else:
         from pocketbert.checkpoints.model_garden import read_model_garden
 
-        config, tensors = read_model_garden(values["input"])
-        vocab_path = Path(values["input"]) / "vocab.txt"
+        config, tensors = read_model_garden(options.input)
+        vocab_path = Path(options.input) / "vocab.txt"
         model = ModelDirectory(config, (), tensors, vocab_path if vocab_path.exists() else None, None)
-    vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
-    tokenizer = _tokenizer(values["lowercase"], model.tokenizer, vocab_path)
-    write_directory(
-        values["output"], model.config, model.tasks, model.tensors, vocab_path, tokenizer, values["overwrite"]
-    )
-    return _summary(values, model, tokenizer)
+    vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
+    tokenizer = _tokenizer(options.lowercase, model.tokenizer, vocab_path)
+    write_directory(options.output, model.config, model.tasks, model.tensors, vocab_path, tokenizer, options.overwrite)
+    return _summary(options, model, tokenizer)
 
 
 def _tokenizer(
@@ -107,20 +112,20 @@ def _tokenizer(
     return dataclasses.replace(given, lowercase=lowercase, strip_accents=None if follows else given.strip_accents)
 
 
-def _to_model_garden(values: dict[str, Any]) -> dict[str, Any]:
+def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.checkpoints.model_garden import write_model_garden
 
     # Only the encoder has a counterpart there.
-    model = read_directory(values["input"], headless=True)
-    vocab_path = Path(values["vocab"]) if values["vocab"] else model.vocab_path
-    write_model_garden(values["output"], model.config, model.tensors, vocab_path, values["overwrite"])
-    return _summary(values, model, model.tokenizer)
+    model = read_directory(options.input, headless=True)
+    vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
+    write_model_garden(options.output, model.config, model.tensors, vocab_path, options.overwrite)
+    return _summary(options, model, model.tokenizer)
 
 
-def _summary(values: dict[str, Any], model: Any, tokenizer: TokenizerConfig | None) -> dict[str, Any]:
+def _summary(options: ConvertOptions, model: Any, tokenizer: TokenizerConfig | None) -> dict[str, Any]:
     return {
-        "output": values["output"],
+        "output": options.output,
         "model_type": model.config.model_type,
         "tasks": [task.kind for task in model.tasks],
         "parameters": sum(tensor.size for tensor in model.tensors.values()),

@@ -29,102 +29,75 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from absl import flags
-
-from pocketbert.commands import distillation_flags, method_flags, run_flags, task_flags
-from pocketbert.distillation.methods import get_method
+from pocketbert.commands import distillation_options, runs
+from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.distillation_options import DistillationDataOptions, chosen_options, variants
+from pocketbert.commands.runs import RunFolderOptions
+from pocketbert.commands.task_options import TaskOptions
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
 
-
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags, but not those of a method."""
-    distillation_flags.define(flag_values)
-    flags.DEFINE_string(
-        "teacher-cache",
-        None,
-        "the teacher's targets as cache-teacher wrote them; the teacher is then not loaded",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "compare",
-        False,
-        "then fine-tune the same student on the labels alone, in as many steps, and show both beside the teacher",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_float(
-        "compare-learning-rate",
-        None,
-        "the highest of that fine-tuning (default: of the stage that trains the distilled student's head)",
-        flag_values=flag_values,
-    )
-    run_flags.define(flag_values)
-    method_flags.define_options(flag_values, RunOptions, skip=["seed"])
+__all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
 
-def define_chosen(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Defines the flags of the method that the command line names."""
-    method_flags.define_chosen(flag_values, arguments)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillOptions:
+    """Where the targets come from, and what the student is compared with.
+
+    Attributes:
+      teacher_cache: the teacher's targets as cache-teacher wrote them; the teacher is then not loaded.
+      compare: then fine-tune the same student on the labels alone, in as many steps, and show both beside the teacher.
+      compare_learning_rate: the highest of that fine-tuning (default: of the stage that trains the distilled student's
+        head).
+    """
+
+    GROUP: ClassVar = "Run"
+
+    teacher_cache: str | None = None
+    compare: bool = False
+    compare_learning_rate: float | None = None
 
 
-def run(flag_values: flags.FlagValues) -> int | None:
+# --seeds has the seeds.
+OPTIONS = (*distillation_options.OPTIONS, RunFolderOptions, DistillOptions, Part(RunOptions, without=("seed",)))
+
+
+def run(options: Options) -> int | None:
     """Distils, once a seed; prints the result as JSON."""
-    method = get_method(method_flags.required_method(flag_values))
-    _check(flag_values)
-    seeds = run_flags.seeds(flag_values)
-    options = method_flags.read_options(flag_values, method.options)
-    run_options = method_flags.read_options(flag_values, RunOptions, seed=seeds[0])
-    layers = distillation_flags.teacher_layers(flag_values)
-
-    arguments: dict[str, Any] = {
-        "method": method,
-        "options": options,
-        "student": flag_values.student,
-        "teacher_layers": layers,
-        **_folders(flag_values),
-        "task_data": distillation_flags.task_data(flag_values),
-        "run": run_options,
-        "output": flag_values.output,
-        "overwrite": flag_values.overwrite,
+    _check(options)
+    own, place = options[DistillOptions], options[RunFolderOptions]
+    seeds = place.seeds
+    arguments = {
+        **distillation_options.arguments(options),
+        "store": Path(own.teacher_cache) if own.teacher_cache else None,
+        "run": dataclasses.replace(options[RunOptions], seed=seeds[0]),
+        "output": place.output,
+        "overwrite": place.overwrite,
     }
-    if flag_values.compare:
+    if own.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
-        rate = flag_values["compare-learning-rate"].value
-        return run_flags.print_result("distill", lambda: distill_and_compare(seeds, learning_rate=rate, **arguments))
+        rate = own.compare_learning_rate
+        return runs.print_result(options, lambda: distill_and_compare(seeds, learning_rate=rate, **arguments))
     from pocketbert.distillation.run import distill, distill_seeds
 
-    return run_flags.answer("distill", seeds, lambda: distill(**arguments), lambda: distill_seeds(seeds, **arguments))
+    return runs.answer(options, lambda: distill(**arguments), lambda: distill_seeds(seeds, **arguments))
 
 
-def _folders(flag_values: flags.FlagValues) -> dict[str, Path | None]:
-    named = {
-        "teacher_directory": flag_values.teacher,
-        "store": flag_values["teacher-cache"].value,
-        "text": flag_values.text,
-    }
-    return {
-        **{name: Path(folder) if folder else None for name, folder in named.items()},
-        **distillation_flags.pretraining(flag_values),
-    }
-
-
-def _check(flag_values: flags.FlagValues) -> None:
+def _check(options: Options) -> None:
     problems = []
-    if not flag_values.output:
-        problems.append("--output is required; received none")
-    rate = flag_values["compare-learning-rate"].value
-    if rate is not None and not flag_values.compare:
+    rate = options[DistillOptions].compare_learning_rate
+    if rate is not None and not options[DistillOptions].compare:
         problems.append("--compare-learning-rate belongs to --compare; received it alone")
     elif rate is not None and not rate > 0:
         problems.append(f"--compare-learning-rate must be positive; received {rate}")
-    problems += distillation_flags.problems(flag_values)
-    compared = task_flags.given(flag_values) or flag_values["dev-pretraining-data"].value
-    if not compared and len(flag_values.seeds) > 1:
+    problems += distillation_options.problems(options)
+    compared = options[TaskOptions].given or options[DistillationDataOptions].dev_pretraining_data
+    if not compared and len(options[RunFolderOptions].seeds) > 1:
         problems.append(
             "several --seeds are compared by a task's metric, or on --dev-pretraining-data; received neither"
         )

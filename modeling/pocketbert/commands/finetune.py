@@ -27,95 +27,67 @@ Example:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from absl import flags
-
-from pocketbert.commands import grid_flags, run_flags, task_flags
+from pocketbert.commands import grid_options, runs, task_options
+from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.grid_options import GridOptions
+from pocketbert.commands.runs import RunFolderOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
 
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig
 
-# Field of FinetuneOptions → help. The defaults are repeated from there, since TensorFlow must not load for --help;
-# a test compares them.
-_OPTIONS: dict[str, tuple[Any, str]] = {
-    "learning_rate": (3e-5, "the highest learning rate"),
-    "schedule": ("linear", "what follows the warm-up: linear, down to 0 at the last step, or constant"),
-    "warmup_ratio": (0.1, "part of all steps in which the learning rate rises from 0"),
-    "epochs": (3, "passes over the training examples"),
-    "batch_size": (32, "examples a step"),
-    "max_length": (128, "tokens; longer texts are cut, paragraphs read in windows of so many (384 where not given)"),
-    "stride": (None, "tokens from one window of a paragraph to the next (default: a third of --max-length)"),
-    "max_question_tokens": (64, "longer questions on a paragraph are cut"),
-    "weight_decay": (0.01, "decoupled decay of all weights but biases and norms"),
-    "clip_norm": (1.0, "the highest global norm of the gradients; 0 for no clipping"),
-    "class_weights": ("none", "what examples of each class count in the loss: none, balanced or label=weight,…"),
-    "precision": ("float32", "float32, or bfloat16 to compute in it with float32 weights"),
-    "evaluation_steps": (None, "evaluate every so many steps, not only after each epoch"),
-    "patience": (None, "stop after so many evaluations in a row without a new best"),
-    "checkpoint_seconds": (60.0, "seconds between checkpoints for resuming; the result does not depend on it"),
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """Where training starts.
+
+    Attributes:
+      model: the model directory to start from; a head in it is replaced by a fresh one.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    model: str
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    define_training(flag_values)
-    run_flags.define(flag_values)
-    grid_flags.define(flag_values)
+# --seeds has the seeds.
+TRAINING = (TaskOptions, TableOptions, Part(FinetuneOptions, without=("seed",)))
+OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
 
 
-def define_training(flag_values: flags.FlagValues) -> None:
-    """Defines what one run is told: the model, its task and examples, and how it is trained."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "the model directory to start from; a head in it is replaced by a fresh one",
-        flag_values=flag_values,
-    )
-    task_flags.define(flag_values)
-    define_of = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
-    for name, (default, description) in _OPTIONS.items():
-        kind = int if default is None else type(default)
-        define_of[kind](name.replace("_", "-"), default, description, flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues) -> int | None:
+def run(options: Options) -> int | None:
     """Trains, once a seed; prints the result as JSON."""
-    _check(flag_values)
-    seeds = run_flags.seeds(flag_values)
-    grid = grid_flags.read(flag_values, FinetuneOptions, fixed=FIXED_IN_A_GRID)
+    raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
+    place = options[RunFolderOptions]
+    seeds = place.seeds
+    grid = grid_options.read(options, FinetuneOptions, fixed=FIXED_IN_A_GRID)
 
     from pocketbert.training.loop import finetune, finetune_grid, finetune_seeds
 
-    task = task_flags.read(flag_values)
+    task = task_options.read(options[TaskOptions], options[TableOptions])
     arguments: dict[str, Any] = {
-        "model_directory": flag_values.model,
+        "model_directory": options[StartOptions].model,
         **task._asdict(),
-        "output": flag_values.output,
-        "options": options(flag_values, task.task, seeds[0]),
-        "overwrite": flag_values.overwrite,
+        "output": place.output,
+        "options": training_options(options, task.task, seeds[0]),
+        "overwrite": place.overwrite,
     }
     if grid is not None:
-        search = grid_flags.search(flag_values, task.task.kind)
-        return grid_flags.answer("finetune", lambda: finetune_grid(grid, seeds, **search, **arguments))
-    return run_flags.answer(
-        "finetune", seeds, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments)
-    )
+        search = grid_options.search(options[GridOptions], task.task.kind)
+        return grid_options.answer(options, lambda: finetune_grid(grid, seeds, **search, **arguments))
+    return runs.answer(options, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments))
 
 
-def options(flag_values: flags.FlagValues, task: TaskConfig, seed: int) -> FinetuneOptions:
-    """The options that the flags name; where they do not say it, paragraphs are read in windows of BERT's length."""
+def training_options(options: Options, task: TaskConfig, seed: int) -> FinetuneOptions:
+    """The options as given; where they do not say it, paragraphs are read in windows of BERT's length."""
     from pocketbert.data.windows import WindowOptions
 
-    values = {name: flag_values[name.replace("_", "-")].value for name in _OPTIONS}
-    if task.kind == "span" and not flag_values["max-length"].present:
-        values["max_length"] = WindowOptions.max_length
-    return FinetuneOptions(**values | {"clip_norm": values["clip_norm"] or None}, seed=seed)
-
-
-def _check(flag_values: flags.FlagValues) -> None:
-    required = ("model", "output")
-    problems = [f"--{name} is required; received none" for name in required if not flag_values[name].value]
-    raise_if_any([*problems, *task_flags.problems(flag_values)], "finetune")
+    given: dict[str, Any] = {"seed": seed}
+    if task.kind == "span" and not options.given("max_length"):
+        given["max_length"] = WindowOptions.max_length
+    return dataclasses.replace(options[FinetuneOptions], **given)

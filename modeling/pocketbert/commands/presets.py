@@ -11,25 +11,35 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from absl import flags
+from pocketbert.commands.command_line import Options
 
 LENGTH = 128
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-    flags.DEFINE_enum(
-        "format", "table", ["table", "json"], "how to print: for people or for programs", flag_values=flag_values
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PresetsOptions:
+    """How to print.
+
+    Attributes:
+      format: a table for people, or json for programs.
+    """
+
+    GROUP: ClassVar = "Output"
+
+    format: Literal["table", "json"] = "table"
 
 
-def run(flag_values: flags.FlagValues) -> None:
+OPTIONS = (PresetsOptions,)
+
+
+def run(options: Options) -> None:
     """Prints the presets on stdout."""
     rows = preset_rows()
-    print(json.dumps(rows, indent=2) if flag_values.format == "json" else _table(rows))
+    print(json.dumps(rows, indent=2) if options[PresetsOptions].format == "json" else _table(rows))
 
 
 def preset_rows() -> list[dict[str, Any]]:

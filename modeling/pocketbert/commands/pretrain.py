@@ -7,69 +7,64 @@ tensorboard/ and result.json, which is printed on stdout too. Interrupted, even 
 it was and ends with the same weights.
 
 Example:
-  pocketbert pretrain --preset=bert_base_uncased --data=data/wiki --dev-data=data/wiki/dev --steps=1000000 \
+  pocketbert pretrain --model=bert_base_uncased --data=data/wiki --dev-data=data/wiki/dev --steps=1000000 \
     --batch-size=256 --optimizer=adamw --learning-rate=1e-4 --precision=bfloat16 --output=runs/bert
-  pocketbert pretrain --config=config.json --data=data/wiki --micro-batches=16 --distribution=mirrored \
+  pocketbert pretrain --model=config.json --data=data/wiki --micro-batches=16 --distribution=mirrored \
     --output=runs/teacher
-  pocketbert pretrain --student=runs/teacher/model --data=data/long --steps=50000 --output=runs/teacher-512
+  pocketbert pretrain --model=runs/teacher/model --data=data/long --steps=50000 --output=runs/teacher-512
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
-from absl import flags
-
-from pocketbert.commands import method_flags, run_flags
+from pocketbert.commands import runs
+from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.distillation.pretraining import PretrainOptions, pretrain, pretrain_seeds
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
 
-_MODELS = ("preset", "config", "student")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingModelOptions:
+    """What is trained, on what.
+
+    Attributes:
+      model: a preset or a config.json for fresh weights, or a model directory to go on from; the heads that it lacks
+        are fresh.
+      data: the examples: a folder of pocketbert pretrain-data.
+      dev_data: held-out examples, to evaluate by after each epoch and every --evaluation-steps.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    model: str
+    data: str
+    dev_data: str | None = None
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
-
-    def text(name: str, description: str) -> None:
-        flags.DEFINE_string(name, None, description, flag_values=flag_values)
-
-    text("preset", "the architecture's name, for fresh weights; see pocketbert presets")
-    text("config", "a config.json, for fresh weights in that architecture")
-    text("student", "a model directory to go on from; the heads that it lacks are fresh")
-    text("data", "the examples: a folder of pocketbert pretrain-data")
-    text("dev-data", "held-out examples, to evaluate by after each epoch and every --evaluation-steps")
-    run_flags.define(flag_values)
-    method_flags.define_options(flag_values, PretrainOptions)
-    # Nothing here chooses the best weights, so nothing can be patient.
-    method_flags.define_options(flag_values, RunOptions, skip=["seed", "patience"])
+# --seeds has the seeds. Nothing here chooses the best weights, so nothing can be patient.
+OPTIONS = (
+    PretrainingModelOptions,
+    PretrainOptions,
+    RunFolderOptions,
+    Part(RunOptions, without=("seed", "patience")),
+)
 
 
-def run(flag_values: flags.FlagValues) -> int | None:
+def run(options: Options) -> int | None:
     """Pretrains, once a seed; prints the result as JSON."""
-    _check(flag_values)
-    seeds = run_flags.seeds(flag_values)
+    own, place = options[PretrainingModelOptions], options[RunFolderOptions]
+    seeds = place.seeds
+    if len(seeds) > 1 and not own.dev_data:
+        raise_if_any(["several --seeds are compared on --dev-data; received them without it"], "pretrain")
     arguments: dict[str, Any] = {
-        "model": next(flag_values[name].value for name in _MODELS if flag_values[name].value),
-        "data": flag_values.data,
-        "dev_data": flag_values["dev-data"].value,
-        "options": method_flags.read_options(flag_values, PretrainOptions),
-        "output": flag_values.output,
-        "run": method_flags.read_options(flag_values, RunOptions, seed=seeds[0], patience=None),
-        "overwrite": flag_values.overwrite,
+        **dataclasses.asdict(own),
+        "options": options[PretrainOptions],
+        "output": place.output,
+        "run": dataclasses.replace(options[RunOptions], seed=seeds[0]),
+        "overwrite": place.overwrite,
     }
-    return run_flags.answer(
-        "pretrain", seeds, lambda: pretrain(**arguments), lambda: pretrain_seeds(seeds, **arguments)
-    )
-
-
-def _check(flag_values: flags.FlagValues) -> None:
-    problems = [f"--{name} is required; received none" for name in ("data", "output") if not flag_values[name].value]
-    models = [f"--{name}" for name in _MODELS if flag_values[name].value]
-    if len(models) != 1:
-        problems.append(
-            f"the model is --preset, --config or --student; received {' and '.join(models) or 'none of them'}"
-        )
-    if len(flag_values.seeds) > 1 and not flag_values["dev-data"].value:
-        problems.append("several --seeds are compared on --dev-data; received them without it")
-    raise_if_any(problems, "pretrain")
+    return runs.answer(options, lambda: pretrain(**arguments), lambda: pretrain_seeds(seeds, **arguments))

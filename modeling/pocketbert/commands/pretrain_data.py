@@ -17,11 +17,12 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from absl import flags
-
+from pocketbert.commands.command_line import Options, Part
+from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
 
 if TYPE_CHECKING:
@@ -29,112 +30,101 @@ if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 
-def define(flag_values: flags.FlagValues) -> None:
-    """Defines the command's flags."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainDataOptions:
+    """What is read and written, and how the work is divided.
 
-    def text(name: str, default: str | None, description: str) -> None:
-        flags.DEFINE_string(name, default, description, flag_values=flag_values)
+    Attributes:
+      text: a file, or a folder whose files are read in the order of their paths.
+      output: the folder to make.
+      vocab: a WordPiece vocabulary, a piece a line.
+      model: instead of --vocab: a model directory, whose vocabulary and lower-casing are taken.
+      lowercase: whether --vocab is of an uncased model.
+      format: form of the text (default: each file's is found from its first line).
+      overwrite: replace --output, or an unfinished run of it with other options.
+      baked_masks: mask now, 15 % of the tokens, and not while training.
+      whole_words: with --baked-masks: mask whole words, not pieces.
+      shards: files of examples; part of what decides the result; 0 for one for each 64 MiB of text.
+      workers: processes; 0 for as many as there are processors, 1 for this one alone.
+      runner: run as an Apache Beam pipeline: direct, embedded here, or one of Beam's, such as FlinkRunner.
+      beam_options: Beam's own options for --runner, as on a command line.
+    """
 
-    def number(name: str, default: int, description: str) -> None:
-        flags.DEFINE_integer(name, default, description, flag_values=flag_values)
+    GROUP: ClassVar = "Data"
+    COMMON: ClassVar = ("text", "output", "vocab", "model", "lowercase", "overwrite", "workers")
 
-    def switch(name: str, default: bool, description: str) -> None:
-        flags.DEFINE_boolean(name, default, description, flag_values=flag_values)
-
-    text("text", None, "a file, or a folder whose files are read in the order of their paths")
-    flags.DEFINE_enum(
-        "format",
-        None,
-        ["wikiextractor", "plain", "jsonl"],
-        "form of the text; each file's is found from its first line if none is given",
-        flag_values=flag_values,
-    )
-    text("vocab", None, "a WordPiece vocabulary, a piece a line")
-    switch("lowercase", True, "whether --vocab is of an uncased model")
-    text("model", None, "instead of --vocab: a model directory, whose vocabulary and lower-casing are taken")
-    text("output", None, "the folder to make")
-    switch("overwrite", False, "replace --output, or an unfinished run of it with other options")
-    number("max-length", 128, "the most tokens of an example, special ones included")
-    flags.DEFINE_float(
-        "short-sequence-probability",
-        0.1,
-        "part of the documents that is cut into shorter examples, of a length drawn for each; BERT's 0.1",
-        flag_values=flag_values,
-    )
-    number("duplicates", 1, "how often the text is gone through, with other pairs each time (and masks, if baked in)")
-    switch("baked-masks", False, "mask now, 15 % of the tokens, and not while training")
-    switch("whole-words", False, "with --baked-masks: mask whole words, not pieces")
-    number("dev-every", 0, "hold out one of every so many documents of a shard, in OUTPUT/dev; 0 for none")
-    number("seed", 0, "of all draws")
-    number("shards", 0, "files of examples; part of what decides the result; 0 for one for each 64 MiB of text")
-    number("workers", 0, "processes; 0 for as many as there are processors, 1 for this one alone")
-    text("runner", None, "run as an Apache Beam pipeline: direct, embedded here, or one of Beam's, such as FlinkRunner")
-    text("beam-options", "", "Beam's own options for --runner, as on a command line")
+    text: str
+    output: str
+    vocab: str | None = None
+    model: str | None = None
+    lowercase: bool = True
+    format: Literal["wikiextractor", "plain", "jsonl"] | None = None
+    overwrite: bool = False
+    baked_masks: bool = False
+    whole_words: bool = False
+    shards: int = 0
+    workers: int = 0
+    runner: str | None = None
+    beam_options: str = ""
 
 
-def run(flag_values: flags.FlagValues) -> None:
+OPTIONS = (PretrainDataOptions, Part(PretrainingOptions, without=("masking",)))
+
+
+def run(options: Options) -> None:
     """Makes the data; prints what came out as JSON."""
-    _check(flag_values)
-    from pocketbert.data.masking import MaskingOptions
-    from pocketbert.data.pretraining_manifest import PretrainingOptions
+    own = options[PretrainDataOptions]
+    _check(own)
     from pocketbert.data.pretraining_run import to_json, write_pretraining_data
 
-    max_length = flag_values["max-length"].value
-    masking = None
-    if flag_values["baked-masks"].value:
-        masking = MaskingOptions.of_length(max_length, whole_words=flag_values["whole-words"].value)
-    options = PretrainingOptions(
-        max_length=max_length,
-        duplicates=flag_values.duplicates,
-        masking=masking,
-        short_sequence_probability=flag_values["short-sequence-probability"].value,
-        seed=flag_values.seed,
-        dev_every=flag_values["dev-every"].value,
-    )
+    made = options[PretrainingOptions]
+    if own.baked_masks:
+        masking = MaskingOptions.of_length(made.max_length, whole_words=own.whole_words)
+        made = dataclasses.replace(made, masking=masking)
     result = write_pretraining_data(
-        flag_values.text,
-        _tokenizer(flag_values),
-        flag_values.output,
-        options,
-        format=flag_values.format,
-        shards=flag_values.shards,
-        workers=flag_values.workers,
-        writer=_writer(flag_values),
-        overwrite=flag_values.overwrite,
+        own.text,
+        _tokenizer(own),
+        own.output,
+        made,
+        format=own.format,
+        shards=own.shards,
+        workers=own.workers,
+        writer=_writer(own),
+        overwrite=own.overwrite,
     )
     print(json.dumps(to_json(result), indent=2, ensure_ascii=False))
 
 
-def _check(flag_values: flags.FlagValues) -> None:
-    problems = [f"--{name} is required; received none" for name in ("text", "output") if not flag_values[name].value]
-    given = [f"--{name}" for name in ("vocab", "model") if flag_values[name].value]
+def _check(own: PretrainDataOptions) -> None:
+    problems = []
+    given = [f"--{name}" for name in ("vocab", "model") if getattr(own, name)]
     if len(given) != 1:
         problems.append(f"the vocabulary is --vocab's or --model's; received {' and '.join(given) or 'neither'}")
     problems += [
-        f"--{name} must not be negative; received {flag_values[name].value}"
+        f"--{name} must not be negative; received {getattr(own, name)}"
         for name in ("shards", "workers")
-        if flag_values[name].value < 0
+        if getattr(own, name) < 0
     ]
-    if flag_values["whole-words"].value and not flag_values["baked-masks"].value:
+    if own.whole_words and not own.baked_masks:
         problems.append(
             "--whole-words is for --baked-masks; received it alone; masks that are drawn while training are of whole "
             "words with pretrain --whole-words, or distill --whole-words"
         )
-    if flag_values["beam-options"].value and not flag_values.runner:
+    if own.beam_options and not own.runner:
         problems.append("--beam-options are for --runner; received no --runner")
     raise_if_any(problems, "pretrain-data")
 
 
-def _tokenizer(flag_values: flags.FlagValues) -> WordPieceTokenizer:
+def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.configs import TokenizerConfig
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-    options: dict[str, Any] = {"vocab_path": flag_values.vocab, "lowercase": flag_values.lowercase}
-    if flag_values.model:
-        directory = read_directory(flag_values.model)
+    options: dict[str, Any] = {"vocab_path": own.vocab, "lowercase": own.lowercase}
+    if own.model:
+        directory = read_directory(own.model)
         if directory.vocab_path is None:
-            raise UserError(f"--model must have a vocab.txt; received {flag_values.model}; give one with --vocab")
+            raise UserError(f"--model must have a vocab.txt; received {own.model}; give one with --vocab")
         config = directory.tokenizer or TokenizerConfig()
         config.require_default("pretraining data", "pass --vocab and --lowercase")
         options = {"vocab_path": directory.vocab_path, "lowercase": config.lowercase}
@@ -142,9 +132,9 @@ def _tokenizer(flag_values: flags.FlagValues) -> WordPieceTokenizer:
     return WordPieceTokenizer(**options, special_tokens_in_text="text")
 
 
-def _writer(flag_values: flags.FlagValues) -> ShardWriter | None:
-    if not flag_values.runner:
+def _writer(own: PretrainDataOptions) -> ShardWriter | None:
+    if not own.runner:
         return None
     from pocketbert.data.pretraining_beam import beam_writer
 
-    return beam_writer(flag_values.runner, flag_values["beam-options"].value, flag_values.workers)
+    return beam_writer(own.runner, own.beam_options, own.workers)

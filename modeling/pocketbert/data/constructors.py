@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data import table_objects
@@ -21,6 +21,9 @@ from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
+
+if TYPE_CHECKING:
+    pass
 
 _Path = str | os.PathLike[str]
 

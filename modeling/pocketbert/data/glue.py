@@ -16,7 +16,7 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.reading import RowProblems, parse_score, read_utf8, shown, tsv_rows
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 from pocketbert.progress import log_info
 
 
@@ -155,7 +155,7 @@ def glue_task(name: str) -> GlueTask:
       UserError: there is none; the message lists those there are.
     """
     if name not in GLUE:
-        raise UserError(f"no GLUE task {name!r}; the tasks are {', '.join(GLUE)}")
+        raise UserError(f"no GLUE task {name!r}{did_you_mean(name, GLUE)}; the tasks are {', '.join(GLUE)}")
     return GLUE[name]
 
 

@@ -12,7 +12,6 @@ its order change nothing, so a run that resumes or shuffles otherwise masks alik
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,49 +21,11 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, index_rows
-from pocketbert.errors import raise_if_any
+from pocketbert.data.pretraining_options import MaskingOptions
 
 NO_LABEL = -1
 # Behind every priority that is drawn from [0, 1).
 _NEVER = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingOptions:
-    """Masking rates. The defaults are BERT's for examples of 128 tokens.
-
-    Attributes:
-      rate: part of an example's tokens that is chosen; 0 chooses none.
-      max_predictions: the most tokens chosen in an example.
-      mask_token_rate: part of the chosen that becomes [MASK].
-      random_token_rate: part of the chosen that becomes a random token; the others stay as they are.
-      whole_words: choose words, not tokens.
-    """
-
-    rate: float = 0.15
-    max_predictions: int = 20
-    mask_token_rate: float = 0.8
-    random_token_rate: float = 0.1
-    whole_words: bool = False
-
-    def __post_init__(self) -> None:
-        problems = []
-        if not 0 <= self.rate <= 1:
-            problems.append(f"rate lies in [0, 1]; received {self.rate}")
-        if self.max_predictions < 1:
-            problems.append(f"max_predictions is at least 1; received {self.max_predictions}")
-        rates = (self.mask_token_rate, self.random_token_rate)
-        # 0.9 + 0.1 is not 1 to the bit.
-        if min(rates) < 0 or sum(rates) > 1 + 1e-9:
-            problems.append(
-                f"mask_token_rate and random_token_rate are not negative and at most 1 together; got {rates}"
-            )
-        raise_if_any(problems, "masking options")
-
-    @classmethod
-    def of_length(cls, max_length: int, *, whole_words: bool = False) -> MaskingOptions:
-        """BERT's options for examples of up to `max_length` tokens: 20 predictions at 128 tokens, 77 at 512."""
-        return cls(max_predictions=math.ceil(cls.rate * max_length), whole_words=whole_words)
 
 
 class MaskingTokenizer(Protocol):

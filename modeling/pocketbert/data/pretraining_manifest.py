@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.masking import MaskingOptions
+from pocketbert.data.pretraining_options import PretrainingOptions
 from pocketbert.data.teacher_cache import digest_problems, size_problems
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME, StoredFile, read_signed
 from pocketbert.errors import UserError, raise_if_any
@@ -32,41 +32,6 @@ _ABSENT = (
     "none; make it, or finish it, with pocketbert pretrain-data"
 )
 REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainingOptions:
-    """How a text becomes examples.
-
-    Attributes:
-      max_length: the most tokens of an example, special ones included.
-      duplicates: how often the text is gone through; pairs, and masks that are baked in, are drawn anew each time.
-      masking: what is baked in; None leaves masking to the reader.
-      short_sequence_probability: of a document, to be cut into shorter examples.
-      seed: of all draws.
-      dev_every: every so many documents of a shard, one is in the dev split; 0 for none.
-    """
-
-    max_length: int = 128
-    duplicates: int = 1
-    masking: MaskingOptions | None = None
-    short_sequence_probability: float = 0.1
-    seed: int = 0
-    dev_every: int = 0
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.max_length < 5:
-            problems.append(f"max_length has room for 3 special tokens and two others; received {self.max_length}")
-        if self.duplicates < 1:
-            problems.append(f"duplicates must be at least 1; received {self.duplicates}")
-        if not 0 <= self.short_sequence_probability <= 1:
-            problems.append(f"short_sequence_probability lies in [0, 1]; received {self.short_sequence_probability}")
-        if not 0 <= self.seed < 2**31:
-            problems.append(f"seed lies in [0, 2^31); received {self.seed}")
-        if self.dev_every < 0 or self.dev_every == 1:
-            problems.append(f"dev_every is 0 or at least 2; received {self.dev_every}")
-        raise_if_any(problems, "pretraining data")
 
 
 @dataclass(frozen=True, kw_only=True)

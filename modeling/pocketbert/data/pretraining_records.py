@@ -15,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import BUCKET_MULTIPLE
-from pocketbert.data.masking import NO_LABEL, Masked, MaskingOptions, MaskingVocabulary, mask_batch
+from pocketbert.data.masking import NO_LABEL, Masked, MaskingVocabulary, mask_batch
 from pocketbert.data.next_sentence import SPECIAL_TOKENS, SentencePair
 from pocketbert.data.pretraining_manifest import VocabularyFacts
+from pocketbert.data.pretraining_options import MaskingOptions
 
 # One shape, so that masking is traced once.
 _EXAMPLES_A_CALL = 1024

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,16 +29,19 @@ class WindowOptions:
     """How windows are cut; the defaults are those of BERT's `run_squad.py`.
 
     Attributes:
-      max_length: tokens a window, special tokens included.
-      stride: paragraph tokens from a window's first to the next one's (transformers' `stride` is the overlap); None
-        for a third of `max_length`, which is BERT's 128 of 384 and lets short windows overlap too. Never more than a
-        window has room for.
-      max_question_tokens: what of a question is over is cut off; in windows too short for so many (below 100 tokens for
-        64) also what would leave the paragraph less than a third of the window.
+      max_length: questions: tokens a window, special tokens included (a bundle's longest signature where not given).
+      stride: questions: paragraph tokens from a window's first to the next one's; transformers' `stride` is the overlap
+        (default: a third of `max_length`, which is BERT's 128 of 384 and lets short windows overlap too). Never more
+        than a window has room for.
+      max_question_tokens: questions: longer questions are cut off; in windows too short for so many (below 100 tokens
+        for 64) also what would leave the paragraph less than a third of the window.
 
     Raises:
       UserError: a value is not possible; all that are not are listed.
     """
+
+    GROUP: ClassVar = "Questions"
+    COMMON: ClassVar = ()
 
     max_length: int = 384
     stride: int | None = None

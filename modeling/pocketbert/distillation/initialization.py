@@ -26,7 +26,7 @@ from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.distillation import layer_maps
 from pocketbert.distillation.method import PRETRAINING_HEADS, Adapters, Start, Vocabulary
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.layers.paths import initialize_weights
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
@@ -182,7 +182,8 @@ def _named_config(student: str) -> EncoderConfig:
     path = Path(student)
     if not path.is_file():
         raise UserError(
-            f"a student is a preset, a model directory or a {CONFIG_NAME}; received {student}, which is none of them; "
+            f"a student is a preset, a model directory or a {CONFIG_NAME}; received {student}, which is none of them"
+            f"{did_you_mean(student, presets())}; "
             f"the presets are {', '.join(presets())}"
         )
     problems: list[str] = []

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, TokenizerConfig
-from pocketbert.distillation.options import OptionField, describe_options, option_problems
 from pocketbert.distillation.stage import (
     LABEL_TERMS,
     Data,
@@ -26,6 +25,7 @@ from pocketbert.distillation.stage import (
     unit_multiplier,
 )
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.options import OptionField, describe_options, option_problems
 
 if TYPE_CHECKING:
     from pathlib import Path

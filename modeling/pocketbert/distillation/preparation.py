@@ -27,7 +27,7 @@ from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.checkpointing import digest_directory
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
 _T = TypeVar("_T")
 

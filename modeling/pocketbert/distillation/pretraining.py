@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.method import (
@@ -23,9 +23,9 @@ from pocketbert.distillation.method import (
     StudentFeatures,
     WithoutTeacher,
 )
-from pocketbert.distillation.options import option_problems
 from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -52,6 +52,9 @@ class PretrainOptions:
       weight_decay: decoupled, not on biases and norms; the authors' 0.01.
       clip_norm: the highest global norm of the gradients; the authors' 1.0; 0 for no clipping.
     """
+
+    GROUP: ClassVar = "Pretraining"
+    COMMON: ClassVar = ("steps", "batch_size", "micro_batches", "optimizer", "learning_rate")
 
     steps: int = 500_000
     epochs: int | None = None
@@ -182,7 +185,7 @@ def _arguments(
     dev_data: str | os.PathLike[str] | None,
     options: PretrainOptions,
 ) -> dict[str, Any]:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     # What it says of its length is checked against the model's; the files are verified when they are read.
     max_length = PretrainingData.open(data, verify=False).max_length

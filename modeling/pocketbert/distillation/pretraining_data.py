@@ -11,7 +11,7 @@ from pocketbert.distillation.method import Setting, Stage, Vocabulary, tokenizer
 from pocketbert.distillation.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
 
 def open_data(folder: Path | None) -> PretrainingData | None:
@@ -22,7 +22,7 @@ def open_data(folder: Path | None) -> PretrainingData | None:
     """
     if folder is None:
         return None
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     return PretrainingData.open(folder)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pocketbert.distillation.options import option_problems
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,17 +15,16 @@ class RunOptions:
 
     Attributes:
       precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
-      teacher_precision: what a live teacher computes in, whatever the student does; None: as the student. In `bfloat16`
-        it takes less time where the processor has that format, and its targets have two to three digits.
+      teacher_precision: what a live teacher computes in, whatever the student does (default: as the student). In
+        `bfloat16` it takes less time where the processor has that format, and its targets have two to three digits.
       seed: of fresh weights, dropout, masking and the order of examples.
-      evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
-        held-out pretraining data; None: only after each epoch.
+      evaluation_steps: evaluate every so many steps, not only after each epoch, in stages that train a head or have
+        held-out pretraining data.
       evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
         same; about 50,000 masked words by default.
       whole_words: of pretraining's examples to learn from, mask whole words, not pieces; held-out ones are masked by
         pieces in every run.
-      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best; None:
-        never.
+      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
         `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
@@ -33,6 +32,9 @@ class RunOptions:
         this on one yet.
       tpu: the TPU's name or address, for `tpu`.
     """
+
+    GROUP: ClassVar = "Run"
+    COMMON: ClassVar = ("precision",)
 
     precision: Literal["float32", "bfloat16"] = "float32"
     teacher_precision: Literal["float32", "bfloat16"] | None = None

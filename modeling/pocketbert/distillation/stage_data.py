@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
-from pocketbert.data.masking import MaskingOptions, masked_dataset
+from pocketbert.data.masking import masked_dataset
+from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.method import Batch
 from pocketbert.distillation.stage import Stage, Steps
@@ -17,7 +18,7 @@ from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
 # More than a stage has; masks are drawn from an int32.
 _EPOCHS_A_STAGE = 1 << 16

@@ -11,7 +11,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, SupervisedTask
-from pocketbert.tasks.forward import ModelForward, check_finite_answers
+from pocketbert.tasks.forward import check_finite_answers
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert.tasks.texts import TextTask
 
@@ -86,7 +86,7 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
     positions = model.config.max_position_embeddings
     default = min(task.default_max_length or positions, positions)
     max_length, windows = fitting_windows(task, windows, default, positions, f"the model's {positions} positions")
-    return Predictor(task, ModelForward(model, task), model.tokenizer, max_length, **windows)
+    return Predictor(task, model.forward, model.tokenizer, max_length, **windows)
 
 
 def predicting_task(config: Any, source: str) -> SupervisedTask:

@@ -20,6 +20,7 @@ from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
 from pocketbert.tasks.forward import check_finite_answers
+from pocketbert.tasks.inputs import texts_and_pairs
 from pocketbert.tasks.losses import CrossEntropy, Labelled, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
@@ -29,7 +30,7 @@ from pocketbert.tasks.question_answering import (
     unanswered_baseline,
 )
 from pocketbert.tasks.scores import Scores
-from pocketbert.tasks.texts import TextRows, texts_and_pairs
+from pocketbert.tasks.texts import TextRows
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite: a difference of two stays a number.

@@ -18,6 +18,7 @@ from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.forward import check_finite, check_finite_answers
+from pocketbert.tasks.inputs import texts_and_pairs
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.scores import Scores
 
@@ -285,19 +286,3 @@ def described_probabilities(labels: Sequence[str], values: Iterable[float], top_
         return {"probabilities": {label: round(value, 6) for label, value in found}}
     best = sorted(found, key=lambda each: -each[1])[:top_k]
     return {"top": [{"label": label, "probability": round(value, 6)} for label, value in best]}
-
-
-def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
-    """The first and the second texts of what `predict` is given.
-
-    Raises:
-      UserError: the inputs are neither all texts nor all pairs.
-    """
-    if all(isinstance(each, str) for each in inputs):
-        return list(inputs), None
-    for each in inputs:
-        if isinstance(each, str) or len(each) != 2 or not all(isinstance(text, str) for text in each):
-            raise UserError(
-                f"inputs must be texts, or pairs of texts; received {each!r:.80}; give all of them in one form"
-            )
-    return [first for first, _ in inputs], [second for _, second in inputs]

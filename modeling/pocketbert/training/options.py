@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.training.class_weights import parse_class_weights
@@ -25,19 +25,22 @@ class FinetuneOptions:
       warmup_ratio: part of all steps in which the rate rises from 0.
       epochs: passes over the training examples.
       batch_size: examples a step.
-      max_length: tokens; longer texts are cut, and paragraphs are read in windows of so many.
-      stride: of questions on paragraphs, as `WindowOptions` has it; None for its default.
-      max_question_tokens: as there.
+      max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (384 for questions
+        where not given).
+      stride: tokens from one window of a paragraph to the next (default: a third of --max-length).
+      max_question_tokens: longer questions on a paragraph are cut.
       weight_decay: decoupled; not on biases and norms.
-      clip_norm: the highest global norm of the gradients, or None.
+      clip_norm: the highest global norm of the gradients.
       precision: `float32`, or `bfloat16` for computing with weights that stay float32.
-      class_weights: what examples of each class count in the loss, as `pocketbert.training.class_weights` reads it:
-        `none`, `balanced` or `label=weight,…`.
+      class_weights: what examples of each class count in the loss: `none`, `balanced` or `label=weight,…`.
       seed: of the fresh head, dropout and the order of examples.
-      evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
-      patience: stop after so many evaluations in a row without a new best; None: never.
+      evaluation_steps: evaluate every so many steps, not only after each epoch.
+      patience: stop after so many evaluations in a row without a new best.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
     """
+
+    GROUP: ClassVar = "Training"
+    COMMON: ClassVar = ("learning_rate", "epochs", "batch_size", "max_length", "precision", "patience")
 
     learning_rate: float = 3e-5
     schedule: Literal["linear", "constant"] = "linear"

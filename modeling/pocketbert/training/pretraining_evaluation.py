@@ -11,7 +11,7 @@ from pocketbert.tasks.forward import check_finite
 from pocketbert.tasks.masked_lm import is_labelled
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
 # Examples a call of the model, where nothing has to be kept for gradients.
 BATCH_SIZE = 32

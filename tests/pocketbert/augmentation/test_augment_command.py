@@ -50,7 +50,7 @@ _load = functools.cache(augment_run.from_pretrained)
 def command(folder: Path, output: Path, *arguments: str) -> list[str]:
     own = ("--train-file=" + str(folder / "pairs.jsonl"), "--text-column=first", "--label-column=mood")
     network = (f"--masked-lm={folder / 'model'}", f"--glove={folder / 'glove.txt'}")
-    return ["augment", *network, *own, f"--output={output}", "--copies=3", "--candidates=4", *arguments]
+    return ["augment", *network, *own, f"--output={output}", "--copies=3", "--num-candidates=4", *arguments]
 
 
 def test_a_table_of_sentences(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_pairs_scores_and_tsv(folder: Path, tmp_path: Path) -> None:
 def test_a_glue_task_with_the_authors_options(folder: Path, tmp_path: Path, shared_glue: Path) -> None:
     output = tmp_path / "sst2.jsonl"
     arguments = ["augment", f"--masked-lm={folder / 'model'}", "--task=sst2", f"--data={shared_glue}"]
-    assert cli.main([*arguments, f"--output={output}", "--preset=authors-code", "--candidates=9"]) == 0
+    assert cli.main([*arguments, f"--output={output}", "--preset=authors-code", "--num-candidates=9"]) == 0
     rows = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
     assert list(rows[0]) == ["text", "label", "example", "copy"]
     assert {row["label"] for row in rows} == {"negative", "positive"}
@@ -193,7 +193,7 @@ def test_without_beam_the_remedy_is_named(
         (["--train-file=missing.csv"], "missing.csv: there is no such file"),
         (["--glove=missing.txt"], "missing.txt: there is no such file"),
         (["--masked-lm=missing"], "missing"),
-        (["--candidates=999"], "for this vocabulary; received 999"),
+        (["--num-candidates=999"], "for this vocabulary; received 999"),
         (["--words=some"], "some"),
     ],
 )

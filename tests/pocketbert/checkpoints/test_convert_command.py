@@ -104,9 +104,9 @@ def test_an_existing_output_is_kept_without_overwrite(reference, tmp_path, capsy
     [
         (["--input=x", "--output=y"], "give one of --from and --to"),
         (["--from=hf", "--to=model-garden", "--input=x", "--output=y"], "give one of --from and --to"),
-        (["--from=hf", "--output=y"], "--input is needed"),
-        (["--from=hf", "--input=x"], "--output is needed"),
-        (["--from=onnx", "--input=x", "--output=y"], "should be one of <hf|tf1|model-garden>"),
+        (["--from=hf", "--output=y"], "--input is required"),
+        (["--from=hf", "--input=x"], "--output is required"),
+        (["--from=onnx", "--input=x", "--output=y"], "--from=onnx: must be one of hf, tf1, model-garden"),
         (["--from=hf", "--input=a/b/c", "--output=y"], "a model directory must be a folder; received a/b/c"),
     ],
 )

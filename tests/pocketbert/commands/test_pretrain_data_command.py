@@ -21,7 +21,7 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data import pretraining_records, pretraining_run, pretraining_shards
 from pocketbert.data.next_sentence import SentencePair, next_sentence_pairs
-from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.data.pretraining_shards import TextPart, divide
 from pocketbert.data.text import Document, TextCounts, file_documents
 from pocketbert.errors import UserError

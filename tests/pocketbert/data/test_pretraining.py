@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from pretraining_text import CLS, MASK, PAD, SEP
 
-from pocketbert.data.masking import MaskingOptions
-from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.errors import UserError
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import dataclasses
 import io
 import json
 import re
@@ -24,9 +23,9 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
-from pocketbert.commands import distillation_flags, method_flags
-from pocketbert.distillation.methods import get_method, names
-from pocketbert.distillation.run_options import RunOptions
+from pocketbert.commands import distillation_options
+from pocketbert.commands.command_line import last_value, parse
+from pocketbert.distillation.methods import get_method
 from pocketbert.errors import UserError
 
 
@@ -132,26 +131,12 @@ def test_augmented_examples_join_the_original_ones(
     assert [stage["steps"] for stage in json.loads(output.out)["stages"]] == [5]
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_methods_options_are_flags_with_its_defaults(name: str) -> None:
-    options = get_method(name).options
-    _, values = cli.command_flags("distill", [f"--method={name}"])
-    values(["distill", f"--method={name}"])
-    assert method_flags.read_options(values, options) == options()
-    assert method_flags.read_options(values, RunOptions, seed=0) == RunOptions()
-    assert not {field.name for field in dataclasses.fields(options)} & {
-        flag.replace("-", "_") for flag in cli.command_flags("distill")[1]
-    }
-
-
 def test_flags_of_every_kind_arrive() -> None:
     line = (
-        "--method tinybert --preset=authors-code --without=attention,hidden --noshared-projection --general-steps=7 "
-        "--temperature=2 --mapping=3,6"
+        "--output=o --method tinybert --preset=authors-code --without=attention,hidden --noshared-projection "
+        "--general-steps=7 --temperature=2 --mapping=3,6"
     ).split()
-    values = cli.command_flags("distill", line)[1]
-    values(["distill", *line])
-    options = method_flags.read_options(values, get_method("tinybert").options)
+    options = parse("distill", line)[get_method("tinybert").options]
     assert (options.preset, options.without, options.shared_projection) == (
         "authors-code", ("attention", "hidden"), False
     )  # fmt: skip
@@ -165,8 +150,8 @@ def test_flags_of_every_kind_arrive() -> None:
         (["--method"], None), (["--methods=a"], None), ([], None),
     ],
 )  # fmt: skip
-def test_the_method_is_found_before_flags_are_parsed(line: list[str], method: str | None) -> None:
-    assert method_flags.method_in(line) == method
+def test_method_is_found_before_parsing(line: list[str], method: str | None) -> None:
+    assert last_value("method", line) == method
 
 
 def test_help_of_a_method_imports_nothing_heavy() -> None:
@@ -190,9 +175,9 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
         ),
         (["--labels=high,low"], r"labels must be the task's, in this order: high, low; received low, high"),
         (["--max-length=30"], "texts of 30 tokens; the student has 29 positions"),
-        (["--teacher-layers=1,x"], "--teacher-layers must be whole numbers"),
+        (["--teacher-layers=1,x"], "--teacher-layers=1,x: must be whole numbers"),
         (["--mapping=1,2"], "tinybert: this teacher and student do not fit"),
-        (["--method=tiny"], "no distillation method 'tiny'; the methods are"),
+        (["--method=tiny"], "no distillation method 'tiny' .did you mean 'tinybert'"),
         (["--compare-learning-rate=1e-4"], "--compare-learning-rate belongs to --compare; received it alone"),
         (["--compare", "--compare-learning-rate=0"], "--compare-learning-rate must be positive; received 0"),
         (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
@@ -286,9 +271,7 @@ def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, caps
         path = tmp_path / name
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         arguments = [f"--train-file={train}", f"--augmented-file={path}"]
-        values = cli.command_flags("distill", arguments)[1]
-        values(["distill", *arguments])
-        return distillation_flags.task_data(values)
+        return distillation_options.task_data(parse("distill", ["--method=tinybert", "--output=o", *arguments]))
 
     # As `augment` numbers them, by lines of the file; and as of another file with the same texts.
     for name, first_line in (("same.jsonl", 2), ("other.jsonl", 1002)):

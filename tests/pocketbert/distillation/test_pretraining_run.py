@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert._keras import tf_keras
-from pocketbert.commands import method_flags
+from pocketbert.commands.command_line import parse
 from pocketbert.configs import TaskConfig
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.distiller import Distiller
@@ -38,7 +38,7 @@ METRICS = ["masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_s
 
 
 def opened(folder: Path) -> Any:
-    from pocketbert.data.pretraining import PretrainingData
+    from pocketbert.data.pretraining_data import PretrainingData
 
     return PretrainingData.open(folder)
 
@@ -206,17 +206,11 @@ def test_the_defaults_are_the_papers(inputs: Path) -> None:
     assert epochs.describe()["duration"] == {"epochs": 3} and epochs.optimizer.clip_norm is None
 
 
-def test_options_are_flags_with_their_defaults() -> None:
-    values = cli.command_flags("pretrain")[1]
-    values(["pretrain"])
-    assert method_flags.read_options(values, PretrainOptions) == PretrainOptions()
-    assert method_flags.read_options(values, RunOptions, seed=0, patience=None) == RunOptions()
-    values = cli.command_flags("pretrain")[1]
+def test_options_of_both_kinds_arrive() -> None:
     line = "--bias-correction --optimizer=adamw --epochs=2 --distribution=mirrored --evaluation-batches=7".split()
-    values(["pretrain", *line])
-    options = method_flags.read_options(values, PretrainOptions)
+    values = parse("pretrain", ["--model=m", "--data=d", "--output=o", *line])
+    options, run = values[PretrainOptions], values[RunOptions]
     assert (options.bias_correction, options.optimizer, options.epochs) == (True, "adamw", 2)
-    run = method_flags.read_options(values, RunOptions, seed=0, patience=None)
     assert (run.distribution, run.evaluation_batches) == ("mirrored", 7)
 
 
@@ -378,8 +372,8 @@ def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--config="], "the model is --preset, --config or --student; received none of them"),
-        (["--preset=ib_bert_large"], "received --preset and --config"),
+        (["--model="], "--model is required; received none"),
+        (["--model=ib_bert_larg"], "did you mean 'ib_bert_large'"),
         (["--dev-data=", "--seeds=1,2"], "several --seeds are compared on --dev-data"),
         (["--batch-size=31"], "batch_size must divide into micro_batches; received 31 and 2"),
         (["--learning-rate=0"], "learning_rate must be positive; received 0"),
@@ -406,5 +400,5 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pretrain"]) == 2
     said = capsys.readouterr().err
-    for each in ("--data is required", "--output is required", "the model is --preset, --config or --student"):
+    for each in ("--model is required", "--data is required", "--output is required"):
         assert each in said

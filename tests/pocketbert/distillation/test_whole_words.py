@@ -9,9 +9,8 @@ import pytest
 import tiny_pretraining
 
 import pocketbert as pb
-from pocketbert.data.masking import MaskingOptions
-from pocketbert.data.pretraining import PretrainingData
-from pocketbert.data.pretraining_manifest import PretrainingOptions
+from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.data.pretraining_run import write_pretraining_data
 from pocketbert.distillation.pretraining import PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions

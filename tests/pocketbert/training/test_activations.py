@@ -19,7 +19,7 @@ import tiny_pretraining
 import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange
 from pocketbert.data.batches import encode, plan_batches
-from pocketbert.data.pretraining import PretrainingData
+from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.distillation.pretraining import PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import TrainingFailed

@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 import tiny_finetuning
 import tiny_questions
-from absl import flags
 from official.nlp.tools import squad_evaluate_v2_0
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.commands import task_flags
+from pocketbert.commands import task_options
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions, make_windows
@@ -335,15 +335,11 @@ def test_questions_set_aside_of_a_data_set_name_no_flag_that_it_refuses(
     tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.train.json", 30, 0)
     dev = tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.dev.json", 5, 1)
     dev.write_text(re.sub(r'"text": "\w+"', '"text": ""', dev.read_text("utf-8")), encoding="utf-8")
-    values = flags.FlagValues()
-    task_flags.define(values)
-    values(["finetune", "--task=tydiqa", f"--data={tmp_path}"])
-    assert len(task_flags.read(values).dev) == 3
+    options = TaskOptions(task="tydiqa", data=str(tmp_path))
+    assert len(task_options.read(options, TableOptions()).dev) == 3
     said = capsys.readouterr().err
     assert "3 of 30 examples are set aside" in said and "--dev-file" not in said
 
-    values = flags.FlagValues()
-    task_flags.define(values)
-    values(["finetune", f"--train-file={tmp_path / 'tydiqa.goldp.en.train.json'}"])
-    task_flags.read(values)
+    options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
+    task_options.read(options, TableOptions())
     assert "--dev-file gives others" in capsys.readouterr().err

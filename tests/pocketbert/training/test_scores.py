@@ -10,7 +10,6 @@ import tiny_questions
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
-from pocketbert.commands import run_flags
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
 from pocketbert.tasks.metrics import class_results, compute
@@ -126,7 +125,7 @@ def test_table_of_several_seeds_has_the_baseline(capsys: pytest.CaptureFixture[s
     runs = [
         {"seed": seed, "metrics": {"accuracy": value}, "baseline": baseline} for seed, value in ((3, 0.7), (5, 0.8))
     ]
-    run_flags._print_table({"metrics": {"accuracy": spread}, "runs": runs})
+    runs._print_table({"metrics": {"accuracy": spread}, "runs": runs})
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["3", "0.7000"],

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 
 from pocketbert.distillation.method import Method
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, did_you_mean
 
 
 def names() -> tuple[str, ...]:
@@ -25,7 +25,8 @@ def get_method(name: str) -> Method:
       UserError: there is none; the message lists those there are.
     """
     if name not in _methods():
-        raise UserError(f"no distillation method {name!r}; the methods are {', '.join(names())}")
+        hint = did_you_mean(name, names())
+        raise UserError(f"no distillation method {name!r}{hint}; the methods are {', '.join(names())}")
     return _methods()[name]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pocketbert.distillation.options import option_problems
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
 
 # The columns of table 9, one by one; each name is what is left out.
 ABLATIONS = ("distillation", "feature_map", "attention")
@@ -32,7 +32,7 @@ class MobileBERTOptions:
     """MobileBERT's options.
 
     Attributes:
-      preset: what the options that are not given stand for: the `paper`, or `authors-code` where that differs.
+      preset: source of defaults: the `paper`, or `authors-code` where that differs.
       strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
         layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
       without: the ablations of table 9: `distillation` (masked words are learned from the data alone), `feature_map`,
@@ -52,7 +52,7 @@ class MobileBERTOptions:
       transfer_learning_rate: in progressive and joint transfer, the rate that the layers' multipliers (up to 3) are of.
       distillation_steps: updates of pretraining distillation, 250000 in the paper's ablations; 0 leaves the stage out,
         so that a run can be split.
-      distillation_batch_size: examples an update, in auxiliary transfer too; paper: 4096, authors' code: 2048.
+      distillation_batch_size: examples an update, in auxiliary transfer too (default: paper 4096, authors-code 2048).
       distillation_learning_rate: the highest rate, in auxiliary transfer too.
       distillation_warmup_steps: updates in which that rate rises from 0, at most a tenth of the stage.
       distillation_schedule: after the warm-up `linear` down to 0, or `constant`.
@@ -67,6 +67,9 @@ class MobileBERTOptions:
       bias_correction: correct LAMB's moments, as LAMB's paper has it; authors' code: no.
       micro_batches: parts that each batch is computed in, to save memory; the result is the same.
     """
+
+    GROUP: ClassVar = "Method"
+    COMMON: ClassVar = ("preset", "strategy", "max_length", "transfer_steps", "distillation_steps", "micro_batches")
 
     preset: Literal["paper", "authors-code"] = "paper"
     strategy: Literal["progressive", "joint", "auxiliary", "none"] = "progressive"

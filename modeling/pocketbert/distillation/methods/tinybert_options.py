@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pocketbert.distillation.options import option_problems
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
 
 # The procedures of table 2 and the objectives of table 3; each name is what is left out.
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
@@ -41,7 +41,7 @@ class TinyBERTOptions:
     """TinyBERT's options.
 
     Attributes:
-      preset: what the options that are not given stand for: the `paper`, or `authors-code` where that differs.
+      preset: source of defaults: the `paper`, or `authors-code` where that differs.
       mapping: which of the teacher's layers the student's learn from: `uniform`, `top`, `bottom`, or a list with one
         layer for each of the student's, such as 3,6,9,12.
       without: the paper's ablations (tables 2 and 3): `general_distillation` (the student must then not start from a
@@ -63,8 +63,10 @@ class TinyBERTOptions:
       general_epochs: passes over the text.
       general_steps: updates instead of passes over the text.
       general_batch_size: pieces of text an update.
-      general_learning_rate: the highest learning rate; paper: 1e-4 as in BERT's pretraining, authors' code: 5e-5.
-      intermediate_epochs: passes over the task's data; paper: 20, but 50 for CoLA and 10 for MNLI, QQP and QNLI.
+      general_learning_rate: the highest learning rate (default: paper 1e-4, as in BERT's pretraining,
+        authors-code 5e-5).
+      intermediate_epochs: passes over the task's data (default: paper 20, but 50 for CoLA and 10 for MNLI, QQP and
+        QNLI).
       intermediate_batch_size: examples an update.
       intermediate_learning_rate: the learning rate.
       intermediate_schedule: `constant` or, down to 0, `linear`.
@@ -76,6 +78,9 @@ class TinyBERTOptions:
       bias_correction: correct Adam's moments; authors' code: no.
       micro_batches: parts that each batch is computed in, to save memory; the result is the same.
     """
+
+    GROUP: ClassVar = "Method"
+    COMMON: ClassVar = ("preset", "mapping", "max_length", "general_epochs", "intermediate_epochs", "prediction_epochs")
 
     preset: Literal["paper", "authors-code"] = "paper"
     mapping: str = "uniform"

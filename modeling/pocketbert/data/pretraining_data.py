@@ -17,7 +17,7 @@ import numpy as np
 
 from pocketbert.data.arrays import read_int32
 from pocketbert.data.batches import index_rows, plan_batches
-from pocketbert.data.masking import MaskingOptions, MaskingVocabulary, mask_batch
+from pocketbert.data.masking import MaskingVocabulary, mask_batch
 from pocketbert.data.pretraining_manifest import (
     REMEDY,
     PretrainingManifest,
@@ -25,6 +25,7 @@ from pocketbert.data.pretraining_manifest import (
     StoredVocabulary,
     read_manifest,
 )
+from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.errors import UserError
 

@@ -1,0 +1,160 @@
+"""The options with which several commands are told where labelled text is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
+from pocketbert.commands.task_options import TableOptions
+from pocketbert.configs import TaskConfig
+from pocketbert.errors import UserError
+
+if TYPE_CHECKING:
+    from pocketbert.data.examples import Examples
+    from pocketbert.data.questions import QuestionFile
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleOptions:
+    """Where labelled text is.
+
+    Attributes:
+      task: GLUE task that --data holds, xnli, squad, squad2, tydiqa or mlqa (default: the model's own).
+      data: folder with the task's files.
+      split: which of the task's files.
+      file: in place of --data: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions.
+      labels: the labels that 0, 1, … in --file stand for, in that order (default: the order of --task).
+      languages: with --task=xnli: which, such as en,de (default: all).
+    """
+
+    GROUP: ClassVar = "Data"
+    COMMON: ClassVar = ("task", "data", "file")
+
+    task: str | None = None
+    data: str | None = None
+    split: str = "dev"
+    file: str | None = None
+    labels: tuple[str, ...] | None = None
+    languages: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What the verification gate scores with.
+
+    Attributes:
+      metric: what the gate scores labels with: accuracy, f1 or matthews, of scores pearson or spearman, of questions
+        exact_match or f1 (default: a GLUE task's main metric; else accuracy, of scores spearman, of questions f1).
+    """
+
+    GROUP: ClassVar = "Verification"
+
+    metric: str | None = None
+
+
+OPTIONS = (ExampleOptions, TableOptions)
+
+
+def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | QuestionFile | None:
+    """Reads what the options name.
+
+    Args:
+      options: what is read.
+      table: how a file is read.
+      task: the model's; labels are read in the order of its logits.
+
+    Returns:
+      The examples, of a span model questions (of several languages those in English), or None if the options name none.
+      Without a task they have no labels.
+
+    Raises:
+      UserError: both --data and --file, unreadable files, or labels that are not the model's.
+    """
+    from pocketbert.tasks.registry import get_task
+
+    if task is not None and get_task(task).needs_pairs:
+        files = question_files(options, table, task)
+        return None if not files else files.get("en") or files.get("en-en") or next(iter(files.values()))
+    return read_texts(options, table, task)
+
+
+def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfig) -> dict[str, QuestionFile]:
+    """The questions that the options name, by language or pair of languages, `""` where it is not said; {} for none.
+
+    Raises:
+      UserError: unreadable files, or a task that is none of questions.
+    """
+    from pocketbert.data.question_tasks import QUESTION_TASKS, question_paths
+    from pocketbert.data.questions import QuestionFile
+
+    name = options.task or task.name
+    _check_source(options, name, task)
+    if options.file:
+        return {"": QuestionFile(options.file, skip_bad=table.skip_bad_rows)}
+    if not options.data:
+        return {}
+    if name not in QUESTION_TASKS:
+        raise UserError(
+            f"--data needs --task, for a model that answers questions one of {', '.join(QUESTION_TASKS)}; received "
+            f"{name or 'none'}; a file of your own goes with --file"
+        )
+    paths = question_paths(name, options.data, options.split)
+    return {part: QuestionFile(path) for part, path in paths.items()}
+
+
+def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | None:
+    """As `read`, for a model that answers texts."""
+    from pocketbert.data.glue import glue_task, read_glue
+    from pocketbert.data.tables import read_table
+    from pocketbert.data.xnli import XNLI, read_xnli
+    from pocketbert.tasks.registry import get_task
+    from pocketbert.tasks.texts import TextTask
+    from pocketbert_export.label_order import in_order_of, logit_positions, order_of_numbers
+
+    name = options.task or (task.name if task is not None else "")
+    _check_source(options, name, task)
+    if options.file:
+        made = None if task is None else get_task(task)
+        labelled = isinstance(made, TextTask)
+        numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
+        own = numbers or task
+        if task is not None and numbers is not None:
+            # Before the rows, which would each be refused for it.
+            logit_positions(task, numbers)
+        examples, _ = read_table(
+            options.file,
+            **table.rows,
+            label_column=table.label_column if labelled else None,
+            labels=own.labels if own is not None and own.labels else None,
+            numbered=numbers is not None,
+            kind=made.label_form if isinstance(made, TextTask) else "classification",
+            label_separator=table.label_separator,
+        )
+        return examples if task is None or numbers is None else in_order_of(task, numbers, examples)
+    if not options.data:
+        return None
+    if not name:
+        raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
+    if name == XNLI.name:
+        given = XNLI
+        examples = read_xnli(options.data, options.split, options.languages)
+    else:
+        given = glue_task(name).task
+        examples = read_glue(name, options.data, options.split)
+    return examples if task is None else in_order_of(task, given, examples)
+
+
+def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -> None:
+    """That one is named, and languages and labels only where they choose."""
+    from pocketbert.data.xnli import XNLI
+
+    if options.data and options.file:
+        raise UserError(f"give --data or --file, not both; received {options.data} and {options.file}")
+    if options.languages and (name != XNLI.name or not options.data):
+        raise UserError(f"--languages belongs to {XNLI.name}; received it with {options.file or name or 'no task'}")
+    if options.labels and not (options.file and task is not None and task.labels):
+        where = "--data" if options.data else "another model" if options.file else "no file"
+        raise UserError(
+            "--labels names the classes of --file for a model that has classes; received "
+            f"{','.join(options.labels)} with {where}; leave it out"
+        )

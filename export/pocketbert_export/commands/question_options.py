@@ -1,0 +1,55 @@
+"""The options with which commands are told how paragraphs are read, for models that answer questions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from pocketbert.commands.command_line import Options
+from pocketbert.configs import TaskConfig
+from pocketbert.data.windows import WindowOptions
+from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """What counts as an answer.
+
+    Attributes:
+      max_answer_tokens: questions: the longest answer.
+    """
+
+    GROUP: ClassVar = "Questions"
+
+    max_answer_tokens: int = 30
+
+    def __post_init__(self) -> None:
+        raise_if_any(option_problems(self), "answers")
+
+
+OPTIONS = (WindowOptions, AnswerOptions)
+_NAMES = ("max_length", "stride", "max_question_tokens", "max_answer_tokens")
+
+
+def windows(options: Options) -> dict[str, Any]:
+    """The fields of `WindowOptions` that were given."""
+    return options.given_of(WindowOptions)
+
+
+def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None:
+    """That no option was given which a model that answers no questions has no use for.
+
+    Args:
+      options: with this module's `OPTIONS`.
+      task: the model's.
+      *others: the fields of such options of the command's own.
+
+    Raises:
+      UserError: some were; all are listed.
+    """
+    given = [name.replace("_", "-") for name in (*_NAMES, *others) if options.given(name)]
+    raise_if_any(
+        [f"--{name} is for a model that answers questions; received one for {task.kind}" for name in given],
+        options.command,
+    )

@@ -1,0 +1,310 @@
+"""From a command's dataclasses of options to its flags and its `--config` file, and back to their instances.
+
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+from absl import flags
+
+from pocketbert.commands import COMMANDS
+from pocketbert.errors import UserError, did_you_mean, raise_if_any
+from pocketbert.files import write_text
+from pocketbert.options import OptionField, describe_options, format_value, parse_value
+
+RUN_OPTIONS_FILE = "run.toml"
+# What a repeated run decides for itself.
+_NOT_REPEATED = ("config", "overwrite")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A dataclass of options of which a command leaves some to their defaults.
+
+    Attributes:
+      options: the dataclass.
+      without: its fields that have no flags.
+    """
+
+    options: type
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralOptions:
+    """What every command takes.
+
+    Attributes:
+      config: a TOML file with options as `name = value`, for example the run.toml in a run's folder; flags override it.
+    """
+
+    GROUP: ClassVar = "General"
+
+    config: str | None = None
+
+
+class Options:
+    """The parsed options of a command: `options[FinetuneConfig]` is an instance of that dataclass."""
+
+    def __init__(self, command: Command, values: Mapping[str, Any], given: Iterable[str]) -> None:
+        self._command, self._values, self._given = command, values, frozenset(given)
+        self._parts: dict[type, Any] = {}
+
+    @property
+    def command(self) -> str:
+        """The command's name."""
+        return self._command.name
+
+    def __getitem__(self, part: type[T]) -> T:
+        if not self._parts:
+            self.check()
+        return self._parts[part]  # type: ignore[no-any-return]
+
+    def check(self) -> None:
+        """Makes the instances.
+
+        Raises:
+          UserError: a dataclass refuses a value.
+        """
+        for part in self._command.parts:
+            given = {field.name: self._values[field.name] for field in self._command.fields_of(part)}
+            self._parts[part.options] = part.options(**given)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Field's name → value, of all parts."""
+        return self._values
+
+    @property
+    def fields(self) -> tuple[OptionField, ...]:
+        """The descriptions of all options."""
+        return self._command.fields
+
+    @property
+    def module(self) -> ModuleType:
+        """The command's module."""
+        return self._command.module
+
+    def given(self, name: str) -> bool:
+        """Whether the command line or the `--config` file has the option, by its field's name."""
+        return name in self._given
+
+    def given_of(self, part: type) -> dict[str, Any]:
+        """The values of a part that were given."""
+        own = {field.name for field in dataclasses.fields(part)}
+        return {name: self._values[name] for name in self._given if name in own}
+
+    def changed(self, *names: str) -> list[str]:
+        """Those flags, of fields with these names, whose value is not the default."""
+        fields = {field.name: field for field in self.fields}
+        return [f"--{fields[name].flag}" for name in names if self._values[name] != fields[name].default]
+
+    def to_toml(self) -> str:
+        """A `--config` file that repeats this command line, with all defaults filled in."""
+        lines = [
+            f"# pocketbert {self._command.name} --config=FILE repeats this run.",
+            f"command = {_toml(self._command.name)}",
+        ]
+        group = ""
+        for field in self._command.fields:
+            value = self._values[field.name]
+            if field.name in _NOT_REPEATED or (value is None and (field.required or field.default is None)):
+                continue
+            if field.group != group:
+                group = field.group
+                lines += ["", f"# {group}"]
+            lines.append(f"{field.flag} = {_toml(format_value(field, value) if value is None else value)}")
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `to_toml` into a run's folder."""
+        write_text(Path(folder) / RUN_OPTIONS_FILE, self.to_toml())
+
+
+class Command:
+    """A command with the options that it has on a command line.
+
+    Args:
+      name: a key of `COMMANDS`.
+      arguments: the command line, not yet parsed.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
+        self.name = name
+        self.module: ModuleType = importlib.import_module(COMMANDS[name][0])
+        chosen = self.module.chosen_options(arguments) if hasattr(self.module, "chosen_options") else ()
+        given = [*self.module.OPTIONS, *chosen, GeneralOptions]
+        self.parts: tuple[Part, ...] = tuple(part if isinstance(part, Part) else Part(part) for part in given)
+        self.fields: tuple[OptionField, ...] = tuple(field for part in self.parts for field in self.fields_of(part))
+        names = [field.name for field in self.fields]
+        if len({*names}) < len(names):
+            raise ValueError(
+                f"{name}: two options have the same name: {sorted(n for n in names if names.count(n) > 1)}"
+            )
+
+    @staticmethod
+    def fields_of(part: Part) -> tuple[OptionField, ...]:
+        """The options of a part that have flags."""
+        return describe_options(part.options, part.without)
+
+    @property
+    def positional(self) -> OptionField | None:
+        """The option that is given without a flag, if there is one."""
+        return next((field for field in self.fields if field.positional), None)
+
+
+def parse(name: str, arguments: Sequence[str]) -> Options:
+    """The options of command `name` on a command line.
+
+    Raises:
+      UserError: an unknown flag, a value that its option cannot have, or a required option without one.
+    """
+    path = last_value("config", arguments)
+    if path:
+        arguments = [*_config_arguments(name, path, arguments), *arguments]
+    command = Command(name, arguments)
+    flag_values = flags.FlagValues()
+    for field in command.fields:
+        if not field.positional:
+            _define(flag_values, field)
+    try:
+        rest = flag_values([name, *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        hint = did_you_mean(error.flagname, flag_values, prefix="--")
+        raise UserError(f"no flag --{error.flagname}{hint}; --help-all lists all") from None
+    except flags.Error as error:
+        raise UserError(str(error)) from None
+    values, given = {}, []
+    for field in command.fields:
+        if field.positional:
+            values[field.name], present = _positional(name, field, rest), True
+        else:
+            flag = flag_values[field.flag]
+            values[field.name], present = flag.value, bool(flag.present)
+            if field.repeated:
+                values[field.name] = tuple(flag.value or ()) or field.default
+        given += [field.name] if present else []
+    if command.positional is None and rest:
+        raise UserError(f"flags only, as --name=value; received {' '.join(rest)}")
+    missing = [field for field in command.fields if field.required and values[field.name] in (None, "", ())]
+    if missing:
+        raise UserError("; ".join(map(_missing, missing)))
+    return Options(command, values, given)
+
+
+def last_value(flag: str, arguments: Sequence[str]) -> str | None:
+    """The value of the last `--flag` on a command line that is not yet parsed, or None."""
+    found = None
+    for position, argument in enumerate(arguments):
+        match = re.fullmatch(rf"--?{flag}(?:=(.*))?", argument, flags=re.DOTALL)
+        if match and match[1] is not None:
+            found = match[1]
+        elif match and position + 1 < len(arguments):
+            found = arguments[position + 1]
+    return found
+
+
+class _Parser(flags.ArgumentParser):  # type: ignore[misc]
+    """Reads a flag as `parse_value` does."""
+
+    def __init__(self, field: OptionField) -> None:
+        self._field = field
+
+    def parse(self, argument: Any) -> Any:
+        return parse_value(self._field, argument) if isinstance(argument, str) else argument
+
+    def flag_type(self) -> str:
+        return self._field.kind
+
+
+def _define(flag_values: flags.FlagValues, field: OptionField) -> None:
+    if field.kind == "bool" and not field.many:
+        flags.DEFINE_boolean(field.flag, field.default, field.help, flag_values=flag_values)
+    elif field.repeated:
+        flags.DEFINE_multi(_Parser(field), None, field.flag, None, field.help, flag_values=flag_values)
+    else:
+        flags.DEFINE(_Parser(field), field.flag, None, field.help, flag_values=flag_values)
+        # Not by the parser: a default need not be text.
+        flag_values[field.flag].value = field.default
+
+
+def _missing(field: OptionField) -> str:
+    known = ", ".join(field.choices or (field.suggestions() if field.suggestions else ()))
+    return f"--{field.flag} is required{f', one of {known}' if known else ''}; received none"
+
+
+def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
+    shown = " ".join(received) or "none"
+    if len(received) > 1 and not field.many:
+        raise UserError(f"{name} takes one {field.positional}; received {shown}")
+    if not received:
+        raise UserError(
+            f"{name} takes {'at least ' if field.many else ''}one {field.positional.rstrip('…')}; received none"
+        )
+    try:
+        values = [parse_value(dataclasses.replace(field, many=False), each) for each in received]
+    except ValueError as error:
+        raise UserError(f"{field.positional} {error}; received {shown}") from None
+    return tuple(values) if field.many else values[0]
+
+
+def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[str]:
+    """The options of a `--config` file as arguments, without repeated ones that the command line has itself."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--config must be a TOML file; received {path}: {error.strerror}; check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"--config must be a TOML file; received {path}: {error}") from None
+    command = content.pop("command", name)
+    if command != name:
+        raise UserError(f"{path} has the options of pocketbert {command}; received pocketbert {name}; use that command")
+    read = [argument for key, value in content.items() for argument in _as_arguments(path, key, value)]
+    fields = {field.flag: field for field in Command(name, [*read, *arguments]).fields}
+    problems = [
+        f"{path}: no option {key!r}{did_you_mean(key, fields)}; pocketbert {name} --help-all lists all"
+        for key in content
+        if key not in fields or key == "config"
+    ]
+    raise_if_any(problems, "--config")
+    found: list[str] = []
+    for key, value in content.items():
+        field = fields[key]
+        if field.positional or field.repeated:
+            if field.repeated and last_value(key, arguments) is None:
+                found += _as_arguments(path, key, value)
+            continue
+        listed = isinstance(value, list)
+        found += [f"--{key}={format_value(field, tuple(value))}"] if listed else _as_arguments(path, key, value)
+    return found
+
+
+def _as_arguments(path: str, key: str, value: Any) -> list[str]:
+    """A key of a `--config` file as arguments, one for each value of a list."""
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str | bool | int | float) for each in values):
+        raise UserError(f"{path}: {key} must be text, a number, true, false or a list of these; received {value!r}")
+    return [f"--{key}={str(each).lower() if isinstance(each, bool) else each}" for each in values]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    # A TOML string escapes as JSON does, but for what JSON leaves alone: DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,146 @@
+"""Print a script that completes pocketbert's commands, options and values in your shell.
+
+Example:
+  pocketbert completion bash > ~/.local/share/bash-completion/completions/pocketbert
+  pocketbert completion zsh > ~/.zfunc/_pocketbert
+  pocketbert completion fish > ~/.config/fish/completions/pocketbert.fish
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import ClassVar, Literal
+
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import Command, Options
+from pocketbert.options import OptionField, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompletionOptions:
+    """What the script is for.
+
+    Attributes:
+      shell: `bash`, `zsh` or `fish`.
+    """
+
+    GROUP: ClassVar = "Shell"
+
+    shell: Literal["bash", "zsh", "fish"] = option(positional="SHELL")
+
+
+OPTIONS = (CompletionOptions,)
+
+
+def run(options: Options) -> None:
+    """Prints the script on stdout."""
+    print(script(options[CompletionOptions].shell), end="")
+
+
+def script(shell: Literal["bash", "zsh", "fish"]) -> str:
+    """The completion script of a shell."""
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
+
+
+def _all_fields(name: str) -> dict[str, OptionField]:
+    """The options of a command by flag, including those of every method."""
+    command = Command(name)
+    variants = [command]
+    if hasattr(command.module, "variants"):
+        variants += [Command(name, arguments) for arguments in command.module.variants()]
+    return {field.flag: field for each in variants for field in each.fields}
+
+
+def _values(field: OptionField) -> list[str]:
+    return list(field.choices or (field.suggestions() if field.suggestions else ()))
+
+
+def _words(name: str) -> tuple[list[str], dict[str, list[str]], list[str]]:
+    """Flags, the values of those that have known ones, and the values of the positional."""
+    fields = _all_fields(name)
+    words, values, positional = ["--help", "--help-all"], {}, []
+    for flag, field in fields.items():
+        if field.positional:
+            positional = _values(field)
+            continue
+        words.append(f"--{flag}" if field.kind == "bool" else f"--{flag}=")
+        if _values(field):
+            values[flag] = _values(field)
+    return words, values, positional
+
+
+def _bash() -> str:
+    lines = [
+        "# bash completion for pocketbert",
+        "_pocketbert() {",
+        '  local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" flag="" words="" values=""',
+        "  if [[ $COMP_CWORD -eq 1 ]]; then",
+        f'    COMPREPLY=($(compgen -W "{" ".join(COMMANDS)} --help --version" -- "$word")); return',
+        "  fi",
+        # Bash splits a word at "=".
+        '  if [[ $word == "=" ]]; then flag="${COMP_WORDS[COMP_CWORD-1]}"; word=""',
+        '  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then flag="${COMP_WORDS[COMP_CWORD-2]}"',
+        '  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --* ]]; then flag="${COMP_WORDS[COMP_CWORD-1]}"; fi',
+        '  case "$command" in',
+    ]
+    for name in COMMANDS:
+        words, values, positional = _words(name)
+        lines += [
+            f"    {name})",
+            f"      words={shlex.quote(' '.join([*words, *positional]))}",
+            '      case "$flag" in',
+        ]
+        lines += [f"        --{flag}) values={shlex.quote(' '.join(known))} ;;" for flag, known in values.items()]
+        lines += ["      esac ;;"]
+    lines += [
+        "  esac",
+        '  if [[ -n $values ]]; then COMPREPLY=($(compgen -W "$values" -- "$word")); return; fi',
+        '  if [[ -n $flag && $word != --* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
+        '  COMPREPLY=($(compgen -W "$words" -- "$word"))',
+        '  if [[ ${#COMPREPLY[@]} -eq 0 ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
+        "  [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace",
+        "}",
+        "complete -F _pocketbert pocketbert",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _zsh() -> str:
+    lines = ["#compdef pocketbert", "_pocketbert() {", "  local -a commands; commands=("]
+    lines += [f"    {shlex.quote(f'{name}:{summary}')}" for name, (_, summary) in COMMANDS.items()]
+    lines += ["  )", "  if (( CURRENT == 2 )); then _describe command commands; return; fi", '  case "$words[2]" in']
+    for name in COMMANDS:
+        lines.append(f"    {name}) _arguments '*:file:_files' \\")
+        for flag, field in _all_fields(name).items():
+            if field.positional:
+                continue
+            text = field.help.split(";")[0]
+            for special in "\\[]:":
+                text = text.replace(special, f"\\{special}")
+            action = f"({' '.join(_values(field))})" if _values(field) else "_files"
+            takes = "" if field.kind == "bool" else f":{flag}:{action}"
+            end = "=" if takes else ""
+            lines.append(f"      {shlex.quote(f'*--{flag}{end}[{text}]{takes}')} \\")
+        lines.append("      '--help[explain the command]' '--help-all[list all options]' ;;")
+    return "\n".join([*lines, "  esac", "}", '_pocketbert "$@"', ""])
+
+
+def _fish() -> str:
+    lines = ["# fish completion for pocketbert", "complete -c pocketbert -n __fish_use_subcommand -f -l version"]
+    for name, (_, summary) in COMMANDS.items():
+        lines.append(f"complete -c pocketbert -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(summary)}")
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        for flag, field in _all_fields(name).items():
+            known = " ".join(_values(field))
+            if field.positional:
+                lines += [f"complete -c pocketbert {seen} -a {_fish_quoted(known)}"] if known else []
+                continue
+            takes = "" if field.kind == "bool" else f" -x -a {_fish_quoted(known)}" if known else " -r"
+            about = _fish_quoted(field.help.split(";")[0])
+            lines.append(f"complete -c pocketbert {seen} -l {flag}{takes} -d {about}")
+    return "\n".join(lines) + "\n"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,128 @@
+"""The options that say what is distilled from what: method, teacher, student and data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pocketbert.commands import task_options
+from pocketbert.commands.command_line import Options, last_value
+from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.distillation.methods import get_method, names
+from pocketbert.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationOptions:
+    """What is distilled from what.
+
+    Attributes:
+      method: the distillation method; with it, --help lists the method's own options too.
+      teacher: the teacher's model directory: fine-tuned on the task, or for --pretraining-data with pretraining's two
+        heads.
+      student: a preset or a config.json for fresh weights, or a model directory to start from.
+      teacher_layers: start from these layers of the teacher, for example 1,3,5; without --student they are the student.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    method: str = option(suggestions=names)
+    teacher: str | None = None
+    student: str | None = None
+    teacher_layers: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationDataOptions:
+    """What is read besides a task's examples.
+
+    Attributes:
+      augmented_file: the training examples with augmented ones, from pocketbert augment.
+      text: plain text for general distillation: a file, or a folder such as WikiExtractor's.
+      pretraining_data: a folder of pocketbert pretrain-data, for methods that learn from pretraining's examples.
+      dev_pretraining_data: held-out examples of the same kind, to evaluate by.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    augmented_file: str | None = None
+    text: str | None = None
+    pretraining_data: str | None = None
+    dev_pretraining_data: str | None = None
+
+
+OPTIONS = (DistillationOptions, TaskOptions, TableOptions, DistillationDataOptions)
+
+
+def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
+    """The options of the method that a command line names, if it names one."""
+    chosen = last_value("method", arguments)
+    return () if not chosen else (get_method(chosen).options,)
+
+
+def variants() -> list[list[str]]:
+    """A command line for each method."""
+    return [[f"--method={name}"] for name in names()]
+
+
+def problems(options: Options) -> list[str]:
+    """What is wrong with the choice of student and data."""
+    models, task, data = options[DistillationOptions], options[TaskOptions], options[DistillationDataOptions]
+    found = []
+    if not models.student and not models.teacher_layers:
+        found.append("--student is required, or --teacher-layers; received neither")
+    if task.given:
+        found += task_options.problems(task)
+    elif not data.text and not data.pretraining_data:
+        found.append(
+            "the data are --task and --data, --train-file and --dev-file, --text for general distillation, or "
+            "--pretraining-data; received none of them"
+        )
+    elif data.augmented_file:
+        found.append("--augmented-file belongs to a task; received it without one")
+    if data.dev_pretraining_data and not data.pretraining_data:
+        found.append("--dev-pretraining-data goes with --pretraining-data; received the former alone")
+    return found
+
+
+def arguments(options: Options) -> dict[str, Any]:
+    """The models and the data as arguments of `prepare` and `distill`.
+
+    Raises:
+      UserError: unreadable files.
+    """
+    models, data = options[DistillationOptions], options[DistillationDataOptions]
+    method = get_method(models.method)
+    folders = {
+        "teacher_directory": models.teacher,
+        "text": data.text,
+        "pretraining": data.pretraining_data,
+        "dev_pretraining": data.dev_pretraining_data,
+    }
+    return {
+        "method": method,
+        "options": options[method.options],
+        "student": models.student,
+        "teacher_layers": models.teacher_layers,
+        **{name: Path(folder) if folder else None for name, folder in folders.items()},
+        "task_data": task_data(options),
+    }
+
+
+def task_data(options: Options) -> Any:
+    """The `TaskData` that the options name, or None for general distillation.
+
+    Raises:
+      UserError: unreadable files.
+    """
+    named, table = options[TaskOptions], options[TableOptions]
+    if not named.given:
+        return None
+    from pocketbert.data.task_data import TaskData
+
+    task = task_options.read(named, table)
+    path = options[DistillationDataOptions].augmented_file
+    augmented = task_options.read_augmented(named, table, path, task) if path else None
+    return TaskData(**task._asdict(), augmented=augmented)

@@ -1,0 +1,98 @@
+"""The texts of `--help`, and the option tables of the reference pages, from the same descriptions."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from pocketbert.commands import COMMANDS
+from pocketbert.commands.command_line import Command
+from pocketbert.options import OptionField
+
+_KINDS = {"int": "N", "float": "NUMBER", "str": "TEXT", "bool": "true|false"}
+_FLAG_WIDTH = 28
+
+
+def usage() -> str:
+    """The text of `pocketbert --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        "PocketBERT compresses a fine-tuned BERT into a small, verified TFLite model.",
+        "",
+        "usage: pocketbert COMMAND [--option=value ...]",
+        "",
+        *(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
+        "",
+        "pocketbert COMMAND --help explains a command and shows an example.",
+        "pocketbert --version prints the version.",
+        "Start with: pocketbert quickstart --output runs/quickstart",
+    ]
+    return "\n".join(lines)
+
+
+def command_help(command: Command, *, all_options: bool = False) -> str:
+    """The text of `pocketbert NAME --help`, or of `--help-all`: what it does, its options by group, its examples."""
+    about, _, example = (command.module.__doc__ or "").strip().partition("\nExample:\n")
+    columns = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
+    lines = [about.strip(), "", _usage_line(command)]
+    for group, fields in grouped(command.fields):
+        shown = [field for field in fields if all_options or field.common]
+        if shown:
+            lines += ["", f"{group}:", *itertools.chain.from_iterable(_described(field, columns) for field in shown)]
+    if not all_options and not all(field.common for field in command.fields):
+        lines += ["", f"pocketbert {command.name} --help-all lists all options."]
+    return "\n".join([*lines, "", "Example:", example.rstrip()])
+
+
+def option_tables(fields: Sequence[OptionField]) -> list[str]:
+    """A Markdown table for each group of options."""
+    lines: list[str] = []
+    for group, members in grouped(fields):
+        lines += [f"**{group}**", "", "| Option | Default | Description |", "|---|---|---|"]
+        for field in members:
+            default = "required" if field.required else field.default_text or "–"
+            cells = (f"`{_flag(field)}`", default, field.help)
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append("")
+    return lines
+
+
+def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]]:
+    """Group → its options: those that are required first, then the groups in the order of their first option."""
+    groups: dict[str, list[OptionField]] = {}
+    for field in fields:
+        groups.setdefault("Required" if field.required else field.group, []).append(field)
+    return sorted(groups.items(), key=lambda group: (group[0] != "Required", group[0] == "General"))
+
+
+def _usage_line(command: Command) -> str:
+    required = [field.positional or _flag(field) for field in command.fields if field.required or field.positional]
+    return " ".join(["usage: pocketbert", command.name, *required, "[--option=value ...]"])
+
+
+def _flag(field: OptionField) -> str:
+    if field.positional:
+        return field.positional
+    if field.kind == "bool" and not field.many:
+        return f"--[no]{field.flag}"
+    value = "|".join(field.choices) if field.choices and len("|".join(field.choices)) < 40 else _KINDS[field.kind]
+    return f"--{field.flag}={value},…" if field.many and not field.repeated else f"--{field.flag}={value}"
+
+
+def _description(field: OptionField) -> str:
+    """The help with the default, if it says nothing about it itself."""
+    if not field.default_text or "default" in field.help:
+        return field.help
+    return f"{field.help.removesuffix('.')} (default: {field.default_text})"
+
+
+def _described(field: OptionField, columns: int) -> list[str]:
+    text = _description(field).replace("`", "").removesuffix(".")
+    lines = textwrap.wrap(text, columns - _FLAG_WIDTH, break_on_hyphens=False, break_long_words=False)
+    indented = [" " * _FLAG_WIDTH + line for line in lines]
+    flag = f"  {_flag(field)}"
+    if len(flag) + 2 > _FLAG_WIDTH:
+        return [flag, *indented]
+    return [flag + indented[0][len(flag) :], *indented[1:]]

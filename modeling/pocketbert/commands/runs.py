@@ -1,0 +1,90 @@
+"""What commands that make runs share: their folder, their seeds, and a table of several runs' results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pocketbert.commands.command_line import Options
+from pocketbert.errors import TrainingFailed, UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFolderOptions:
+    """Where a run is kept, and how often it is made.
+
+    Attributes:
+      output: the run's folder.
+      overwrite: throw away a finished run in --output, or one with other options.
+      seeds: the seeds themselves, of fresh weights, dropout and order: 0,1,2 makes three runs, 3 makes one.
+    """
+
+    GROUP: ClassVar = "Run"
+
+    output: str
+    overwrite: bool = False
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            received = ",".join(map(str, self.seeds))
+            raise UserError(f"--seeds must be at least one number, all different; received {received}")
+
+
+def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]) -> int | None:
+    """Trains and prints the result as JSON; of several seeds, a table on stderr too.
+
+    Args:
+      options: the command's.
+      train: makes the run of one seed; its result is a dataclass.
+      train_seeds: makes the runs of several.
+
+    Returns:
+      1 if training failed, else None.
+    """
+
+    def make() -> dict[str, Any]:
+        if len(options[RunFolderOptions].seeds) == 1:
+            return dataclasses.asdict(train())
+        result = train_seeds()
+        _print_table(result)
+        return result
+
+    return print_result(options, make)
+
+
+def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
+    """Prints what `make` returns as JSON, and leaves the options in the run's folder.
+
+    Returns:
+      1 if training failed, else None.
+    """
+    try:
+        result = make()
+    except TrainingFailed as error:
+        print(f"pocketbert {options.command}: {error}", file=sys.stderr)
+        return 1
+    options.write(options[RunFolderOptions].output)
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+    return None
+
+
+def _print_table(summary: dict[str, Any]) -> None:
+    """Says the metrics of several runs, one run a line, then their mean and spread."""
+    from pocketbert.progress import log_info
+
+    names = list(summary["metrics"])
+    log_info("seed    " + "".join(f"{name:>12}" for name in names))
+    for result in summary["runs"]:
+        log_info(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
+    # The same for all, since all are scored on the same examples.
+    baseline = summary["runs"][0].get("baseline")
+    if baseline:
+        log_info(
+            "baseline" + "".join(f"{baseline['metrics'][name]:>12.4f}" for name in names) + f"  {baseline['answer']}"
+        )
+    for row, label in (("mean", "mean"), ("standard_deviation", "± sample")):
+        log_info(f"{label:<8}" + "".join(f"{summary['metrics'][name][row]:>12.4f}" for name in names))

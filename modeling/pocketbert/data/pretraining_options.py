@@ -1,0 +1,85 @@
+"""How text becomes pretraining's examples, and how they are masked; nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pocketbert.errors import raise_if_any
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingOptions:
+    """Masking rates. The defaults are BERT's for examples of 128 tokens.
+
+    Attributes:
+      rate: part of an example's tokens that is chosen; 0 chooses none.
+      max_predictions: the most tokens chosen in an example.
+      mask_token_rate: part of the chosen that becomes [MASK].
+      random_token_rate: part of the chosen that becomes a random token; the others stay as they are.
+      whole_words: choose words, not tokens.
+    """
+
+    rate: float = 0.15
+    max_predictions: int = 20
+    mask_token_rate: float = 0.8
+    random_token_rate: float = 0.1
+    whole_words: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0 <= self.rate <= 1:
+            problems.append(f"rate lies in [0, 1]; received {self.rate}")
+        if self.max_predictions < 1:
+            problems.append(f"max_predictions is at least 1; received {self.max_predictions}")
+        rates = (self.mask_token_rate, self.random_token_rate)
+        # 0.9 + 0.1 is not 1 to the bit.
+        if min(rates) < 0 or sum(rates) > 1 + 1e-9:
+            problems.append(
+                f"mask_token_rate and random_token_rate are not negative and at most 1 together; got {rates}"
+            )
+        raise_if_any(problems, "masking options")
+
+    @classmethod
+    def of_length(cls, max_length: int, *, whole_words: bool = False) -> MaskingOptions:
+        """BERT's options for examples of up to `max_length` tokens: 20 predictions at 128 tokens, 77 at 512."""
+        return cls(max_predictions=math.ceil(cls.rate * max_length), whole_words=whole_words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingOptions:
+    """How a text becomes examples.
+
+    Attributes:
+      max_length: the most tokens of an example, special ones included.
+      duplicates: how often the text is gone through; pairs, and masks that are baked in, are drawn anew each time.
+      masking: what is baked in; None leaves masking to the reader.
+      short_sequence_probability: part of the documents that is cut into shorter examples, of a length drawn for each.
+      seed: of all draws.
+      dev_every: every so many documents of a shard, one is in the dev split; 0 for none.
+    """
+
+    GROUP: ClassVar = "Examples"
+    COMMON: ClassVar = ("max_length", "duplicates", "dev_every")
+
+    max_length: int = 128
+    duplicates: int = 1
+    masking: MaskingOptions | None = None
+    short_sequence_probability: float = 0.1
+    seed: int = 0
+    dev_every: int = 0
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.max_length < 5:
+            problems.append(f"max_length has room for 3 special tokens and two others; received {self.max_length}")
+        if self.duplicates < 1:
+            problems.append(f"duplicates must be at least 1; received {self.duplicates}")
+        if not 0 <= self.short_sequence_probability <= 1:
+            problems.append(f"short_sequence_probability lies in [0, 1]; received {self.short_sequence_probability}")
+        if not 0 <= self.seed < 2**31:
+            problems.append(f"seed lies in [0, 2^31); received {self.seed}")
+        if self.dev_every < 0 or self.dev_every == 1:
+            problems.append(f"dev_every is 0 or at least 2; received {self.dev_every}")
+        raise_if_any(problems, "pretraining data")

@@ -1,0 +1,233 @@
+"""Options described once: a frozen dataclass whose fields, defaults and `Attributes:` section drive everything else.
+
+Python reads the dataclass itself; `describe_options` gives the same fields to flags, `--help`, `--config` files, shell
+completion and the reference pages. Two class variables say what a docstring cannot: `GROUP`, the heading in `--help`,
+and `COMMON`, the fields that `--help` lists without `--help-all` (all if it is missing). Nothing here imports
+TensorFlow, and no module with such a dataclass may do so at its top.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import inspect
+import io
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pocketbert.errors import did_you_mean
+
+# What a flag and a `--config` file say for None.
+OFF = "off"
+_RULES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionField:
+    """One option.
+
+    Attributes:
+      name: the field's name.
+      kind: the type of its value, or of each value.
+      many: whether it has several values, as a tuple.
+      optional: whether it may be None.
+      choices: the values that it may have; empty for any.
+      required: whether it has no default.
+      default: the default; None where it is required.
+      help: its text in the dataclass' docstring.
+      group: the heading in `--help`.
+      common: whether `--help` lists it, or only `--help-all`.
+      repeated: whether the flag is given once for each value, instead of a list with commas.
+      positional: its name in the usage line if it is given without a flag, else empty.
+      suggestions: gives values for shell completion.
+    """
+
+    name: str
+    kind: Literal["bool", "int", "float", "str"]
+    many: bool
+    optional: bool
+    choices: tuple[str, ...]
+    required: bool
+    default: Any
+    help: str
+    group: str
+    common: bool
+    repeated: bool
+    positional: str
+    suggestions: Callable[[], Iterable[str]] | None
+
+    @property
+    def flag(self) -> str:
+        """The flag's name, without the leading dashes."""
+        # A trailing underscore keeps a name apart from a keyword, as in `from_`.
+        return self.name.rstrip("_").replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        """The default as a flag has it; empty where there is nothing to tell."""
+        if self.required or self.default is False or self.default in ((), ""):
+            return ""
+        if self.default is None:
+            # What None means for a text or a switch is in its description.
+            return OFF if self.kind in ("int", "float") and not self.many else ""
+        return "on" if self.default is True else format_value(self, self.default)
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    repeated: bool = False,
+    positional: str = "",
+    suggestions: Callable[[], Iterable[str]] | None = None,
+) -> Any:
+    """A dataclass field with the parts of an `OptionField` that its type and docstring cannot say."""
+    metadata = {"repeated": repeated, "positional": positional, "suggestions": suggestions}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
+    """The options of a dataclass, in the order of its fields, leaving out those named in `without`.
+
+    Annotations are `bool`, `int`, `float`, `str`, `Literal[...]` of strings or `tuple[..., ...]` of one of the last
+    four, each with `| None` or without.
+
+    Raises:
+      ValueError: a field has another type, or no text in the docstring's `Attributes:` section.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(options.__mro__):
+        texts |= _attribute_texts(inspect.cleandoc(base.__doc__ or ""))
+    hints = typing.get_type_hints(options)
+    group = getattr(options, "GROUP", "Options")
+    common = getattr(options, "COMMON", None)
+    described = []
+    for item in dataclasses.fields(options):
+        if item.name in without:
+            continue
+        if item.name not in texts:
+            raise ValueError(f"{options.__name__}.{item.name} must be described in the class docstring; it is not")
+        default = item.default_factory() if callable(item.default_factory) else item.default
+        required = default is dataclasses.MISSING
+        described.append(
+            OptionField(
+                name=item.name,
+                **_typed(f"{options.__name__}.{item.name}", hints[item.name]),
+                required=required,
+                default=None if required else default,
+                help=texts[item.name],
+                group=group,
+                common=common is None or item.name in common,
+                repeated=item.metadata.get("repeated", False),
+                positional=item.metadata.get("positional", ""),
+                suggestions=item.metadata.get("suggestions"),
+            )
+        )
+    return tuple(described)
+
+
+def parse_value(field: OptionField, text: str) -> Any:
+    """The value of a flag, or of one occurrence of a repeated one.
+
+    Raises:
+      ValueError: the rule that `text` breaks, with a remedy; the caller names the flag and what was received.
+    """
+    if field.optional and text == OFF:
+        return None
+    if not field.many or field.repeated:
+        return _parse_one(field, text)
+    try:
+        rows = list(csv.reader([text], strict=True))
+    except csv.Error as error:
+        raise ValueError(f"must be values with commas between them ({error})") from None
+    return tuple(_parse_one(field, part.strip()) for part in (rows[0] if rows else []))
+
+
+def format_value(field: OptionField, value: Any) -> str:
+    """The text that `parse_value` reads as `value`."""
+    if value is None:
+        return OFF
+    if isinstance(value, tuple):
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow([format_value(field, each) for each in value])
+        return line.getvalue()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return re.sub(r"\.0$|(?<=e-)0", "", repr(value)) if isinstance(value, float) else str(value)
+
+
+def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str]:
+    """What is wrong with the values of a dataclass of options, for its `__post_init__`.
+
+    Args:
+      options: an instance. A `Literal` field must hold one of its values, and a number must be positive; with
+        `| None` in the annotation it may be None.
+      may_be_zero: numbers that need only not be negative.
+    """
+    problems = []
+    for name, hint in typing.get_type_hints(type(options)).items():
+        if typing.get_origin(hint) is typing.ClassVar:
+            continue
+        value = getattr(options, name)
+        parts = _alternatives(hint)
+        literals = [part for part in parts if typing.get_origin(part) is Literal]
+        if value is None and types.NoneType in parts:
+            continue
+        if literals and value not in typing.get_args(literals[0]):
+            problems.append(f"{name} must be one of {', '.join(typing.get_args(literals[0]))}; received {value!r}")
+        elif name in may_be_zero and not value >= 0:
+            problems.append(f"{name} must not be negative; received {value}")
+        elif {int, float} & {*parts} and name not in may_be_zero and not value > 0:
+            problems.append(f"{name} must be positive; received {value}")
+    return problems
+
+
+def _parse_one(field: OptionField, text: str) -> Any:
+    if field.choices and text not in field.choices:
+        raise ValueError(f"must be one of {', '.join(field.choices)}{did_you_mean(text, field.choices)}")
+    try:
+        if field.kind == "bool":
+            return {"true": True, "false": False}[text]
+        return {"int": int, "float": float, "str": str}[field.kind](text)
+    except (KeyError, ValueError):
+        rule = f"must be {_RULES[field.kind]}"
+        if field.many and not field.repeated:
+            rule = f"must be {_RULES[field.kind].removeprefix('a ')}s with commas between them, such as 1,2"
+        raise ValueError(f"{rule}{f' or {OFF}' if field.optional else ''}") from None
+
+
+def _typed(name: str, hint: Any) -> dict[str, Any]:
+    """The members of an `OptionField` that an annotation gives."""
+    alternatives = _alternatives(hint)
+    inner = [each for each in alternatives if each is not types.NoneType]
+    optional, many = len(inner) < len(alternatives), False
+    if len(inner) == 1 and typing.get_origin(inner[0]) is tuple:
+        many, inner = True, [typing.get_args(inner[0])[0]]
+    choices = typing.get_args(inner[0]) if typing.get_origin(inner[0]) is Literal else ()
+    kind = "str" if choices else getattr(inner[0], "__name__", "")
+    if len(inner) != 1 or kind not in ("bool", "int", "float", "str") or not all(isinstance(c, str) for c in choices):
+        raise ValueError(f"{name} must be a bool, int, float, str, Literal of str or a tuple of these; it is {hint}")
+    return {"kind": kind, "many": many, "optional": optional, "choices": choices}
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _attribute_texts(docstring: str) -> dict[str, str]:
+    """Field → text of the `Attributes:` section of a Google-style docstring, as `inspect.cleandoc` gives it."""
+    texts: dict[str, str] = {}
+    name = ""
+    for line in docstring.partition("Attributes:\n")[2].splitlines():
+        if line and not line.startswith(" "):
+            break
+        entry = re.match(r"  (\w+): (.*)", line)
+        if entry:
+            name = entry[1]
+            texts[name] = entry[2]
+        elif name and line.strip():
+            texts[name] += " " + line.strip()
+    return texts
