@@ -62,7 +62,12 @@ class Benchmark:
         return report.build_report(
             [self.result],
             Path(path),
-            verification={names[bundle]: verification_of(bundle) for bundle in self.bundles},
+            verification={
+                names[bundle]: verification_of(bundle)
+                for bundle in self.bundles
+                # A bundle that could not be measured may lack it.
+                if (bundle / VERIFICATION_FILE).is_file()
+            },
             title=title,
             overwrite=overwrite,
         )

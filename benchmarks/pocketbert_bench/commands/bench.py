@@ -120,7 +120,8 @@ def run(options: Options) -> int:
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
 
-    from pocketbert_bench import host, peers, report, results
+    from pocketbert_bench import peers, results
+    from pocketbert_bench.benchmark import benchmark
 
     name = own.name or (Path(own.model).resolve().name if own.model else None)
     with tempfile.TemporaryDirectory() as folder:
@@ -128,20 +129,19 @@ def run(options: Options) -> int:
         if own.peers and own.model:
             longest = max(own.lengths or [128])
             others = peers.all_exports(Path(own.model), Path(folder), model=name, length=longest, threads=own.threads)
-        result = host.bench_bundles(
+        measured = benchmark(
             paths,
             lengths=own.lengths or None,
             threads=own.threads,
             quick=own.quick,
-            peers=others,
             weights=own.weights,
-            names={path: name for path in paths} if name else None,
-            labels=_labels(paths),
+            name=name,
+            baselines=others,
         )
     if own.output:
-        results.write(own.output, result, overwrite=own.overwrite)
-    print(json.dumps(results.to_json(result), indent=2) if own.json else report.table(result))
-    return int(any(measurement.status == "failed" for measurement in result.measurements))
+        measured.save(own.output, overwrite=own.overwrite)
+    print(json.dumps(results.to_json(measured.result), indent=2) if own.json else measured)
+    return int(any(measurement.status == "failed" for measurement in measured.result.measurements))
 
 
 def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]) -> int:
@@ -164,9 +164,10 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
     raise_if_any(problems, "bench")
 
     from pocketbert_bench import configurations, device, report
+    from pocketbert_bench.benchmark import labels_of
     from pocketbert_bench.phone_plan import Plan
 
-    labels = _labels(paths)
+    labels = labels_of(paths)
     plan = Plan(
         configurations=tuple(
             each
@@ -188,11 +189,3 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
     measurements = [each for outcome in outcomes if outcome.result for each in outcome.result.measurements]
     lost = any(outcome.problem for outcome in outcomes)
     return int(lost or any(measurement.status == "failed" for measurement in measurements))
-
-
-def _labels(paths: Sequence[Path]) -> dict[Path, str]:
-    """Folder names tell several bundles apart better than recipes, which they may share."""
-    names = [path.resolve().name for path in paths]
-    if len(set(names)) != len(names):
-        names = [str(path) for path in paths]
-    return dict(zip(paths, names, strict=True))

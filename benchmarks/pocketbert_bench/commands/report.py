@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pocketbert import json_reading
 from pocketbert.commands.command_line import Options
-from pocketbert.errors import UserError
 from pocketbert.options import option
-
-_CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,24 +47,13 @@ def run(options: Options) -> None:
     """Runs the command."""
     own = options[ReportOptions]
     from pocketbert_bench import report, results
+    from pocketbert_bench.benchmark import verification_of
 
     page = report.build_report(
         [results.read(path) for path in own.results],
         Path(own.output),
-        verification={Path(bundle).resolve().name: _verification(Path(bundle)) for bundle in own.bundles},
+        verification={Path(bundle).resolve().name: verification_of(Path(bundle)) for bundle in own.bundles},
         title=own.title,
         overwrite=own.overwrite,
     )
     print(page)
-
-
-def _verification(bundle: Path) -> dict[str, Any]:
-    path = bundle / "verification.json"
-    content = json_reading.read_json(path)
-    try:
-        return {"checks": [{name: check[name] for name in _CHECK_FIELDS} for check in content["checks"]]}
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{path}: checks must be a list of objects with {', '.join(_CHECK_FIELDS)}; "
-            "run pocketbert verify on the bundle again"
-        ) from None
