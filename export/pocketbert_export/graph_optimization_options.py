@@ -11,10 +11,10 @@ class GraphOptimizations:
     """Which graph optimizations to apply where they suit the model.
 
     Attributes:
-      fold_no_norm: MobileBERT's NoNorm becomes part of the linear maps around it.
-      fuse_projections: linear maps of one input become one (default: in blocks with a bottleneck, which have many small
-        maps; in BERT's blocks it cost time where it was measured).
-      first_token_only: the last layer is computed for the first token alone, where the task reads no other.
+      fold_no_norm: fold MobileBERT's NoNorm into adjacent dense layers.
+      fuse_projections: fuse dense layers with the same input (default: in blocks with a bottleneck only; in BERT's
+        blocks it cost time).
+      first_token_only: compute the last layer for the first token only, if the task reads no other.
     """
 
     GROUP: ClassVar = "Graph optimizations"

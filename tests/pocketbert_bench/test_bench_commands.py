@@ -83,7 +83,7 @@ def test_answers_for_each_token_are_compared_at_their_own_length(
 
 
 def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    peers = ["--peers", f"--model={folder / 'network'}"]
+    peers = ["--baselines", f"--model={folder / 'network'}"]
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
     labels = [each["label"] for each in measurements]
@@ -99,7 +99,7 @@ def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[s
         (["bench", "nowhere"], "received nowhere"),
         (["bench", ".", "--threads=0"], "--threads takes different positive numbers"),
         (["bench", ".", "--lengths=32,32"], "--lengths takes different positive numbers"),
-        (["bench", ".", "--peers"], "--peers needs --model"),
+        (["bench", ".", "--baselines"], "--baselines needs --model"),
         (["report", "--output=x"], "takes at least one RESULT;"),
         (["report", "nowhere.json"], "--output is required"),
         (["report", "nowhere.json", "--output=x"], "nowhere.json"),

@@ -129,7 +129,7 @@ def test_without_adb_the_message_says_where_it_comes_from(
     [
         (["--device=A"], "--device needs --output"),
         (["--device=A,A", "--output=x"], "different serial numbers"),
-        (["--device=A", "--output=x", "--peers"], "--peers is for this machine"),
+        (["--device=A", "--output=x", "--baselines"], "--baselines is for this machine"),
         (["--device=A", "--output=x", "--quick"], "--quick is for this machine"),
         (["--device=A", "--output=x", "--apk=nowhere"], "--apk must be a file"),
         (["--delegate=gpu"], "--delegate is for phones"),

@@ -65,7 +65,7 @@ def test_questions_to_a_bundle_that_answers_them(
     assert windows == 3 * [WindowOptions(max_length=tiny_questions.MAX_LENGTH, stride=6, max_question_tokens=2)]
     # About a tenth of 240, by paragraph.
     assert 20 <= result["examples"] <= 28
-    assert f"{result['examples']} of 240 examples are set aside" in said.err
+    assert f"{result['examples']} of 240 examples are the dev split" in said.err
     # Saying that there is no answer gives about 0.3. In float32 model and bundle answer alike.
     assert result["metrics"]["model"]["f1"] > 0.8
     assert result["metrics"]["bundle"] == result["metrics"]["model"]

@@ -1,16 +1,15 @@
-"""Times bundles on this machine, or on phones, and prints the figures.
+"""Time bundles on this machine, or on phones, and print the results.
 
-Every bundle has to answer its golden examples before it is timed. One that does not, is damaged or dies is named
-in a sentence, the others are measured all the same, and the exit code is 1. If other processes, a virtual machine's
-host or heat slowed the run, a warning says so and the table marks the latencies with *.
+Each bundle must reproduce its golden outputs before it is timed. If one fails, the others are still measured and
+the exit code is 1. If other processes, the host or heat slow the run, you get a warning and the table marks the
+latencies with *.
 
---peers adds other people's exports of the same weights: the plain converter at one length and, where onnx and
-onnxruntime are installed, ONNX Runtime. They are made from the model directory that the bundles came from.
+--baselines adds other exports of the same weights as baselines: the plain converter at one length and, if onnx and
+onnxruntime are installed, ONNX Runtime. Pass the model directory of your bundles as --model.
 
---device measures on phones instead, all of those named at the same time: it installs the app where it is missing or
-another build (--apk), copies the bundles, runs each configuration --repeats times in a process of its own, in shuffled
-rounds, and takes its copies away again. --output is then a folder, with a result file for each phone; when a cable is
-pulled, the same command measures what is missing.
+--device measures on all listed phones in parallel. It installs the app if needed (--apk), copies the bundles, runs
+each configuration --repeats times in shuffled rounds, and removes its copies. --output is then a folder with one
+result file per phone. Rerun the same command to measure what is missing, for example after a cable was unplugged.
 
 Example:
   pocketbert bench runs/quickstart/bundles/student/float32 bundles/sst2 --lengths=32,128 --threads=1,2
@@ -36,19 +35,19 @@ from pocketbert_bench import phone_app
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """What is measured, on this machine or on phones.
+    """Options of measurements.
 
     Attributes:
-      bundles: folders that pocketbert export made.
-      lengths: tokens (default: all that a bundle has).
+      bundles: bundle folders.
+      lengths: sequence lengths (default: all in the bundle).
       threads: numbers of threads.
-      output: result file to write, for pocketbert report; with --device a folder.
+      output: result file for pocketbert report; with --device, a folder.
       overwrite: replace the result file.
-      name: the network's name (default: the bundle folder's).
+      name: name of the network (default: name of the bundle's folder).
       weights: whether weights are trained or random; recorded in the result.
-      peers: time other people's exports of --model beside.
-      model: model directory that the peers are made from.
-      quick: a shortened run, good for a look.
+      baselines: also time other exports of --model, as baselines.
+      model: model directory for the baselines.
+      quick: shortened run for a first look.
       json: print the result file instead of a table.
     """
 
@@ -61,7 +60,7 @@ class BenchOptions:
     overwrite: bool = False
     name: str | None = None
     weights: Literal["trained", "random"] | None = None
-    peers: bool = False
+    baselines: bool = False
     model: str | None = None
     quick: bool = False
     json: bool = False
@@ -76,15 +75,15 @@ class BenchOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhoneOptions:
-    """How phones are measured.
+    """Options of measurements on phones.
 
     Attributes:
-      device: phones' serial numbers, as adb devices lists them.
-      apk: with --device: the app, for phones that lack it or have another build.
-      delegate: with --device: what computes.
-      affinity: with --device: which cores.
-      repeats: with --device: processes for each configuration, 1 to 100.
-      seed: with --device: of the order.
+      device: serial numbers of phones, as listed by adb devices.
+      apk: with --device: APK to install if the phone has none or another build.
+      delegate: with --device: processor to use.
+      affinity: with --device: cores to use.
+      repeats: with --device: processes per configuration, 1 to 100.
+      seed: with --device: seed of the measuring order.
     """
 
     GROUP: ClassVar = "Phones"
@@ -115,8 +114,8 @@ def run(options: Options) -> int:
         return _run_on_phones(own, phone, paths)
     if given := options.changed("apk", "delegate", "affinity", "repeats", "seed"):
         raise UserError(f"{given[0]} is for phones; received it without --device; name a phone or leave it out")
-    if own.peers and not own.model:
-        raise UserError("--peers needs --model, the model directory that the bundles were exported from")
+    if own.baselines and not own.model:
+        raise UserError("--baselines needs --model, the model directory that the bundles were exported from")
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
 
@@ -126,7 +125,7 @@ def run(options: Options) -> int:
     name = own.name or (Path(own.model).resolve().name if own.model else None)
     with tempfile.TemporaryDirectory() as folder:
         others = []
-        if own.peers and own.model:
+        if own.baselines and own.model:
             longest = max(own.lengths or [128])
             others = peers.all_exports(Path(own.model), Path(folder), model=name, length=longest, threads=own.threads)
         measured = benchmark(
@@ -148,7 +147,7 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
     serials, apk = phone.device, Path(phone.apk) if phone.apk else None
     problems = [
         f"--{name} is for this machine; leave it out with --device"
-        for name in ("peers", "model", "quick", "json")
+        for name in ("baselines", "model", "quick", "json")
         if getattr(own, name)
     ]
     if not own.output:

@@ -22,12 +22,12 @@ from pocketbert.commands.command_line import Options
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuickstartOptions:
-    """How much is made, and where.
+    """Options of the quickstart.
 
     Attributes:
-      output: folder for everything that is made.
+      output: output folder.
       full: use all data, export float32 too, and measure longer: about ten minutes on two cores.
-      seed: of fresh weights, the shuffling and dropout.
+      seed: seed of new weights, shuffling and dropout.
     """
 
     GROUP: ClassVar = "Run"

@@ -1,8 +1,8 @@
-"""Draws plots and one self-contained HTML page from result files.
+"""Draw plots and one self-contained HTML page from result files.
 
-RESULT is what `pocketbert bench --output`, a phone or `make bench` wrote. Comparisons are made inside a run, never
-across runs: several runs, and our exports on several runtimes, get a section each. Beside a phone's figures stand those
-of the MobileBERT paper, marked as the paper's.
+RESULT is a file from `pocketbert bench --output`, a phone or `make bench`. The report compares within a run only;
+runs and runtimes get their own sections. Next to phone results it shows the MobileBERT paper's latencies, marked as
+such.
 
 Example:
   pocketbert report runs/sst2_int8.json --output=runs/report
@@ -21,13 +21,13 @@ from pocketbert.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What is drawn.
+    """Options of the report.
 
     Attributes:
       results: result files.
-      output: folder to make: report.html, plots, results.
-      title: the page's heading.
-      bundles: bundles whose verification to show.
+      output: output folder for report.html, plots and results.
+      title: heading of the page.
+      bundles: bundles with verification records to show.
       overwrite: replace the folder.
     """
 

@@ -20,11 +20,11 @@ _FORMS = ("jsonl", "csv")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerFileOptions:
-    """Where answers go.
+    """Output of predictions.
 
     Attributes:
       output: a .csv or .jsonl file to write (default: standard output).
-      output_format: how to write (default: as --output ends, else jsonl).
+      output_format: output format (default: from the extension of --output, otherwise jsonl).
       overwrite: replace --output.
     """
 

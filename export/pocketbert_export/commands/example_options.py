@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleOptions:
-    """Where labelled text is.
+    """Labelled examples.
 
     Attributes:
-      task: GLUE task that --data holds, xnli, squad, squad2, tydiqa or mlqa (default: the model's own).
-      data: folder with the task's files.
-      split: which of the task's files.
-      file: in place of --data: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions.
-      labels: the labels that 0, 1, … in --file stand for, in that order (default: the order of --task).
-      languages: with --task=xnli: which, such as en,de (default: all).
+      task: GLUE task, xnli, squad, squad2, tydiqa or mlqa (default: the model's own).
+      data: folder with the files of the task.
+      split: split to read.
+      file: instead of --data: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions.
+      labels: labels for 0, 1, … in --file, in this order (default: the order of --task).
+      languages: with --task=xnli: languages, such as en,de (default: all).
     """
 
     GROUP: ClassVar = "Data"
@@ -40,11 +40,11 @@ class ExampleOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """What the verification gate scores with.
+    """Metric of the verification gate.
 
     Attributes:
-      metric: what the gate scores labels with: accuracy, f1 or matthews, of scores pearson or spearman, of questions
-        exact_match or f1 (default: a GLUE task's main metric; else accuracy, of scores spearman, of questions f1).
+      metric: metric for the verification gate: accuracy, f1 or matthews; pearson or spearman for scores; exact_match or
+        f1 for questions (default: the main metric of a GLUE task, otherwise accuracy, spearman or f1).
     """
 
     GROUP: ClassVar = "Verification"

@@ -1,18 +1,17 @@
 """Write a verified TFLite bundle.
 
-A bundle is a folder: model.tflite with one signature a length and shared weights, vocab.txt, labels.txt,
-bundle.json (what the file is, checksums, golden examples) and verification.json. The gate compares the file with
-the model on real texts: those of --data or --file, best with labels, or a few built-in ones. If they
-differ too much nothing is written and the exit code is 1.
+A bundle is a folder: model.tflite with one signature per length and shared weights, vocab.txt, labels.txt,
+bundle.json (description, checksums, golden examples) and verification.json. The gate compares the file with the
+model on real texts: --data or --file, best with labels, or a few built-in ones. If they differ too much, nothing is
+written and the exit code is 1.
 
 Prints one JSON object: the bundle's path, size, lengths, graph optimizations and the gate's figures. With
---recipe=float16 they include each layer's largest activations, and a warning says where float16 arithmetic would
-overflow.
+--recipe=float16 they include each layer's largest activations, and you get a warning if float16 would overflow.
 
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --runtime=tflite-2.16 --output=bundle_for_2_16
-  pocketbert export --model=runs/questions/model --lengths=128,384 --file=held-out.json --output=answers
+  pocketbert export --model=runs/questions/model --lengths=128,384 --file=dev.json --output=answers
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from pocketbert_export.graph_optimization_options import GraphOptimizations
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
-    """How a model becomes a file.
+    """Conversion options.
 
     Attributes:
-      recipe: the numbers that weights and computations have.
-      lengths: numbers of tokens, one signature each (default: 32,64,128; for questions 128,384).
+      recipe: number formats of weights and computation.
+      lengths: sequence lengths, one signature each (default: 32,64,128; for questions 128,384).
     """
 
     GROUP: ClassVar = "Export"
@@ -46,14 +45,14 @@ class ConversionOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What is exported, and where to.
+    """Input and output of an export.
 
     Attributes:
       model: model directory with a vocab.txt.
-      output: folder to make.
-      runtime: oldest runtime to serve.
-      saved_model: folder to write the model to as a SavedModel, too.
-      overwrite: replace what is there.
+      output: output folder.
+      runtime: oldest runtime to support.
+      saved_model: also write a SavedModel to this folder.
+      overwrite: replace the existing output.
     """
 
     GROUP: ClassVar = "Export"

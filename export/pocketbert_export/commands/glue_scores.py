@@ -1,12 +1,11 @@
-r"""Score models of GLUE tasks on the development sets, in the papers' columns.
+r"""Score models on the GLUE development sets, in the papers' columns.
 
-Each task's model, a model directory or a bundle, is scored with GLUE's metrics, MNLI's on the matched and the
-mismatched set. On stderr comes the line of the papers' tables, in hundredths: accuracy, F1 for QQP and MRPC, Matthews
-correlation for CoLA, Spearman's for STS-B. Below it is the line of a baseline: always the most frequent label, or the
-mean score. You get a warning for each model that does not beat it. On stdout comes one JSON object with all metrics, as
-parts of 1, and both averages that are published, without WNLI: papers_average is the mean of the nine columns (BERT,
-TinyBERT, EfficientBERT), glue_average the leaderboard's, the mean over tasks of the mean of each task's metrics. They
-are null unless all eight tasks have a model.
+Scores each task's model (model directory or bundle) with GLUE's metrics; MNLI on the matched and the mismatched
+set. Stderr shows the line of the papers' tables in percent: accuracy, F1 for QQP and MRPC, Matthews correlation for
+CoLA, Spearman correlation for STS-B. Below it is a baseline: the most frequent label, or the mean score. You get a
+warning for each model that does not beat it. Stdout has one JSON object with all metrics as fractions and both
+published averages without WNLI: papers_average is the mean of the nine columns (BERT, TinyBERT, EfficientBERT),
+glue_average is the leaderboard's mean over tasks. They are null unless all eight tasks have a model.
 
 Example:
   pocketbert glue-scores --data=glue --model=mnli=runs/mnli/model --model=sst2=bundles/sst2 > scores.json
@@ -24,11 +23,11 @@ from pocketbert.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueScoresOptions:
-    """What is scored.
+    """Model to score.
 
     Attributes:
-      data: GLUE's folder, with the development files.
-      model: TASK=PATH, a model directory or a bundle; once for each task.
+      data: folder with the GLUE download.
+      model: TASK=PATH, a model directory or a bundle; repeat it for each task.
     """
 
     GROUP: ClassVar = "Data"

@@ -1,15 +1,14 @@
-r"""Answer GLUE's test sets and write the zip that the GLUE server takes.
+r"""Write a GLUE submission zip.
 
-Each task's model, a model directory or a bundle, answers that task's test file; MNLI's answers both of its files and
-the diagnostic one, AX. Labels are matched by name, whatever their order in the model; STS-B's scores are moved into 0
-to 5. The zip is the same, byte by byte, whenever the answers are.
+Each task's model (model directory or bundle) predicts that task's test file; MNLI's predicts both of its files and
+the diagnostic set AX. Labels are matched by name. STS-B's scores are clipped to 0 to 5. Equal predictions give
+identical zips.
 
-The server refuses a zip in which a file is missing, and so does this command. --constant fills the files of tasks
-without a model with one answer each, the most frequent of GLUE's training file. That is also what is commonly submitted
-for WNLI: its development set repeats the training sentences with the labels turned round, a trained model scores worse
-than the constant.
+The server requires all files. --constant fills the files of tasks without a model with the most frequent training
+label. Use it for WNLI: its development set repeats training sentences with reversed labels, so a trained model
+scores worse than the constant.
 
-Prints one JSON object: by file the rows and what answered them, how many scores were clipped, and the seconds.
+Prints one JSON object: rows and model per file, number of clipped scores, and seconds.
 
 Example:
   pocketbert glue-submission --data=glue --model=cola=runs/cola/model --model=sst2=bundles/sst2 \
@@ -29,13 +28,13 @@ from pocketbert.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueSubmissionOptions:
-    """What answers the test sets.
+    """Models and output of a submission.
 
     Attributes:
-      data: GLUE's folder, with the test files.
-      output: the zip to write.
-      model: TASK=PATH, a model directory or a bundle; once for each task.
-      constant: tasks to answer with their most frequent label.
+      data: folder with the GLUE download.
+      output: output zip.
+      model: TASK=PATH, a model directory or a bundle; repeat it for each task.
+      constant: tasks to fill with their most frequent label.
       overwrite: replace --output.
     """
 

@@ -1,22 +1,19 @@
-"""Answer texts with a model directory or a bundle.
+"""Predict labels, scores or answers for texts, with a model directory or a bundle.
 
-Reads a .csv or .tsv file with a header (the columns are --text-column and, for pairs, --pair-column), or lines from
-another file or standard input: one text a line, or one JSON object a line with "text" and, for pairs, "pair". For JSON
-the column flags name other members. Writes one JSON object a line, in the order of the input and as soon as a chunk is
-answered: the text (and pair), and for classification "label" and "probabilities" by label, for multi_label "labels"
-(those with a probability of at least 0.5) and "probabilities", for regression "score". A bundle runs on LiteRT and each
-text goes to the shortest of its lengths that holds it.
+Reads a .csv or .tsv file with a header (--text-column and, for pairs, --pair-column), or lines from another file or
+standard input: one text per line, or one JSON object per line with "text" and, for pairs, "pair". For JSON the
+column flags choose other names. Writes one JSON object per line, in input order: the text (and pair), and for
+classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5) and
+"probabilities", for regression "score". A bundle runs on LiteRT at the shortest sufficient length.
 
-The format is detected from the file's ending and from the first line that is not blank, which in JSON begins with an
-opening brace; --format overrides that.
+The format is detected from the file's extension and the first non-blank line; --format overrides it.
 
-With --output-format=csv, or an --output that ends in .csv, each answer is a row, with a column for each probability.
---top-k=3 gives the three best labels with their probabilities instead of all.
+With --output-format=csv or a .csv --output, each prediction is a row with one column per probability. --top-k=3
+prints the three best labels with their probabilities.
 
-A model that answers questions reads one JSON object a line with "question" and "context", of any length, or a .json
-file as SQuAD's. It adds "answer", a part of the context, with "start" and "end", the offsets of its first code point
-and behind its last, its "score" and its "probability" among the best; an answer of "" says that there is none. With
---n-best the best so many follow as "answers".
+A question-answering model reads one JSON object per line with "question" and "context", or a .json file in SQuAD's
+format. It adds "answer" (a substring of the context), "start" and "end" in code points, "score" and "probability".
+An empty answer means that there is none. --n-best adds the best "answers".
 
 Example:
   echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundles/student/dynamic_wi8
@@ -64,14 +61,14 @@ QUESTIONS = (("question", "context"), ("id",))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """What answers what.
+    """Model, input and output of predictions.
 
     Attributes:
       model: a model directory or a bundle.
       input: file to read (default: standard input).
-      format: what a line is; auto detects it.
-      top_k: labels: only so many, the best first (default: all).
-      n_best: questions: so many of the best answers, too.
+      format: input format; auto detects it.
+      top_k: labels: number of best labels to print (default: all).
+      n_best: questions: number of best answers to print.
     """
 
     GROUP: ClassVar = "Input"

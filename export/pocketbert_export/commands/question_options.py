@@ -14,10 +14,10 @@ from pocketbert.options import option_problems
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """What counts as an answer.
+    """Limits of answers.
 
     Attributes:
-      max_answer_tokens: questions: the longest answer.
+      max_answer_tokens: questions: maximum answer length in tokens.
     """
 
     GROUP: ClassVar = "Questions"

@@ -1,10 +1,9 @@
-"""Run the gate on a bundle again.
+"""Run the verification gate on a bundle again.
 
-Prints verification.json's content anew and ends with 0 if every check passed, else with 1 and the reasons on
-stderr. Alone, it judges a bundle by its golden examples, which hold the float model's answers. With --model, the
-model directory it was made from, and --data or --file, it compares on real texts as the export did.
---runtime names other runtimes than those the bundle claims; tflite-2.16 makes an environment of its own for
-TFLite 2.16.1 in the cache ($POCKETBERT_CACHE or ~/.cache/pocketbert) on first use.
+Prints a new verification.json. The exit code is 0 if every check passed, else 1 with the reasons on stderr. By
+default it compares with the golden examples. With --model (the original model directory) and --data or --file, it
+compares on real texts, as export does. --runtime names other runtimes than those claimed by the bundle; tflite-2.16
+creates its own environment for TFLite 2.16.1 in the cache ($POCKETBERT_CACHE or ~/.cache/pocketbert) on first use.
 
 Example:
   pocketbert verify runs/quickstart/bundles/student/dynamic_wi8
@@ -28,12 +27,12 @@ from pocketbert_export.commands.example_options import ExampleOptions, GateOptio
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """What is verified.
+    """Bundle to verify.
 
     Attributes:
       bundle: the bundle's folder.
       model: the float model directory to compare with.
-      runtime: where the file is run (default: what the bundle claims).
+      runtime: runtimes to check (default: those claimed by the bundle).
     """
 
     GROUP: ClassVar = "Verification"

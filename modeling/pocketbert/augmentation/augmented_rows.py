@@ -63,7 +63,7 @@ class AugmentationOptions:
         `with-original`: the pair of it and the whole original sentence, which shows the model the masked word (code).
       fill_candidates: `[MASK]`'s K most probable *words* (paper); False: those of the K most probable *pieces* that
         are words (code), which may be fewer. Pieces that continue a word (`##ing`) and special tokens are no words.
-      seed: of all draws.
+      seed: seed of all random draws.
     """
 
     GROUP: ClassVar = "Replacement"

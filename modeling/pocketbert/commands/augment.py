@@ -1,14 +1,13 @@
-r"""Augment a task's training examples: copies with some words replaced (TinyBERT, section 3.2).
+r"""Augment training examples: copies with some words replaced (TinyBERT, section 3.2).
 
-A word of one piece is replaced by one of the words that a masked-LM model finds most probable in its place, a word of
-several pieces by one of its nearest neighbours in GloVe. The task is one of GLUE's, with --task and --data, or a CSV,
-TSV or JSONL file of your own, with --train-file and the names of its columns; --label-column= (empty) for text without
-labels. --output gets each original and its copies, with the original's label, in the same columns (of a GLUE task:
-text, pair, label), and the columns `example` and `copy` that say where a row is from. `pocketbert distill` takes it as
+A word with one token is replaced by a probable word of a masked-LM model, a word with several tokens by a near
+neighbour in GloVe. Pass a GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file and the names
+of its columns); use --label-column= (empty) for text without labels. --output has each original and its copies with
+the same columns (for GLUE: text, pair, label), plus `example` and `copy`. `pocketbert distill` reads it as
 --augmented-file.
 
-The same seed gives the same file, also with --runner, which cuts the data into shards for an Apache Beam pipeline.
-Killed and called again with the same options, it goes on after the parts that it had finished.
+The same seed gives the same file, also with --runner, which runs an Apache Beam pipeline over shards. Rerun the
+same command to resume.
 
 Example:
   pocketbert augment --masked-lm=models/bert-base --glove=glove.6B.300d.txt --task=sst2 --data=glue \
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentOptions:
-    """What words are replaced by, and what is written.
+    """Candidates and output of augmentation.
 
     Attributes:
       masked_lm: a model directory with a masked-LM head.
-      output: the .jsonl or .tsv file to write.
-      glove: word vectors in GloVe's text format, .gz too; without them words of several pieces stay.
-      glove_rows: lines of --glove to read, from the top; 0 for all.
-      max_length: tokens that the masked-LM model reads; 0 for all that it can.
-      overwrite: replace --output, or an unfinished run of it with other options.
-      runner: run as an Apache Beam pipeline, on this runner.
-      shards: shards of the data for --runner.
-      preset: source of the defaults below: the paper, or authors-code where that differs.
+      output: output file, .jsonl or .tsv.
+      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens stay.
+      glove_rows: number of lines to read from --glove; 0 for all.
+      max_length: maximum sequence length of the masked-LM model; 0 for its own maximum.
+      overwrite: replace --output, or an unfinished run with other options.
+      runner: run as an Apache Beam pipeline on this runner.
+      shards: number of data shards for --runner.
+      preset: source of defaults: the paper, or the authors' code.
     """
 
     GROUP: ClassVar = "Augmentation"

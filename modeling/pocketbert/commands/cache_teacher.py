@@ -1,10 +1,9 @@
-r"""Run a teacher once over a data set and store what a distillation reads of it.
+r"""Cache a teacher's outputs on a data set, so that distill runs without the teacher.
 
-Takes the flags that say what distill would do: method, teacher, student and data, and those of the method's options
-that decide which layers are read. --output gets a folder a stage, which distill takes as --teacher-cache. Only real
-tokens are stored, as float16 unless --dtype says otherwise. The size is said before the first byte is written, and
-refused if the disk has no room for it. Interrupted, even killed, the same command goes on where it was and ends with
-the same bytes.
+Pass the same method, teacher, student and data flags as to distill, and the method's options that choose layers.
+--output gets one folder per stage; pass it to distill as --teacher-cache. Only real tokens are stored, as float16
+unless you set --dtype. The exact size is reported first; the command stops if the disk is too small. Rerun the same
+command to resume; the result is identical.
 
 Example:
   pocketbert cache-teacher --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 \
@@ -31,13 +30,13 @@ __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheTeacherOptions:
-    """What is written.
+    """Output of the teacher cache.
 
     Attributes:
       output: the folder of teacher caches.
-      overwrite: throw away finished caches in --output, or caches made from something else.
-      dtype: what numbers are stored as.
-      seed: of the order in which plain text is packed; distill --seeds must be the same.
+      overwrite: delete finished or different caches in --output.
+      dtype: number format of the cache.
+      seed: seed of text packing; pass the same to distill --seeds.
     """
 
     GROUP: ClassVar = "Output"

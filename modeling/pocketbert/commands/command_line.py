@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralOptions:
-    """What every command takes.
+    """Options of every command.
 
     Attributes:
       config: a TOML file with options as `name = value`, for example the run.toml in a run's folder; flags override it.

@@ -19,7 +19,7 @@ from pocketbert.options import OptionField, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """What the script is for.
+    """Shell to complete in.
 
     Attributes:
       shell: `bash`, `zsh` or `fish`.

@@ -36,17 +36,16 @@ _HUB_FILES = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """What is converted, and how.
+    """Input and output of a conversion.
 
     Attributes:
       input: folder, checkpoint prefix or hub name to read.
       output: folder to write.
       from_: the form of the input; needs no --to.
       to: the form of the output; needs no --from.
-      vocab: vocab.txt to put beside it, if it is elsewhere.
-      bert_config: bert_config.json, if it is elsewhere (tf1).
-      lowercase: whether the tokenizer lower-cases (default: what the input says, or whether the vocabulary has no
-        capitals).
+      vocab: vocab.txt, if it is in another folder.
+      bert_config: bert_config.json, if it is in another folder (tf1).
+      lowercase: whether the tokenizer lower-cases (default: from the input, or from capitals in the vocabulary).
       overwrite: replace an existing output.
     """
 

@@ -1,19 +1,17 @@
 r"""Distil a teacher into a small student.
 
-The task is one of GLUE's, with --task and --data, or a CSV, TSV or JSONL file of your own, with --train-file,
---dev-file and the names of its columns, as for finetune. Without a task, --text distils the encoder on plain text, and
---pretraining-data, a folder of pretrain-data, teaches what it knows of masked words. Where a stage learns the task, the
-weights that do best on the development examples are kept; else the last.
---output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and result.json, which is printed on
-stdout too and has the teacher's metrics beside the student's. Interrupted, even killed, the same command goes on where
-it was and ends with the same weights.
+Pass a GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file, --dev-file and the names of its
+columns), as for finetune. Without a task, --text distils the encoder on plain text, and --pretraining-data (a
+folder from pretrain-data) adds MLM and NSP losses. Stages with a task keep the weights that score best on the dev
+split, others the last. --output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and
+result.json, which is also printed and has the teacher's metrics too. Rerun the same command to resume; the result
+is bit-identical.
 
-With --compare the same student is then fine-tuned on the labels alone, from the same first weights and in as many
-steps, in fine_tuned/ in --output. comparison.json, the answer and a table on stderr have teacher, distilled and
-fine-tuned student side by side; report.html has the curves of both. A finished run in --output is not made again for
-it.
+With --compare, the same student is also fine-tuned on the labels alone, from the same initial weights and for as
+many steps, in fine_tuned/ in --output. comparison.json, stdout and a table on stderr compare teacher, distilled and
+fine-tuned student; report.html plots their curves. You can add --compare to a finished run.
 
-With --teacher-cache the teacher's targets come from a folder that cache-teacher wrote, and the teacher is not loaded.
+With --teacher-cache, the targets come from a folder of cache-teacher, and the teacher is not loaded.
 
 Example:
   pocketbert distill --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 --data=glue \
@@ -46,13 +44,12 @@ __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillOptions:
-    """Where the targets come from, and what the student is compared with.
+    """Teacher cache and comparison.
 
     Attributes:
-      teacher_cache: the teacher's targets as cache-teacher wrote them; the teacher is then not loaded.
-      compare: then fine-tune the same student on the labels alone, in as many steps, and show both beside the teacher.
-      compare_learning_rate: the highest of that fine-tuning (default: of the stage that trains the distilled student's
-        head).
+      teacher_cache: teacher cache written by cache-teacher; the teacher is not loaded.
+      compare: also fine-tune the same student without the teacher, for as many steps, and compare.
+      compare_learning_rate: peak learning rate of that fine-tuning (default: as in the stage that trains the head).
     """
 
     GROUP: ClassVar = "Run"

@@ -16,14 +16,13 @@ from pocketbert.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationOptions:
-    """What is distilled from what.
+    """Method, teacher and student.
 
     Attributes:
-      method: the distillation method; with it, --help lists the method's own options too.
-      teacher: the teacher's model directory: fine-tuned on the task, or for --pretraining-data with pretraining's two
-        heads.
-      student: a preset or a config.json for fresh weights, or a model directory to start from.
-      teacher_layers: start from these layers of the teacher, for example 1,3,5; without --student they are the student.
+      method: distillation method; add --help to list its options.
+      teacher: model directory of the teacher: fine-tuned on the task, or with MLM and NSP heads for --pretraining-data.
+      student: preset or config.json for random weights, or a model directory.
+      teacher_layers: initialize from these teacher layers, for example 1,3,5; without --student they are the student.
     """
 
     GROUP: ClassVar = "Model"
@@ -36,13 +35,13 @@ class DistillationOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationDataOptions:
-    """What is read besides a task's examples.
+    """Data besides the examples of a task.
 
     Attributes:
-      augmented_file: the training examples with augmented ones, from pocketbert augment.
+      augmented_file: augmented training examples from pocketbert augment.
       text: plain text for general distillation: a file, or a folder such as WikiExtractor's.
-      pretraining_data: a folder of pocketbert pretrain-data, for methods that learn from pretraining's examples.
-      dev_pretraining_data: held-out examples of the same kind, to evaluate by.
+      pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
+      dev_pretraining_data: dev split in the same format, for evaluation.
     """
 
     GROUP: ClassVar = "Data"

@@ -28,11 +28,11 @@ _KIND = "folder of a fetched package"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FetchOptions:
-    """What is fetched, and where to.
+    """Asset and output folder.
 
     Attributes:
-      name: what to fetch.
-      output: the folder to write.
+      name: asset to fetch.
+      output: output folder.
       overwrite: replace the folder if it exists.
     """
 

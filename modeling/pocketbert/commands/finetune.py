@@ -1,25 +1,23 @@
-r"""Train a model directory on a task and keep the best checkpoint.
+r"""Fine-tune a model directory on a task and keep the best checkpoint.
 
-The task is one of GLUE's, xnli, squad, squad2 or tydiqa, with --task and --data, or a CSV, TSV or JSONL file of your
-own, with --train-file, --dev-file (or a tenth is set aside) and the names of its columns. A .json file is one of
-questions on paragraphs, as SQuAD's: the model learns where the answer starts and ends, in windows of --max-length
-tokens, and, if some questions have no answer, when to give none. --output gets model/ (the best checkpoint, a model
-directory), metrics.jsonl, tensorboard/, report.html and result.json, which is printed on stdout too. They show a
-baseline beside each score (always the most frequent label, the mean score, or no answer) and the results of each class.
-Interrupted, even killed, the same command goes on where it was and ends with the same weights. With several --seeds
-each has a folder of its own, and the answer is the mean and spread over them.
+Pass a task (GLUE, xnli, squad, squad2 or tydiqa with --task and --data) or your own CSV, TSV or JSONL file
+(--train-file, --dev-file and the names of its columns). Without --dev-file a tenth of the examples becomes the dev
+split. A .json file has questions in SQuAD's format: the model learns the start and end of answers in windows of
+--max-length tokens, and to give no answer if some questions have none. --output gets model/ (the best checkpoint),
+metrics.jsonl, tensorboard/, report.html and result.json, which is also printed. Each score comes with a baseline
+(most frequent label, mean score, or no answer) and scores per class. Rerun the same command to resume; the result
+is bit-identical. With several --seeds, each has its own folder, and you get mean and spread.
 
-With --grid options vary over the values behind them, or over those that a paper searched, named bert, mobilebert,
-tinybert, minilmv2 (GLUE), minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk: every combination is trained with every
-seed, in runs/ in --output, and the answer, a table and report.html there say which is best on the development examples.
-Finished runs are not made again. --seeds are the seeds themselves: --seeds=0,1,2 makes three runs of each combination,
---seeds=3 makes one, of seed 3.
+--grid searches options over your values, or over those of a paper: bert, mobilebert, tinybert, minilmv2 (GLUE),
+minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk. Every combination is trained with every seed, in runs/ in
+--output. Stdout, a table and report.html show which is best on the dev split. Finished runs are not repeated.
+--seeds=0,1,2 makes three runs of each combination, --seeds=3 one run with seed 3.
 
 Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
   pocketbert finetune --model=models/all-minilm --train-file=train.csv --dev-file=dev.csv --text-column=review \
     --label-column=stars --epochs=2 --learning-rate=6e-5 --seeds=0,1,2 --output=runs/reviews
-  pocketbert finetune --model=models/all-minilm --train-file=questions.json --dev-file=held-out.json \
+  pocketbert finetune --model=models/all-minilm --train-file=questions.json --dev-file=dev.json \
     --max-length=384 --output=runs/questions
   pocketbert finetune --model=models/mobilebert --task=mrpc --data=glue --grid=learning_rate=3e-5,5e-5,1e-4 \
     --grid=epochs=3,5,10 --seeds=0,1,2 --parallel=2 --output=runs/mrpc-grid
@@ -44,10 +42,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """Where training starts.
+    """Model to fine-tune.
 
     Attributes:
-      model: the model directory to start from; a head in it is replaced by a fresh one.
+      model: pretrained model directory; its head is replaced.
     """
 
     GROUP: ClassVar = "Model"

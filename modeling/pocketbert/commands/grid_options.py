@@ -22,12 +22,12 @@ class GridOptions:
     """A search over options.
 
     Attributes:
-      grid: option=value,value to try each value, or the name of a paper's grid, for example bert; several make every
-        combination, and an option's own values take the place of a paper's.
-      choose: with --grid, of the seeds' main metrics: the point where it is highest is the best.
-      parallel: with --grid: runs at a time, each with its share of the cores.
-      ray: with --grid: the address of a Ray cluster to work on, for example auto; its machines share the storage of
-        --output, --model and files of questions.
+      grid: option=value,value to search, or the name of a paper's grid such as bert; repeat it to search combinations.
+        Your values replace the paper's.
+      choose: with --grid: statistic over seeds that selects the best point.
+      parallel: with --grid: number of parallel runs, which share the cores.
+      ray: with --grid: address of a Ray cluster, for example auto; its machines must share the storage of --output,
+        --model and question files.
     """
 
     GROUP: ClassVar = "Grid"

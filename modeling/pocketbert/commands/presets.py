@@ -1,8 +1,8 @@
 """List the architectures that PocketBERT knows by name.
 
-Each line gives the sizes, the encoder's parameters (with the pooler where it has one), the floating-point operations
-for one text of 128 tokens (two per multiply-add), the asset that `pocketbert fetch` gets trained weights from, and the
-paper or public model that the architecture is from. MobileBERT's sizes are those between its layers / inside them.
+Each line shows sizes, encoder parameters (with the pooler, if any), floating-point operations for one text of 128
+tokens (two per multiply-add), the weights available from `pocketbert fetch`, and the source. MobileBERT's sizes are
+feature map / block.
 
 Example:
   pocketbert presets
@@ -22,7 +22,7 @@ LENGTH = 128
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetsOptions:
-    """How to print.
+    """Output format.
 
     Attributes:
       format: a table for people, or json for programs.

@@ -1,10 +1,9 @@
-r"""Pretrain a model on masked words and next sentences.
+r"""Pretrain a model from scratch with MLM and NSP.
 
---data is a folder of pretrain-data. Without more options this is the paper's setting for MobileBERT's teacher, for
-which --batch-size examples must fit into the replicas' memory: more --micro-batches need less of it, for the same
-result. --output gets model/ (a model directory with both heads, for finetune and for distill --teacher), metrics.jsonl,
-tensorboard/ and result.json, which is printed on stdout too. Interrupted, even killed, the same command goes on where
-it was and ends with the same weights.
+--data is a folder from pretrain-data. The defaults are the paper's settings for MobileBERT's teacher. If
+--batch-size examples do not fit into memory, increase --micro-batches; the result is the same. --output gets model/
+(a model directory with both heads, for finetune and distill --teacher), metrics.jsonl, tensorboard/ and
+result.json, which is also printed. Rerun the same command to resume; the result is bit-identical.
 
 Example:
   pocketbert pretrain --model=bert_base_uncased --data=data/wiki --dev-data=data/wiki/dev --steps=1000000 \
@@ -29,13 +28,12 @@ from pocketbert.errors import raise_if_any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingModelOptions:
-    """What is trained, on what.
+    """Model and data of pretraining.
 
     Attributes:
-      model: a preset or a config.json for fresh weights, or a model directory to go on from; the heads that it lacks
-        are fresh.
-      data: the examples: a folder of pocketbert pretrain-data.
-      dev_data: held-out examples, to evaluate by after each epoch and every --evaluation-steps.
+      model: preset or config.json for random weights, or a model directory to continue from; missing heads are new.
+      data: examples: a folder from pocketbert pretrain-data.
+      dev_data: dev split, evaluated after each epoch and every --evaluation-steps.
     """
 
     GROUP: ClassVar = "Data"

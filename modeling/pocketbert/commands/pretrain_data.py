@@ -1,13 +1,13 @@
-r"""Turn plain text into pretraining's examples: pairs of segments for the masked-words and next-sentence tasks.
+r"""Turn plain text into pretraining examples for MLM and NSP.
 
---text is a file or a folder: what WikiExtractor makes of a Wikipedia dump, lines with an empty one between documents,
-or JSONL with `text`; gzip, xz or bzip2. Sentences are found, tokenized with --vocab or a model's vocabulary, and paired
-as BERT does it. --output becomes a folder of TFRecord shards with a manifest that names what was read, counted and left
-out. Words are masked while training, anew in each epoch (whole words with pretrain --whole-words); --baked-masks stores
-masks instead, in the form that tf-models-official reads. --dev-every=50 holds every 50th document out, in OUTPUT/dev.
+--text is a file or a folder: WikiExtractor output, lines with an empty line between documents, or JSONL with
+`text`; plain or gzip, xz, bzip2. Sentences are tokenized with --vocab or a model's vocabulary and paired as in
+BERT. --output becomes a folder of TFRecord shards with a manifest. Masks are drawn during training, anew in each
+epoch (whole words with pretrain --whole-words); --baked-masks stores static masks in tf-models-official's format.
+--dev-every=50 writes every 50th document to the dev split in OUTPUT/dev.
 
-The same text, options and --shards give the same bytes, with any --workers or --runner. Killed and called again with
-the same options, it goes on after the shards that it had finished.
+The same text, options and --shards give the same bytes, with any --workers or --runner. Rerun the same command to
+resume.
 
 Example:
   pocketbert pretrain-data --text=enwiki.txt.xz --vocab=vocab.txt --output=pretraining --dev-every=50
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainDataOptions:
-    """What is read and written, and how the work is divided.
+    """Input, output and parallelism of pretraining examples.
 
     Attributes:
-      text: a file, or a folder whose files are read in the order of their paths.
-      output: the folder to make.
-      vocab: a WordPiece vocabulary, a piece a line.
-      model: instead of --vocab: a model directory, whose vocabulary and lower-casing are taken.
+      text: file or folder; files are read in the order of their paths.
+      output: output folder.
+      vocab: WordPiece vocabulary, one token per line.
+      model: instead of --vocab: model directory with vocabulary and lower-casing.
       lowercase: whether --vocab is of an uncased model.
-      format: form of the text (default: each file's is found from its first line).
-      overwrite: replace --output, or an unfinished run of it with other options.
-      baked_masks: mask now, 15 % of the tokens, and not while training.
-      whole_words: with --baked-masks: mask whole words, not pieces.
-      shards: files of examples; part of what decides the result; 0 for one for each 64 MiB of text.
-      workers: processes; 0 for as many as there are processors, 1 for this one alone.
-      runner: run as an Apache Beam pipeline: direct, embedded here, or one of Beam's, such as FlinkRunner.
-      beam_options: Beam's own options for --runner, as on a command line.
+      format: format of the text (default: detected from the first line of each file).
+      overwrite: replace --output, or an unfinished run with other options.
+      baked_masks: store static masks (15 % of the tokens) instead of masking during training.
+      whole_words: with --baked-masks: mask whole words, not tokens.
+      shards: number of output files; it affects the result; 0 for one per 64 MiB of text.
+      workers: number of processes; 0 for one per processor.
+      runner: run as an Apache Beam pipeline: direct (embedded) or a Beam runner such as FlinkRunner.
+      beam_options: command-line options of Beam for --runner.
     """
 
     GROUP: ClassVar = "Data"

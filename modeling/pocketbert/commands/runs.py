@@ -14,12 +14,12 @@ from pocketbert.errors import TrainingFailed, UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFolderOptions:
-    """Where a run is kept, and how often it is made.
+    """Folder and seeds of a run.
 
     Attributes:
-      output: the run's folder.
-      overwrite: throw away a finished run in --output, or one with other options.
-      seeds: the seeds themselves, of fresh weights, dropout and order: 0,1,2 makes three runs, 3 makes one.
+      output: folder of the run.
+      overwrite: delete a finished run in --output, or one with other options.
+      seeds: list of seeds for new weights, dropout and example order: 0,1,2 makes three runs, 3 makes one.
     """
 
     GROUP: ClassVar = "Run"

@@ -43,10 +43,10 @@ class TableOptions:
       text_column: column of the sentence, or of the first sentence of a pair.
       pair_column: column of the second sentence.
       label_column: column of the label, labels or score.
-      label_separator: what separates the labels of a cell where a text has any number of them (multi_label).
-      separator: what separates the columns of a .csv file: one character, or tab.
-      skip_bad_rows: leave out rows without a text or label, or with other columns than the header, and questions with a
-        wrong answer, and count them.
+      label_separator: separator of labels in a cell (multi_label).
+      separator: column separator of a .csv file: one character, or tab.
+      skip_bad_rows: skip and count rows with a missing text or label or a wrong number of columns, and questions with a
+        wrong answer.
     """
 
     GROUP: ClassVar = "Data"
@@ -71,13 +71,13 @@ class TaskOptions:
 
     Attributes:
       task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), or xnli, squad, squad2 or tydiqa.
-      data: GLUE's folder, or the task's own in it; of another task the folder of its files.
-      train_file: instead of --task: a .csv, .tsv or .jsonl file, or a .json or .jsonl file of questions; with xnli,
-        where MultiNLI is if not in --data.
-      dev_file: such a file, to choose the best checkpoint by (default: a tenth of --train-file, set aside).
-      kind: what the labels of --train-file are.
-      labels: the labels in the order of the logits (default: those found, in alphabetical order).
-      languages: of XNLI's development examples, such as en,de (default: all).
+      data: folder with the GLUE download, or with the files of the task.
+      train_file: instead of --task: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions; with xnli:
+        the MultiNLI file, if it is not in --data.
+      dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
+      kind: kind of labels in --train-file.
+      labels: labels in the order of the logits (default: those in the file, in alphabetical order).
+      languages: languages of the XNLI dev set, such as en,de (default: all).
     """
 
     GROUP: ClassVar = "Data"
@@ -179,7 +179,7 @@ def _read_questions(options: TaskOptions, table: TableOptions) -> TaskExamples:
 def read_augmented(options: TaskOptions, table: TableOptions, path: str, task: TaskExamples) -> Examples:
     """Reads what `pocketbert augment` made of the task: in the file's own columns, or text, pair, label for GLUE's.
 
-    Where a part of the training file is set aside, what is made from that part is left out.
+    Rows that are made from examples of the dev split are left out.
 
     Raises:
       UserError: an unreadable file, or questions, which nothing augments.
@@ -207,7 +207,7 @@ def read_augmented(options: TaskOptions, table: TableOptions, path: str, task: T
 
 
 def _without(table: TableOptions, augmented: Examples, aside: Any) -> Examples:
-    """The rows that are not made from the examples set aside."""
+    """The rows that are not made from examples of the dev split."""
     from pocketbert.data.tables import read_table
     from pocketbert.progress import log_info
 
@@ -216,8 +216,8 @@ def _without(table: TableOptions, augmented: Examples, aside: Any) -> Examples:
         of_rows, _ = read_table(path, text_column="example", skip_bad_rows=table.skip_bad_rows)
     except UserError as error:
         raise UserError(
-            f"{path}: where development examples are set aside from --train-file, the column 'example', as pocketbert "
-            "augment writes it, must say what each row is made from; some have none; give --dev-file"
+            f"{path}: without --dev-file, the column 'example' of pocketbert augment must give the origin of each row; "
+            "some rows have none; give --dev-file"
         ) from error
     # By their texts too: the numbers may be those of another file than --train-file.
     texts = set(aside.texts)
@@ -225,7 +225,7 @@ def _without(table: TableOptions, augmented: Examples, aside: Any) -> Examples:
     origins = [name_of.get(row) for row in augmented.ids]
     dropped = {None, *aside.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
     kept = [index for index, name in enumerate(origins) if name not in dropped]
-    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples set aside")
+    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples in the dev split")
     return augmented.select(kept)
 
 
@@ -238,7 +238,7 @@ def _with_held_out(options: TaskOptions, train: Any, dev: Any) -> tuple[Any, Any
         return train, dev
     train, dev = train_dev_split(train, stratify=True)
     remedy = "--data's development file has no answers" if options.task else "--dev-file gives others"
-    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are set aside to choose by; {remedy}")
+    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are the dev split; {remedy}")
     return train, dev
 
 

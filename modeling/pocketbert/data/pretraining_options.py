@@ -14,11 +14,11 @@ class MaskingOptions:
     """Masking rates. The defaults are BERT's for examples of 128 tokens.
 
     Attributes:
-      rate: part of an example's tokens that is chosen; 0 chooses none.
-      max_predictions: the most tokens chosen in an example.
-      mask_token_rate: part of the chosen that becomes [MASK].
-      random_token_rate: part of the chosen that becomes a random token; the others stay as they are.
-      whole_words: choose words, not tokens.
+      rate: share of tokens to select; 0 for none.
+      max_predictions: maximum number of selected tokens per example.
+      mask_token_rate: share of selected tokens replaced with [MASK].
+      random_token_rate: share of selected tokens replaced with a random token; the rest stays.
+      whole_words: select whole words instead of tokens.
     """
 
     rate: float = 0.15
@@ -49,15 +49,15 @@ class MaskingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingOptions:
-    """How a text becomes examples.
+    """Options of pretraining examples.
 
     Attributes:
-      max_length: the most tokens of an example, special ones included.
-      duplicates: how often the text is gone through; pairs, and masks that are baked in, are drawn anew each time.
-      masking: what is baked in; None leaves masking to the reader.
-      short_sequence_probability: part of the documents that is cut into shorter examples, of a length drawn for each.
-      seed: of all draws.
-      dev_every: every so many documents of a shard, one is in the dev split; 0 for none.
+      max_length: maximum sequence length, including special tokens.
+      duplicates: number of passes over the text, each with new pairs and static masks.
+      masking: static masks; None for dynamic masking.
+      short_sequence_probability: share of documents split into shorter examples with a random length.
+      seed: seed of all random draws.
+      dev_every: one in this many documents of a shard goes to the dev split; 0 for none.
     """
 
     GROUP: ClassVar = "Examples"

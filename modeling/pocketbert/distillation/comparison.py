@@ -50,7 +50,7 @@ class FineTuningOptions:
     Attributes:
       steps: updates, as many as the distillation took on the task.
       evaluations: on the development examples, evenly over the steps; as many as the distilled student had.
-      batch_size: examples an update.
+      batch_size: batch size.
       max_length: tokens.
       micro_batches: parts that each batch is computed in.
       optimizer: how weights are updated.

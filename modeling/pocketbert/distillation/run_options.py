@@ -11,20 +11,18 @@ from pocketbert.options import option_problems
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is made, whatever is learned.
+    """Options of every training run.
 
     Attributes:
-      precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
-      teacher_precision: what a live teacher computes in, whatever the student does (default: as the student). In
-        `bfloat16` it takes less time where the processor has that format, and its targets have two to three digits.
-      seed: of fresh weights, dropout, masking and the order of examples.
-      evaluation_steps: evaluate every so many steps, not only after each epoch, in stages that train a head or have
-        held-out pretraining data.
-      evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
-        same; about 50,000 masked words by default.
-      whole_words: of pretraining's examples to learn from, mask whole words, not pieces; held-out ones are masked by
-        pieces in every run.
-      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best.
+      precision: computation in `float32` or `bfloat16`; weights and losses stay float32.
+      teacher_precision: precision of a live teacher (default: as the student). `bfloat16` is faster on hardware that
+        supports it; targets then have two to three digits.
+      seed: seed of new weights, dropout, masking and example order.
+      evaluation_steps: evaluate every so many steps, not only after each epoch, in stages with a head or a dev split.
+      evaluation_batches: maximum number of dev batches with 32 pretraining examples, always the same; the default has
+        about 50,000 masked tokens.
+      whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
+      patience: stop a stage after so many evaluations without improvement.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
         `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its

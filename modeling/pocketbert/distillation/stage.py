@@ -53,13 +53,13 @@ class OptimizerConfig:
     """How a stage's weights are updated; the optimizers are those of `pocketbert.training.optimizers`.
 
     Attributes:
-      learning_rate: the highest rate.
+      learning_rate: peak learning rate.
       algorithm: `adamw` or `lamb`.
       schedule: after the warm-up, `linear` down to 0 at the stage's last step, or `constant`.
       warmup_ratio: part of the stage's steps in which the rate rises from 0.
       warmup_steps: the same as a number of steps; it replaces `warmup_ratio`. In a stage of less than ten times as
         many steps it is a tenth of them, since a rate that never comes down again is nobody's intention.
-      weight_decay: decoupled; not on biases and norms.
+      weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: the highest global norm of the gradients, or None.
       bias_correction: whether the moments are corrected (Kingma & Ba 2015); BERT's and MobileBERT's code do not.
       beta_1: decay of the gradients' running mean.

@@ -27,7 +27,7 @@ class MetricsLog:
     run has stages, and the numbers.
 
     Args:
-      folder: the run's folder.
+      folder: folder of the run.
       position: bytes of the log to keep. What a killed run wrote after its last checkpoint goes; it will be written
         again. The events are made anew from what is kept.
 

@@ -20,22 +20,22 @@ class FinetuneOptions:
     """How to fine-tune. The defaults are BERT's (Devlin et al. 2019, appendix A.3).
 
     Attributes:
-      learning_rate: the highest rate.
-      schedule: after the warm-up, `linear` down to 0 at the last step, or `constant`.
-      warmup_ratio: part of all steps in which the rate rises from 0.
+      learning_rate: peak learning rate.
+      schedule: schedule after the warm-up: `linear` to 0, or `constant`.
+      warmup_ratio: share of steps for warm-up.
       epochs: passes over the training examples.
-      batch_size: examples a step.
+      batch_size: batch size.
       max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (384 for questions
         where not given).
-      stride: tokens from one window of a paragraph to the next (default: a third of --max-length).
-      max_question_tokens: longer questions on a paragraph are cut.
-      weight_decay: decoupled; not on biases and norms.
-      clip_norm: the highest global norm of the gradients.
-      precision: `float32`, or `bfloat16` for computing with weights that stay float32.
-      class_weights: what examples of each class count in the loss: `none`, `balanced` or `label=weight,…`.
-      seed: of the fresh head, dropout and the order of examples.
+      stride: distance between windows in tokens (default: a third of --max-length).
+      max_question_tokens: maximum question length; longer questions are truncated.
+      weight_decay: decoupled weight decay, except for biases and norms.
+      clip_norm: maximum global gradient norm.
+      precision: computation in `float32` or `bfloat16`; weights stay float32.
+      class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
+      seed: seed of the new head, dropout and example order.
       evaluation_steps: evaluate every so many steps, not only after each epoch.
-      patience: stop after so many evaluations in a row without a new best.
+      patience: stop after so many evaluations without improvement.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
     """
 

@@ -19,7 +19,7 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
     in transformers, it starts from `peak` where the warm-up ends.
 
     Args:
-      peak: the highest rate.
+      peak: peak learning rate.
       total_steps: the step at which the rate is 0 (and stays so).
       warmup_steps: steps of the rise; step 0 then has rate 0.
     """

@@ -283,5 +283,5 @@ def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, caps
     # Without the originals their numbers alone say it.
     data = read("copies.jsonl", 2, copies=(1,))
     assert {*data.augmented.texts} == {f"{text} again" for text in data.train.texts}
-    with pytest.raises(UserError, match="plain.jsonl: where development examples are set aside .* give --dev-file"):
+    with pytest.raises(UserError, match="plain.jsonl: without --dev-file, the column .* give --dev-file"):
         read("plain.jsonl", 2, example="")

@@ -338,7 +338,7 @@ def test_questions_set_aside_of_a_data_set_name_no_flag_that_it_refuses(
     options = TaskOptions(task="tydiqa", data=str(tmp_path))
     assert len(task_options.read(options, TableOptions()).dev) == 3
     said = capsys.readouterr().err
-    assert "3 of 30 examples are set aside" in said and "--dev-file" not in said
+    assert "3 of 30 examples are the dev split" in said and "--dev-file" not in said
 
     options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
     task_options.read(options, TableOptions())
