@@ -230,6 +230,16 @@ def test_predictions_survive_saving_and_export(
 
 
 @each_supervised_task
+def test_predictions_keep_the_order(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
+    predictor, name = model_predictor(models[kind], max_length=LENGTH), case_of(kind).answer
+    inputs = inputs_of(data[kind])[:7]
+    alone = [predictor.predict([each])[0][name] for each in inputs]
+    assert len({str(each) for each in alone}) > 1
+    together = [each[name] for each in predictor.predict(inputs)]
+    assert together == (pytest.approx(alone, abs=1e-5) if isinstance(alone[0], float) else alone)
+
+
+@each_supervised_task
 def test_no_input_gives_no_prediction(kind: str, models: dict[str, pb.Model]) -> None:
     assert model_predictor(models[kind], max_length=LENGTH).predict([]) == []
 
