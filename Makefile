@@ -1,8 +1,6 @@
 # The same targets for people and for .ci/run. `make help` lists them.
 
 VENV ?= .venv
-# Makes the environment. An environment that is there keeps its Python; else it is the newest that has a lock file.
-PYTHON ?= $(wildcard $(BIN)/python)
 # Two workers with one TensorFlow thread each keep two cores busy; more would wait for one another.
 TEST_WORKERS ?= 2
 PYTEST_FLAGS ?=
@@ -13,6 +11,17 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 SOURCES := modeling export benchmarks
+
+# PYTHON, a version or a path, makes the environment again if it has another version. Without it, an environment keeps
+# its Python, and a new one gets the newest that has a lock file.
+version_of = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null)
+ifdef PYTHON
+ifneq ($(call version_of,$(BIN)/python),$(call version_of,$$(tools/find_python.sh $(PYTHON) 2> /dev/null)))
+.PHONY: $(LOCKED)
+endif
+else
+PYTHON = $(wildcard $(BIN)/python)
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

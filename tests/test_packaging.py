@@ -71,7 +71,7 @@ def find_python(tmp_path):
     """Runs tools/find_python.sh where only the interpreters given are found."""
 
     def find(found: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        for name in ("dirname", "ls", "sed", "sort"):
+        for name in ("dirname", "grep", "ls", "sed", "sort"):
             (tmp_path / name).symlink_to(shutil.which(name))
         for name, version in found.items():
             # As the script's check ends: 0 if the version in it is this one's.
@@ -98,7 +98,11 @@ def test_python3_of_a_supported_version_is_found(find_python, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments, received",
-    [((), "found none on PATH or under pyenv"), (("python3",), "received 'python3', Python 3.10.0")],
+    [
+        ((), "found none on PATH or under pyenv"),
+        (("3.10",), "received '3.10'"),
+        (("python3",), "received 'python3', Python 3.10.0"),
+    ],
 )
 def test_no_suitable_python_is_one_line(find_python, arguments, received):
     done = find_python({"python3": "3.10"}, *arguments)
@@ -115,7 +119,7 @@ def test_missing_python_fails_in_ci_alone(monkeypatch, tmp_path, capsys, ci, cod
     monkeypatch.setattr(wheel_check, "FOLDER", tmp_path / "check")
     monkeypatch.setattr(wheel_check, "_built_wheel", lambda: tmp_path / "pocketbert.whl")
     assert wheel_check.main(["3.99"]) == code
-    assert "needs Python 3.99 with venv and pip; found none" in capsys.readouterr().err
+    assert "needs Python 3.13 or 3.12 or 3.11 with venv and pip; received '3.99'" in capsys.readouterr().err
 
 
 def test_wheel_check_names_files_that_a_wheel_lacks(tmp_path):

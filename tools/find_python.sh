@@ -16,6 +16,7 @@ case "${1:-}" in
   *) given="$1" versions="$supported" ;;
 esac
 for version in $versions; do
+  echo "$supported" | grep -qxF "$version" || continue
   for python in ${given:-"python$version" python3 "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python3}; do
     if suits "$python" "$version"; then
       command -v "$python"
@@ -24,9 +25,13 @@ for version in $versions; do
   done
 done
 received="found none on PATH or under pyenv"
+if ! echo "$supported" | grep -qxF "${1:-3}" && [ "${1:-}" ] && [ ! "$given" ]; then
+  received="received '$1'"
+fi
 if [ "$given" ]; then
   received="received '$given', $("$given" --version 2> /dev/null || echo "not a Python that runs")"
 fi
+case " $(echo $supported) " in *" $versions "*) ;; *) versions="$supported" ;; esac
 echo "PocketBERT needs Python $(echo $versions | sed 's/ / or /g') with venv and pip; $received." \
      "Install one, or name it: make venv PYTHON=/path/to/python" >&2
 exit 2
