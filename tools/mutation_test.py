@@ -38,6 +38,11 @@ TESTS = {
     "modeling/pocketbert/training/class_weights.py": ["pocketbert/training/test_class_weights.py"],
     "modeling/pocketbert/tasks/masked_lm.py": ["pocketbert/test_keras.py"],
     "modeling/pocketbert/tasks/outputs.py": ["pocketbert/test_keras.py"],
+    **{
+        f"modeling/pocketbert/tasks/{name}.py": ["conformance/test_tasks.py"]
+        for name in ("classification", "multi_label", "regression", "span", "next_sentence", "texts", "forward")
+    },
+    "modeling/pocketbert/tasks/question_answering.py": ["pocketbert/training/test_question_answering.py"],
     "export/pocketbert_export/checks.py": ["pocketbert_export/test_checks.py"],
     "export/pocketbert_export/graph_optimization.py": ["pocketbert_export/test_graph_optimization.py"],
     "export/pocketbert_export/exporter.py": ["pocketbert_export/test_bundle.py", "pocketbert_export/test_faults.py"],
