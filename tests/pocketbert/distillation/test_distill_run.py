@@ -30,6 +30,7 @@ from pocketbert.distillation.run_options import DistillResult, RunOptions
 from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.distillation.stage_run import StageRun
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import run as driving
 from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
 from pocketbert.training.distribution import open_distribution
@@ -365,11 +366,9 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
 def test_stages_stop_early_and_evaluate_more_often(
     distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pocketbert.training import evaluation
-
     # After steps 2, 4 and 6, where the first epoch ends too.
     scores = iter([0.5, 0.7, 0.7])
-    monkeypatch.setattr(evaluation, "compute", lambda *arguments, **_: {"accuracy": next(scores)})
+    monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
     options = dataclasses.replace(RUN, evaluation_steps=2, patience=1)
     result = distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"), run=options)
     assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [2, 4, 6]

@@ -24,7 +24,8 @@ from pocketbert.distillation.pretraining import PretrainOptions, pretrain
 from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
-from pocketbert.training import activations, evaluation, loop
+from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.training import activations, loop
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import NoLog
 from pocketbert.training.checkpointing import Position
@@ -82,7 +83,7 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
 ) -> None:
     # The first epoch's weights are kept.
     scores = iter([0.7, 0.5])
-    monkeypatch.setattr(evaluation, "compute", lambda *_, **__: {"accuracy": next(scores)})
+    monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
     result = finetune(tmp_path / "run", model_directory)
     assert result.best_step == 4 and result.steps == 8
     train = encode(

@@ -17,7 +17,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training import evaluation, loop
+from pocketbert.tasks.texts import TextEvaluator
+from pocketbert.training import loop
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import LossWatch
 from pocketbert.training.checkpointing import Position, read_checkpoint, write_checkpoint
@@ -268,7 +269,7 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
 ) -> None:
     scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
     saved = []
-    monkeypatch.setattr(evaluation, "compute", lambda *arguments, **_: {"accuracy": next(scores)})
+    monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
     save = pb.Model.save_pretrained
 
     def counted_save(self: pb.Model, path: Path, overwrite: bool) -> None:
