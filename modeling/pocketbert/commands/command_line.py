@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +20,8 @@ from absl import flags
 
 from pocketbert.commands import COMMANDS
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
-from pocketbert.files import write_text
 from pocketbert.options import OptionField, describe_options, format_value, parse_value
 
-RUN_OPTIONS_FILE = "run.toml"
 # What a repeated run decides for itself.
 _NOT_REPEATED = ("config", "overwrite")
 
@@ -129,10 +126,6 @@ class Options:
                 lines += ["", f"# {group}"]
             lines.append(f"{field.flag} = {_toml(format_value(field, value) if value is None else value)}")
         return "\n".join(lines) + "\n"
-
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `to_toml` into a run's folder."""
-        write_text(Path(folder) / RUN_OPTIONS_FILE, self.to_toml())
 
 
 class Command:

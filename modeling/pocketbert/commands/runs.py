@@ -6,10 +6,13 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.files import write_text
+from pocketbert.training.run_folder import COMMAND_FILE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,9 +70,19 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
     except TrainingFailed as error:
         print(f"pocketbert {options.command}: {error}", file=sys.stderr)
         return 1
-    options.write(options[RunFolderOptions].output)
+    if _is_chief(options):
+        write_text(Path(options[RunFolderOptions].output) / COMMAND_FILE, options.to_toml())
     print(json.dumps(result, indent=2, ensure_ascii=False))
     return None
+
+
+def _is_chief(options: Options) -> bool:
+    """Whether this process writes what is beside a run."""
+    if options.values.get("distribution") != "multi-worker":
+        return True
+    from pocketbert.training.distribution import open_distribution
+
+    return open_distribution("multi-worker").is_chief
 
 
 def _print_table(summary: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from pocketbert.training.checkpointing import Position, write_checkpoint
 from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
+    COMMAND_FILE,
     COMPARISON_FILE,
     REPORT_FILE,
     RESULT_FILE,
@@ -35,7 +36,7 @@ from pocketbert.training.run_folder import (
 
 STEPS_PER_LOG_LINE = 50
 # What stands beside the runs of several seeds.
-_SUMMARY_FILES = (RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
+_SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 
 
 class Stretch(Protocol):

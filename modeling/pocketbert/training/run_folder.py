@@ -16,6 +16,8 @@ from pocketbert.json_reading import parse_json
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
 
 OPTIONS_FILE = "run.json"
+# The command line with all options, for `--config`.
+COMMAND_FILE = "run.toml"
 RESULT_FILE = "result.json"
 CHECKPOINT_FILE = "checkpoint.safetensors"
 LOG_FILE = "metrics.jsonl"
@@ -31,6 +33,7 @@ FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
 RUN_FILES = (
     OPTIONS_FILE,
+    COMMAND_FILE,
     RESULT_FILE,
     CHECKPOINT_FILE,
     LOG_FILE,

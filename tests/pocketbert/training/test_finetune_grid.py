@@ -60,9 +60,13 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
     assert cli.main(["finetune", *alone]) == 0
     for name in ("model/model.safetensors", "metrics.jsonl"):
         assert (grid / "learning_rate=0.01" / "seed-5" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    answered = capsys.readouterr().out
+    assert cli.main(["finetune", f"--config={tmp_path / 'alone' / 'run.toml'}", f"--output={tmp_path / 'again'}"]) == 0
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("alone", "again")]
+    assert weights[0] == weights[1]
     summary = json.loads(answer.stdout)
     first, second = (point["runs"][0]["metrics"] for point in summary["points"])
-    assert second == json.loads(capsys.readouterr().out)["metrics"]
+    assert second == json.loads(answered)["metrics"]
     assert summary["best"]["options"] == {"learning_rate": 1e-2 if second["accuracy"] > first["accuracy"] else 1e-3}
     assert pb.from_pretrained(summary["best_model"]).task is not None
     assert (tmp_path / "grid" / "report.html").is_file()
