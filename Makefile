@@ -87,6 +87,7 @@ lint: $(INSTALLED) ## formatting, style, types and the one-way rule between pack
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES) tools
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python tools/prose_lint.py
 
 fmt: $(INSTALLED) ## put the code into the one format
 	$(BIN)/ruff check --fix --exit-zero .

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Parts that still have the old words; take a part out once it is clean.
+UNCHECKED = ("benchmarks/studies/", "modeling/pocketbert/distillation/", "modeling/pocketbert/training/", "tests/")
 TABLE = Path(__file__).with_name("vocabulary.toml")
 TESTS = ROOT / "tests" / "test_prose_lint.py"
 SUFFIXES = (".md", ".py", ".java", ".xml", ".toml")
@@ -31,7 +33,8 @@ MIN_WORDS = 150  # a shorter page has no stable rates
 _ALLOW = re.compile(r"vocabulary: allow ([^(]+?) \(\S")
 _GENERATED = re.compile(r"<!-- (?P<name>\w+): begin.*?<!-- (?P=name): end -->", re.DOTALL)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
-_CODE = re.compile(r"`[^`]*`|\{[^{}]*\}|\]\([^)]*\)")
+# Inline code, placeholders, link targets, and the name of a docstring's item.
+_CODE = re.compile(r"`[^`]*`|^ +\w+: |\{[^{}]*\}|\]\([^)]*\)")
 _JAVA_PROSE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
@@ -148,7 +151,8 @@ def _python_parts(text: str) -> Iterator[tuple[int, str, bool]]:
 
 def _tracked() -> list[Path]:
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = [ROOT / name for name in listing.split("\0") if name.endswith(SUFFIXES)]
+    names = [name for name in listing.split("\0") if name.endswith(SUFFIXES) and not name.startswith(UNCHECKED)]
+    paths = [ROOT / name for name in names]
     # The table and its tests are about these words.
     return [path for path in paths if path not in (TABLE, TESTS) and path.exists()]
 

@@ -170,9 +170,9 @@ def bench_bundles(
     title: str = "Latency of exported bundles",
     seed: int = 0,
 ) -> ResultFile:
-    """Times bundles, and peers beside them, on this machine.
+    """Times bundles and baselines on this machine.
 
-    A bundle that is damaged or dies is in the result with `status` failed and a sentence; the others go on.
+    A bundle that is damaged or dies has `status` failed and a reason in the result; the others continue.
 
     Args:
       bundles: folders that `pocketbert export` made.
@@ -180,7 +180,7 @@ def bench_bundles(
       threads: numbers of threads.
       quick: a shortened run, and the result says so.
       peers: other exports to time in the same rounds.
-      weights: what the weights are, of bundles and peers, which are exports of the same; None where nobody said.
+      weights: whether the weights are trained or random; None if unknown.
       names: bundle → the network's name; the folder's name if absent.
       labels: bundle → what to call it in tables; the recipe if absent.
       title: what the run is for.

@@ -42,9 +42,7 @@ def all_exports(
 
         found += onnx_peer.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
     else:
-        progress.log_info(
-            "ONNX Runtime is left out: onnx and onnxruntime are not installed (the extra is called peers)"
-        )
+        progress.log_info("ONNX Runtime is left out: onnx and onnxruntime are not installed (extra `peers`)")
     return found
 
 

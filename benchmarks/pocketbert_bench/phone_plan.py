@@ -157,7 +157,7 @@ class Kept:
         Returns:
           Why the measurement failed; None if it did not.
         Raises:
-          UserError: it is not what was asked for; everything wrong with it is listed.
+          UserError: it does not match the plan; all problems are listed.
         """
         part, configuration = results.read(path), self.plan.configurations[turn[0]]
         wanted = {
@@ -167,7 +167,7 @@ class Kept:
             "model_sha256": files.sha256(configuration.model_path),
         }
         found = part.measurements[0] if len(part.measurements) == 1 else None
-        problems = [] if found else [f"one measurement was asked for; it has {len(part.measurements)}"]
+        problems = [] if found else [f"it must have one measurement; received {len(part.measurements)}"]
         if part.measured_on != "device":
             problems.append(f"it must be measured on a device; it says {part.measured_on}")
         for name, value in wanted.items() if found else ():
@@ -202,7 +202,7 @@ class Kept:
             repeats = [part.measurements[0] for turn, part in sorted(parts.items()) if turn[0] == index]
             measurements.append(self._joined(index, configuration, repeats))
         cores = {"any": "the cores that Android chooses", "big": "the big cores", "little": "the little cores"}
-        notes = [f"Asked for: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; a process for every repeat."]
+        notes = [f"Requested: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; a process for every repeat."]
         if any(configuration.weights == "random" for configuration in self.plan.configurations):
             notes.append(results.RANDOM_WEIGHTS_NOTE)
         return dataclasses.replace(
@@ -220,7 +220,7 @@ class Kept:
         if not problem and len(repeats) < self.plan.repeats:
             reasons = [reason for (which, _), reason in sorted(self._problems.items()) if which == index]
             problem = f"{len(repeats)} of {self.plan.repeats} repeats are measured"
-            problem += f"; {reasons[0]}" if reasons else "; the same command goes on"
+            problem += f"; {reasons[0]}" if reasons else "; the same command resumes"
         if problem:
             return _failed(configuration, problem)
         alike = {json.dumps(results.to_json(each.runtime)) + str(each.delegate) for each in repeats}

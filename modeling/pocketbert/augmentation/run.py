@@ -1,7 +1,7 @@
 """A data set augmented into a file: read, replaced, written.
 
 The file is made in parts, each of some consecutive examples, which are then joined. Beside the output a folder keeps
-the finished ones, so that a run that is killed goes on after them and ends with the same bytes.
+the finished ones, so that a run that is killed resumes after them and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AugmentationJob:
 
     Attributes:
       masked_lm: a model directory with a masked-LM head.
-      glove: a file of word vectors; None leaves words of several pieces as they are.
+      glove: a file of word vectors; None leaves words of several tokens as they are.
       glove_rows: how many of its lines to read, from the top; None for all.
       options: how to augment.
       max_length: tokens that the masked-LM model reads; 0 for as many as it takes.

@@ -172,8 +172,8 @@ def _read_questions(options: TaskOptions, table: TableOptions) -> TaskExamples:
         skip_bad = table.skip_bad_rows
         paths = [getattr(options, name) for name in _OWN]
         given = [QuestionFile(path, skip_bad=skip_bad) if path else None for path in paths]
-    train, held_out = _with_held_out(options, *given)
-    return TaskExamples(span, train, held_out, *_metrics(span))
+    train, dev = _with_held_out(options, *given)
+    return TaskExamples(span, train, dev, *_metrics(span))
 
 
 def read_augmented(options: TaskOptions, table: TableOptions, path: str, task: TaskExamples) -> Examples:

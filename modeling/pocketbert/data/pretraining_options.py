@@ -1,4 +1,4 @@
-"""How text becomes pretraining's examples, and how they are masked; nothing here imports TensorFlow."""
+"""Options of pretraining examples and masking; nothing here imports TensorFlow."""
 
 from __future__ import annotations
 

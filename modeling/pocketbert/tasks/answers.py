@@ -178,7 +178,7 @@ def best_null_threshold(
     Args:
       null_differences: [N], `Answered.null_difference`; at least one.
       scores_if_answered: [N], exact match or F1 of the best answer.
-      scores_if_not: [N], the same of no answer.
+      scores_if_not: [N], scores of no answer.
 
     Returns:
       The middle between the greatest null difference that still answers (of equally good ones the least) and the next,

@@ -65,7 +65,7 @@ class MaskedLMHead(tf_keras.layers.Layer):
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
         """What loss and metrics are taken of: the positions with a label, as a list of them.
 
-        Keras counts a batch by its rows; with a row for each masked word, `evaluate` gives the mean over the words
+        Keras counts a batch by its rows; with a row for each masked token, `evaluate` gives the mean over the words
         whatever the batch size. Keras takes the mean of the replicas' means; the gradient is made that of the mean
         over all their words.
         """
@@ -100,7 +100,7 @@ class MaskedLM(Task):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy against word ids, int32 [B, P]; negative labels do not count. Mean over masked words, nats."""
+        """Cross-entropy against word ids, int32 [B, P]; negative labels do not count. Mean over masked tokens, nats."""
         logits = outputs["prediction_logits"]
         # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
         # check out, so counting the weights would cost a pass through the student.
@@ -111,7 +111,7 @@ class MaskedLM(Task):
 
 
 def is_labelled(labels: tf.Tensor) -> tf.Tensor:
-    """Which positions have a masked word: bool, of the labels' shape.
+    """Which positions have a masked token: bool, of the labels' shape.
 
     A negative label marks one that has none: -1, as `data` writes it, or the -100 of transformers.
     """

@@ -209,7 +209,7 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--short-sequence-probability=2"], "lies in [0, 1]; received 2.0"),
         (["--shards=-1", "--workers=-2"], "received -1; --workers must not be negative; received -2"),
         (["--format=jsonl"], "this must be JSON"),
-        (["--dev-every=15"], "two held-out documents with words; shard 0 of 3 has 1; choose fewer --shards"),
+        (["--dev-every=15"], "two dev documents with words; shard 0 of 3 has 1; choose fewer --shards"),
         (["--shards=40", "--dev-every=0"], "two documents with words; shard 21 of 40 has 1; choose fewer --shards"),
         (["--shards=40", "--dev-every=0", "--runner=direct"], "two documents with words; shard 21 of 40 has 1;"),
     ],

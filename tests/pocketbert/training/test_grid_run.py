@@ -273,7 +273,7 @@ def test_processes_work_side_by_side_each_with_its_share(
         (
             "killed",
             TrainingFailed,
-            r"seed-2: the process ended with signal 9; see .*seed-2.log; the same command goes on",
+            r"seed-2: the process ended with signal 9; see .*seed-2.log; the same command resumes",
         ),
         (
             "failed",
