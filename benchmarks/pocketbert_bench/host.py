@@ -31,7 +31,6 @@ from pocketbert_bench.results import (
     Weights,
     now,
     result_file,
-    summarize,
 )
 
 # Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
@@ -312,7 +311,6 @@ class _Subject:
             warmed_up=self._warmed_up,
             latency_us=() if failed else tuple(self.latency_us),
             round_sizes=() if failed else tuple(self.round_sizes),
-            summary=None if failed else summarize(self.latency_us),
             peak_memory_bytes=None if failed or not self.worker else self.worker.peak_memory_bytes,
             base_memory_bytes=started.get("base_memory_bytes"),
             thermal_start=self._thermal_start,

@@ -21,7 +21,7 @@ from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
-from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile, summarize
+from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 
 PLAN_FILE = "plan.json"
 # What the folder is, for its marker.
@@ -243,7 +243,6 @@ class Kept:
             warmed_up=_all_of([each.warmed_up for each in repeats]),
             latency_us=latency_us,
             round_sizes=tuple(size for each in repeats for size in each.round_sizes),
-            summary=summarize(latency_us),
             peak_memory_bytes=_worst(max, [each.peak_memory_bytes for each in repeats]),
             base_memory_bytes=_worst(max, [each.base_memory_bytes for each in repeats]),
             thermal_end=repeats[-1].thermal_end,
@@ -279,7 +278,6 @@ def _failed(configuration: Configuration, problem: str) -> Measurement:
         warm_up_runs=0,
         latency_us=(),
         round_sizes=(),
-        summary=None,
         peak_memory_bytes=None,
         base_memory_bytes=None,
         thermal_start=None,

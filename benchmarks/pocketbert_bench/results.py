@@ -7,14 +7,13 @@ the page in the docs (`pocketbert_bench.schema`). Latencies are kept raw.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import numpy as np
 
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
@@ -93,17 +92,6 @@ class Golden:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Summary of the raw samples; `check` recomputes it."""
-
-    median_us: float = _note("median latency", minimum=0)
-    p90_us: float = _note("90th percentile", minimum=0)
-    p99_us: float = _note("99th percentile", minimum=0)
-    mad_us: float = _note("median absolute deviation, unscaled", minimum=0)
-    median_interval_us: tuple[float, ...] = _note("95 % bootstrap interval of the median", minItems=2, maxItems=2)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeviceConditions:
     """State of a phone while it was measured; the worst over its repeats."""
 
@@ -148,13 +136,17 @@ class Measurement:
     )
     latency_us: tuple[float, ...] = _note("every recorded call, inputs copied in and outputs copied out, in order")
     round_sizes: tuple[int, ...] = _note("number of calls in each interleaved round, in order")
-    summary: Summary | None = _note("null if failed")
     peak_memory_bytes: int | None = _note("the process' largest resident memory, runtime included", minimum=0)
     base_memory_bytes: int | None = _note("resident memory before the model was opened", minimum=0)
     thermal_start: Thermal | None = _note("null where not read")
     thermal_end: Thermal | None = _note("null where not read")
     device: DeviceConditions | None = _optional_note("null unless a phone was measured")
     load: Load | None = _optional_note("null where not measured: on phones, in the Java host's runs, if failed")
+
+    @functools.cached_property
+    def summary(self) -> statistics.Summary | None:
+        """What the latencies say; None if it failed."""
+        return statistics.summarize(self.latency_us) if self.latency_us else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +175,29 @@ class Ratio:
     unit: str = _note("of both, for example us or examples/s")
     ours_samples: tuple[float, ...] = _note("one value a pair, in order", minItems=1)
     peer_samples: tuple[float, ...] = _note("the other value of each pair", minItems=1)
-    value: float = _note("median of ours ÷ baseline over the pairs", exclusiveMinimum=0)
-    interval: tuple[float, ...] = _note("95 % bootstrap interval of that median", minItems=2, maxItems=2)
     better: Literal["lower", "higher"] = _note("which way is good")
     target: float | None = _note("what was to be reached; null if nothing was set", exclusiveMinimum=0)
-    met: bool | None = _note("whether the interval's worse end reaches the target; null without a target")
+
+    @functools.cached_property
+    def _estimate(self) -> tuple[float, tuple[float, float]]:
+        return statistics.paired_ratio(self.ours_samples, self.peer_samples)
+
+    @property
+    def value(self) -> float:
+        """Median of ours ÷ baseline over the pairs."""
+        return self._estimate[0]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of that median."""
+        return self._estimate[1]
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the interval's worse end reaches the target; None without a target."""
+        if self.target is None:
+            return None
+        return self.interval[1] <= self.target if self.better == "lower" else self.interval[0] >= self.target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,66 +217,16 @@ class ResultFile:
     notes: tuple[str, ...] = _note("what a reader has to know, a sentence each")
 
 
-def summarize(latency_us: Sequence[float]) -> Summary:
-    """The statistics of raw latencies in microseconds."""
-    low, high = statistics.bootstrap_median(latency_us)
-    median, p90, p99 = np.percentile(np.asarray(latency_us, dtype=np.float64), [50, 90, 99])
-    return Summary(
-        median_us=_rounded(median),
-        p90_us=_rounded(p90),
-        p99_us=_rounded(p99),
-        mad_us=_rounded(statistics.median_absolute_deviation(latency_us)),
-        median_interval_us=(_rounded(low), _rounded(high)),
-    )
-
-
 def ratio(
-    *,
-    name: str,
-    description: str,
-    ours: str,
-    peer: str,
-    unit: str,
-    ours_samples: Sequence[float],
-    peer_samples: Sequence[float],
-    better: Literal["lower", "higher"],
-    target: float | None = None,
+    *, ours_samples: Sequence[float], peer_samples: Sequence[float], target: float | None = None, **fields: Any
 ) -> Ratio:
-    """A `Ratio` with value, interval and verdict worked out.
-
-    Args:
-      name: short and unique in the file.
-      description: what is divided by what.
-      ours: what the numerators are.
-      peer: what the denominators are.
-      unit: of the samples.
-      ours_samples: one value a pair; the pairs were taken in turns.
-      peer_samples: the other value of each pair.
-      better: which way is good.
-      target: reached when the interval's worse end is no worse than this.
-    """
-    value, interval, _ = statistics.paired_ratio(ours_samples, peer_samples)
-    met = None
-    if target is not None:
-        met = interval[1] <= target if better == "lower" else interval[0] >= target
-    return Ratio(
-        name=name,
-        description=description,
-        ours=ours,
-        peer=peer,
-        unit=unit,
-        ours_samples=tuple(float(sample) for sample in ours_samples),
-        peer_samples=tuple(float(sample) for sample in peer_samples),
-        value=value,
-        interval=interval,
-        better=better,
-        target=target,
-        met=met,
-    )
+    """A `Ratio` of samples in any form; the pairs were taken in turns."""
+    ours, peer = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
+    return Ratio(ours_samples=ours, peer_samples=peer, target=target, **fields)
 
 
 def latency_ratio(name: str, ours: Measurement, peer: Measurement, description: str, target: float | None) -> Ratio:
-    """`ratio` of two measurements' round medians; both took part in every round of one run.
+    """`Ratio` of two measurements' round medians; both took part in every round of one run.
 
     Raises:
       UserError: one of them failed.
@@ -274,14 +234,14 @@ def latency_ratio(name: str, ours: Measurement, peer: Measurement, description: 
     for measurement in (ours, peer):
         if measurement.status != "ok":
             raise UserError(f"a ratio needs two measured configurations; {measurement.label}: {measurement.error}")
-    return ratio(
+    return Ratio(
         name=name,
         description=description,
         ours=ours.label,
         peer=peer.label,
         unit="us",
-        ours_samples=[float(v) for v in statistics.round_medians(ours.latency_us, ours.round_sizes)],
-        peer_samples=[float(v) for v in statistics.round_medians(peer.latency_us, peer.round_sizes)],
+        ours_samples=tuple(statistics.round_medians(ours.latency_us, ours.round_sizes).tolist()),
+        peer_samples=tuple(statistics.round_medians(peer.latency_us, peer.round_sizes).tolist()),
         better="lower",
         target=target,
     )
@@ -391,34 +351,24 @@ def problems(document: Any) -> list[str]:
             found.append(f"measurement {name[1]} at {name[2]}: an emulator's time is no latency; leave it out")
     for entry in document["ratios"]:
         try:
-            value, interval, _ = statistics.paired_ratio(entry["ours_samples"], entry["peer_samples"])
+            statistics.pair_ratios(entry["ours_samples"], entry["peer_samples"])
         except ValueError as error:
             found.append(f"ratio {entry['name']}: {error}; measure again")
-            continue
-        if not np.allclose([value, *interval], [entry["value"], *entry["interval"]], rtol=1e-6):
-            found.append(f"ratio {entry['name']}: value and interval must follow from the samples")
     return found
 
 
 def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
     name = f"measurement {measurement['label']} at {measurement['length']}"
     if measurement["status"] == "failed":
-        if measurement["latency_us"] or measurement["summary"] or not measurement["error"]:
+        if measurement["latency_us"] or not measurement["error"]:
             return [f"{name}: a failed one has an error and no latency"]
         return []
     found = []
-    for key in ("summary", "runtime", "model_sha256", "size_bytes", "init_us", "first_inference_us"):
+    for key in ("runtime", "model_sha256", "size_bytes", "init_us", "first_inference_us"):
         if measurement[key] is None:
             found.append(f"{name}: a measured one has {key}")
     if measurement["error"]:
         found.append(f"{name}: a measured one has no error")
     if not measurement["latency_us"] or sum(measurement["round_sizes"]) != len(measurement["latency_us"]):
         found.append(f"{name}: round_sizes must add up to the number of latencies, which is not 0")
-    if not found and to_json(summarize(measurement["latency_us"])) != measurement["summary"]:
-        found.append(f"{name}: the summary must follow from the latencies")
     return found
-
-
-def _rounded(value: float) -> float:
-    # The clock's resolution is about 0.1 us; more digits only make files longer.
-    return round(float(value), 1)

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What raw latencies say; computed on reading, never stored.
+
+    Attributes:
+      median_us: median latency.
+      p90_us: 90th percentile.
+      p99_us: 99th percentile.
+      mad_us: median absolute deviation, unscaled.
+      median_interval_us: 95 % bootstrap interval of the median.
+    """
+
+    median_us: float
+    p90_us: float
+    p99_us: float
+    mad_us: float
+    median_interval_us: tuple[float, float]
+
+
+def summarize(latency_us: Sequence[float]) -> Summary:
+    """The statistics of raw latencies in microseconds."""
+    median, p90, p99 = np.percentile(np.asarray(latency_us, dtype=np.float64), [50, 90, 99])
+    return Summary(
+        median_us=float(median),
+        p90_us=float(p90),
+        p99_us=float(p99),
+        mad_us=median_absolute_deviation(latency_us),
+        median_interval_us=bootstrap_median(latency_us),
+    )
 
 
 def median_absolute_deviation(samples: Sequence[float]) -> float:
@@ -46,19 +78,20 @@ def bootstrap_median(
     return float(low), float(high)
 
 
-def paired_ratio(
-    ours: Sequence[float], peer: Sequence[float], seed: int = 0
-) -> tuple[float, tuple[float, float], np.ndarray]:
-    """Median of `ours[i] / peer[i]` with its bootstrap interval.
+def paired_ratio(ours: Sequence[float], peer: Sequence[float], seed: int = 0) -> tuple[float, tuple[float, float]]:
+    """Median of `ours[i] / peer[i]`, and its bootstrap interval at `CONFIDENCE`; arguments as in `pair_ratios`."""
+    ratios = pair_ratios(ours, peer)
+    return float(np.median(ratios)), bootstrap_median(ratios, seed=seed)
+
+
+def pair_ratios(ours: Sequence[float], peer: Sequence[float]) -> np.ndarray:
+    """`ours[i] / peer[i]` of every pair.
 
     Pairs are measured next to each other in time, so that whatever slows the machine slows both.
 
     Args:
       ours: one value a pair, positive.
       peer: the other value of each pair, positive.
-      seed: of the bootstrap.
-    Returns:
-      The median ratio, its interval at `CONFIDENCE`, and the ratio of every pair.
     Raises:
       ValueError: the numbers of values differ, or one is not positive.
     """
@@ -67,8 +100,7 @@ def paired_ratio(
         raise ValueError(f"pairs need as many values on both sides; received {numerators.shape}, {denominators.shape}")
     if (numerators <= 0).any() or (denominators <= 0).any():
         raise ValueError("a ratio needs positive values on both sides")
-    ratios = numerators / denominators
-    return float(np.median(ratios)), bootstrap_median(ratios, seed=seed), ratios
+    return numerators / denominators
 
 
 def round_medians(samples: Sequence[float], round_sizes: Sequence[int]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from absl import flags
 
 from pocketbert.errors import UserError
+from pocketbert_bench import results
 from studies import runner
 
 
@@ -36,9 +36,9 @@ def main(arguments: list[str]) -> int:
         return 2
     missed = False
     for name, path in written.items():
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = results.read(path)
         print(f"{name}: {path}", *runner.summary(content), sep="\n  ")
-        missed |= any(ratio["met"] is False for ratio in content["ratios"])
+        missed |= any(ratio.met is False for ratio in content.ratios)
     return int(missed)
 
 

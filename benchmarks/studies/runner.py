@@ -63,14 +63,14 @@ def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str,
     return written
 
 
-def summary(content: dict[str, Any]) -> list[str]:
+def summary(content: results.ResultFile) -> list[str]:
     """A result file's comparisons and notes, a line each."""
     lines = []
-    for ratio in content["ratios"]:
-        low, high = ratio["interval"]
-        line = f"{ratio['name']}: {ratio['value']:.3f} (95 % {low:.3f} to {high:.3f})"
-        if ratio["target"] is not None:
-            sign = "<=" if ratio["better"] == "lower" else ">="
-            line += f", target {sign} {ratio['target']}: {'met' if ratio['met'] else 'MISSED'}"
+    for ratio in content.ratios:
+        low, high = ratio.interval
+        line = f"{ratio.name}: {ratio.value:.3f} (95 % {low:.3f} to {high:.3f})"
+        if ratio.target is not None:
+            sign = "<=" if ratio.better == "lower" else ">="
+            line += f", target {sign} {ratio.target}: {'met' if ratio.met else 'MISSED'}"
         lines.append(line)
-    return lines + list(content["notes"])
+    return lines + list(content.notes)

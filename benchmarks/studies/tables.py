@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pocketbert_bench import results
-from studies import readme_figures
+from studies import comparisons_table, readme_table
 from studies.marked_block import MarkedBlock
 from studies.mobilebert import tables as mobilebert
 from studies.mobilebert import variants_table
@@ -18,6 +18,7 @@ NOT_RUN = "Not measured yet.\n"
 Table = Callable[[results.ResultFile], str]
 # A page's block, the result file, and what makes the text from it.
 PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
+    (readme_table.BLOCK, RESULTS / "quickstart.json", readme_table.table),
     (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
@@ -31,6 +32,6 @@ def text(path: Path, table: Table) -> str:
 
 
 if __name__ == "__main__":
-    readme_figures.BLOCK.write(readme_figures.figures())
+    comparisons_table.BLOCK.write(comparisons_table.text())
     for block, path, table in PAGES:
         block.write(text(path, table))

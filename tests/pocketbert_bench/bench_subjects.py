@@ -16,7 +16,6 @@ from pocketbert_bench.results import (
     Measurement,
     ResultFile,
     Runtime,
-    summarize,
 )
 
 TABLE = np.arange(33, dtype=np.float32).reshape(11, 3) / 7
@@ -134,7 +133,6 @@ def measurement(
         "warm_up_runs": 10,
         "latency_us": latency,
         "round_sizes": (3,) * 4,
-        "summary": summarize(latency),
         "peak_memory_bytes": 70_000_000,
         "base_memory_bytes": 40_000_000,
         "thermal_start": None,
@@ -146,7 +144,7 @@ def measurement(
 
 def failed(label: str, length: int, error: str) -> Measurement:
     """A made-up failure."""
-    nothing = dict.fromkeys(("runtime", "delegate", "golden", "init_us", "first_inference_us", "summary"))
+    nothing = dict.fromkeys(("runtime", "delegate", "golden", "init_us", "first_inference_us"))
     return measurement(label, length, 1.0, status="failed", error=error, latency_us=(), round_sizes=(), **nothing)
 
 

@@ -269,7 +269,7 @@ def strange(phone: FakePhone, extras: dict[str, str], say: Any) -> None:
 
 def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
     nothing = {"status": "failed", "error": "it does not answer as at export", "latency_us": (), "round_sizes": ()}
-    return result(phone, extras, **nothing, summary=None)
+    return result(phone, extras, **nothing)
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,9 @@ def test_many_samples_are_resampled_without_filling_the_memory() -> None:
 def test_a_paired_ratio_removes_what_slows_both() -> None:
     generator = np.random.default_rng(5)
     slow = generator.uniform(1, 9, 41)
-    ratio, (low, high), ratios = statistics.paired_ratio(3 * slow * generator.normal(1, 0.01, 41), 4 * slow)
+    ratio, (low, high) = statistics.paired_ratio(3 * slow * generator.normal(1, 0.01, 41), 4 * slow)
     assert ratio == pytest.approx(0.75, abs=0.005)
     assert 0.74 < low < ratio < high < 0.76
-    assert len(ratios) == 41
 
 
 @pytest.mark.parametrize(

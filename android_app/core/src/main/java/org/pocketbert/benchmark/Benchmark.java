@@ -107,7 +107,6 @@ public final class Benchmark {
       double[] latencyUs = record(engine, expectedRuns(warmUp(engine)));
       result.put("latency_us", latencyUs);
       result.put("round_sizes", Arrays.asList(latencyUs.length));
-      result.put("summary", Statistics.summary(latencyUs));
       result.put("peak_memory_bytes", ProcessMemory.peakBytes());
       return null;
     }
@@ -200,8 +199,7 @@ public final class Benchmark {
     result.put("warmed_up", null);
     result.put("latency_us", new double[0]);
     result.put("round_sizes", Arrays.asList());
-    for (String key :
-        new String[] {"summary", "peak_memory_bytes", "base_memory_bytes", "thermal_start", "thermal_end"}) {
+    for (String key : new String[] {"peak_memory_bytes", "base_memory_bytes", "thermal_start", "thermal_end"}) {
       result.put(key, null);
     }
   }
@@ -211,7 +209,6 @@ public final class Benchmark {
     result.put("error", error);
     result.put("latency_us", new double[0]);
     result.put("round_sizes", Arrays.asList());
-    result.put("summary", null);
     return result;
   }
 

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.pocketbert.UserError;
+import org.pocketbert.benchmark.Statistics;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
@@ -79,12 +80,11 @@ public final class PastResult {
     for (int i = 0; i < latencyUs.length; i++) {
       latencyUs[i] = ((Number) latencies.get(i)).doubleValue();
     }
-    Map<?, ?> summary = (Map<?, ?>) measurement.get("summary");
-    if (summary == null && error == null) {
+    if (latencyUs.length == 0 && error == null) {
       throw unreadable(path);
     }
-    medianUs = summary == null ? 0 : ((Number) summary.get("median_us")).doubleValue();
-    p90Us = summary == null ? 0 : ((Number) summary.get("p90_us")).doubleValue();
+    medianUs = latencyUs.length == 0 ? 0 : Statistics.median(latencyUs);
+    p90Us = latencyUs.length == 0 ? 0 : Statistics.percentile(latencyUs, 90);
   }
 
   /**

@@ -137,7 +137,6 @@ public class BenchmarkTest {
     for (double latency : latencies(result)) {
       assertEquals(30_000, latency, 0);
     }
-    assertEquals(30_000.0, ((Map<?, ?>) result.get("summary")).get("median_us"));
     assertEquals(19, ((Map<?, ?>) result.get("delegate")).get("delegated_ops"));
     // First call, golden check, last token, warm-up, records: nothing else runs, nothing is left out.
     assertEquals(1 + 1 + 1 + 35 + 67, platform.calls);
@@ -219,7 +218,6 @@ public class BenchmarkTest {
       assertEquals("failed", result.get("status"));
       assertTrue((String) result.get("error"), ((String) result.get("error")).contains("0.00200 being allowed"));
       assertEquals(0, latencies(result).length);
-      assertNull(result.get("summary"));
       assertEquals(2, platform.calls);
       Json.write(result);
     }

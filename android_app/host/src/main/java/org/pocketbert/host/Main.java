@@ -17,6 +17,7 @@ import org.pocketbert.UserError;
 import org.pocketbert.benchmark.Benchmark;
 import org.pocketbert.benchmark.Configuration;
 import org.pocketbert.benchmark.ResultFile;
+import org.pocketbert.benchmark.Statistics;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.json.Json;
 
@@ -162,14 +163,15 @@ public final class Main {
     if (measurement.get("status").equals("failed")) {
       return name + "failed: " + measurement.get("error");
     }
-    Map<String, Object> summary = members(measurement.get("summary"));
+    double[] latencyUs =
+        ((List<?>) measurement.get("latency_us")).stream().mapToDouble(each -> ((Number) each).doubleValue()).toArray();
     return String.format(
         Locale.ROOT,
         "%smedian %.2f ms, p90 %.2f ms, %d runs%s",
         name,
-        (Double) summary.get("median_us") / 1e3,
-        (Double) summary.get("p90_us") / 1e3,
-        ((List<?>) measurement.get("latency_us")).size(),
+        Statistics.median(latencyUs) / 1e3,
+        Statistics.percentile(latencyUs, 90) / 1e3,
+        latencyUs.length,
         Boolean.FALSE.equals(measurement.get("warmed_up")) ? ", which had not become steady" : "");
   }
 

@@ -1,0 +1,151 @@
+"""The tables of docs/results/comparisons.md, for `studies.tables`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pocketbert_bench import results
+from pocketbert_bench.results import Ratio
+from studies.marked_block import MarkedBlock
+from studies.runner import RESULTS
+from studies.score_cells import NOTHING, cell, scores
+
+BLOCK = MarkedBlock(
+    path=Path(__file__).resolve().parents[2] / "docs" / "results" / "comparisons.md",
+    name="TABLE",
+    origin="python -m studies.tables from benchmarks/studies/results",
+)
+# Study and ratio → metric, baseline.
+RATIOS = {
+    ("against_transformers/latency", "latency mobilebert"): (
+        "MobileBERT latency, int8, 128 tokens",
+        "transformers (TF)",
+    ),
+    ("against_transformers/latency", "latency tinybert_4l_312d"): (
+        "TinyBERT-4 latency, int8, 128 tokens",
+        "transformers (TF)",
+    ),
+    ("against_transformers/latency", "latency minilmv2_6l_384d"): (
+        "6x384 latency, int8, 128 tokens",
+        "transformers (TF)",
+    ),
+    ("ablations/lengths", "three lengths against fixed 128"): (
+        "Inference speed on SST-2, lengths 32, 64 and 128",
+        "length 128 only",
+    ),
+    ("against_transformers/training", "training step, transformers TF"): ("Training step speed", "transformers (TF)"),
+    ("against_transformers/training", "training step, PyTorch eager"): ("Training step speed", "PyTorch, eager"),
+    ("ablations/bucketed_training", "bucketed training"): ("Training speed on SST-2, bucketed", "padded to 128"),
+    ("against_transformers/tokenizer", "tokenizer ids, SST-2"): (
+        "Tokenizer speed, SST-2",
+        "transformers' fast tokenizer",
+    ),
+    ("against_transformers/tokenizer", "tokenizer ids, Wikipedia paragraphs"): (
+        "Tokenizer speed, Wikipedia",
+        "transformers' fast tokenizer",
+    ),
+    ("against_transformers/distillation", "distillation step, live against PyTorch eager"): (
+        "Distillation step speed",
+        "PyTorch, eager",
+    ),
+    ("against_transformers/distillation", "distillation step, stored against live"): (
+        "Distillation step speed, teacher cache",
+        "live teacher",
+    ),
+    ("against_transformers/distillation", "store, bytes a token"): ("Teacher cache size", "the numbers alone"),
+    ("against_transformers/distillation", "stored distillation, real lengths"): (
+        "Distillation speed from the cache, bucketed",
+        "padded to 128",
+    ),
+    ("tinybert/augmentation", "augmentation, default, against the authors' way"): (
+        "Augmentation speed",
+        "one network call per word",
+    ),
+    ("tinybert/augmentation", "augmentation, the same input pair, against the authors' way"): (
+        "Augmentation speed, the authors' input",
+        "one network call per word",
+    ),
+    ("tinybert/augmentation", "augmentation, the same input, one call a word with one position's logits"): (
+        "Augmentation speed, our input",
+        "one call per word, one position's logits",
+    ),
+    ("against_tf_models/pretraining_data", "pretraining data against tf-models-official"): (
+        "Pretraining data, 2 processes",
+        "tf-models-official",
+    ),
+    ("against_transformers/question_windows", "question windows, tf-models-official"): (
+        "SQuAD preprocessing, 1 thread",
+        "tf-models-official",
+    ),
+    ("against_transformers/question_windows", "question windows, transformers, Python"): (
+        "SQuAD preprocessing, 1 thread",
+        "transformers, Python",
+    ),
+    ("against_transformers/question_windows", "question windows, transformers, fast recipe"): (
+        "SQuAD preprocessing, 1 thread",
+        "transformers, fast",
+    ),
+    ("mobilebert/training", "masked words, pocketbert against tf-models-official"): (
+        "MobileBERT training step speed",
+        "tf-models-official",
+    ),
+    ("mobilebert/training", "transfer, pocketbert against tf-models-official"): (
+        "MobileBERT transfer step speed, 128 tokens",
+        "tf-models-official",
+    ),
+    (
+        "mobilebert/training",
+        "transfer, pocketbert, teacher in bfloat16 against tf-models-official, teacher without dropout",
+    ): ("MobileBERT transfer step speed, bfloat16 teacher", "tf-models-official, float32"),
+    ("mobilebert/text", "transfer on text, pocketbert against tf-models-official, teacher without dropout"): (
+        "MobileBERT transfer step speed, Wikipedia, bucketed",
+        "tf-models-official, padded to 512",
+    ),
+    ("mobilebert/memory", "peak memory, length 128"): (
+        "MobileBERT peak memory with transfer, 8 x 128 tokens",
+        "both networks without transfer",
+    ),
+    ("mobilebert/memory", "peak memory, length 512"): (
+        "MobileBERT peak memory with transfer, 2 x 512 tokens",
+        "both networks without transfer",
+    ),
+}
+
+
+def text() -> str:
+    """The text between the page's marks."""
+    contents = {name: results.read(RESULTS / f"{name}.json") for name in dict.fromkeys(study for study, _ in RATIOS)}
+    lines = ["| Metric | Baseline | Ours ÷ baseline (95 % CI) | Target | Met |", "|---|---|---:|---:|---|"]
+    for (study, name), (metric, baseline) in RATIOS.items():
+        ratio = next(each for each in contents[study].ratios if each.name == name)
+        low, high = ratio.interval
+        value = f"{ratio.value:.2f} ({low:.2f}–{high:.2f})"
+        lines.append(f"| {metric} | {baseline} | {value} | {' | '.join(_target(ratio))} |")
+    sst2 = results.read(RESULTS / "tasks" / "sst2.json").accuracies
+    lines += [
+        "",
+        "Accuracy of the 6x384 network on the SST-2 development set:",
+        "",
+        "| Format | Accuracy |",
+        "|---|---:|",
+    ]
+    lines += [
+        f"| {'float model' if each.label == 'model' else each.label} | {100 * each.value:.2f} % |" for each in sst2
+    ]
+    found = scores(results.read(RESULTS / "quickstart_accuracy.json").accuracies)
+    models: dict[str, list[float]] = {}
+    for (model, _, _), values in found.items():
+        models.setdefault(model, []).extend(values.values())
+    lines += ["", "Accuracy of `pocketbert quickstart --full`, three seeds:", "", "| Model | Accuracy |", "|---|---:|"]
+    lines += [f"| {model} | {cell(values, 3, digits='.2f')} % |" for model, values in models.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _target(ratio: Ratio) -> tuple[str, str]:
+    """The target, and whether it was met."""
+    if ratio.target is None:
+        return NOTHING, NOTHING
+    lower = ratio.better == "lower"
+    at_median = ratio.value <= ratio.target if lower else ratio.value >= ratio.target
+    met = "yes" if ratio.met else "at the median, not at the 95 % bound" if at_median else "no"
+    return f"{'≤' if lower else '≥'} {ratio.target:g}", met
