@@ -131,7 +131,7 @@ def _label(axes: Any, labels: Sequence[tuple[float, float, str]]) -> None:
     figure.draw_without_rendering()
     paper = 72 / figure.dpi
     points = [tuple(paper * axes.transData.transform((x, y))) for x, y, _ in labels]
-    sizes = [(0.65 * _LABEL_POINTS * len(text), 1.2 * _LABEL_POINTS) for *_, text in labels]
+    sizes = [(0.65 * _LABEL_POINTS * (len(text) + 1), 1.2 * _LABEL_POINTS) for *_, text in labels]
     for (x, y, text), offset in zip(labels, place(points, sizes, radius=_MARKER_POINTS / 2), strict=True):
         axes.annotate(
             text, (x, y), offset, textcoords="offset points", ha="center", va="center", fontsize=_LABEL_POINTS
