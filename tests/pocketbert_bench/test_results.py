@@ -17,8 +17,7 @@ import pytest
 
 from pocketbert import cli
 from pocketbert.errors import UserError
-from pocketbert_bench import accuracy, machine, report, results, statistics
-from pocketbert_bench.commands import report as report_command
+from pocketbert_bench import accuracy, benchmark, machine, report, results, statistics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -149,7 +148,7 @@ def test_damaged_verification_is_refused(verification: str, content: results.Res
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "verification.json").write_text(verification, encoding="utf-8")
     with pytest.raises(UserError, match=r"verification\.json: (this must be JSON|checks must be a list)"):
-        report_command._verification(tmp_path / "bundle")
+        benchmark.verification_of(tmp_path / "bundle")
 
 
 def test_mutated_result_files_are_read_or_refused(content: results.ResultFile, tmp_path: Path) -> None:
