@@ -16,8 +16,9 @@ import pytest
 from command_lines import check_parses, joined_lines
 
 from pocketbert import __version__, cli
-from pocketbert.commands import COMMANDS, completion
+from pocketbert.commands import COMMANDS, completion, finetune
 from pocketbert.commands.command_line import Command, Options, parse
+from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.options import OptionField, format_value
 
@@ -185,6 +186,13 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
     positional = [each for each in given if not each.startswith("-")]
     again = parse(line[0], [*positional, f"--config={tmp_path / 'run.toml'}"])
     assert {**again.values, "config": None} == options.values
+
+
+def test_run_file_has_the_resolved_length() -> None:
+    for given, length in (([], 384), (["--max-length=128"], 128)):
+        options = parse("finetune", ["--model=m", "--output=o", *given])
+        assert finetune.training_options(options, TaskConfig(kind="span"), 3).max_length == length
+        assert f"max-length = {length}\n" in options.to_toml()
 
 
 def test_flags_override_the_config_file(tmp_path: Path) -> None:

@@ -110,6 +110,11 @@ class Options:
         fields = {field.name: field for field in self.fields}
         return [f"--{fields[name].flag}" for name in names if self._values[name] != fields[name].default]
 
+    def resolve(self, **values: Any) -> None:
+        """Replaces defaults that depend on what was read, so that `to_toml` repeats the run."""
+        self._values = {**self._values, **values}
+        self._parts.clear()
+
     def to_toml(self) -> str:
         """A `--config` file that repeats this command line, with all defaults filled in."""
         lines = [

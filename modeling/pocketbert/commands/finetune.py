@@ -85,7 +85,6 @@ def training_options(options: Options, task: TaskConfig, seed: int) -> FinetuneO
     """The options as given; where they do not say it, paragraphs are read in windows of BERT's length."""
     from pocketbert.data.windows import WindowOptions
 
-    given: dict[str, Any] = {"seed": seed}
     if task.kind == "span" and not options.given("max_length"):
-        given["max_length"] = WindowOptions.max_length
-    return dataclasses.replace(options[FinetuneOptions], **given)
+        options.resolve(max_length=WindowOptions.max_length)
+    return dataclasses.replace(options[FinetuneOptions], seed=seed)
