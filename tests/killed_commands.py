@@ -24,7 +24,7 @@ import tiny_pretraining
 
 MODULES = (
     "pocketbert.checkpoints.directory",
-    "pocketbert.training.loop",
+    "pocketbert.training.finetune",
     "pocketbert.distillation.run",
     "pocketbert.augmentation.run",
     "pocketbert.distillation.cache_teacher",

@@ -18,7 +18,7 @@ from pretraining_text import write_text, write_vocabulary
 from pocketbert import cli, outputs
 from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
-from pocketbert.training import checkpointing
+from pocketbert.training import state as checkpointing
 
 # In a process of its own: an error as Python exits shows nowhere else.
 PROGRAM = [sys.executable, "-c", "from pocketbert.cli import run; run()"]

@@ -241,33 +241,33 @@ def _make_result(folder: Path) -> Path:
 def _make_checkpoint(folder: Path) -> Path:
     import tensorflow as tf
 
-    from pocketbert.training.checkpointing import Position, write_checkpoint
+    from pocketbert.training.state import TrainState, write_checkpoint
 
-    position = Position(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
+    position = TrainState(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
     path = folder / "checkpoint.safetensors"
     write_checkpoint(path, {"encoder.w": tf.Variable(np.arange(6.0).reshape(2, 3))}, position)
     return path
 
 
 def _checkpoint(path: Path) -> object:
-    from pocketbert.training.checkpointing import read_arrays, read_position
+    from pocketbert.training.state import read_arrays, read_state
 
-    return read_position(path), read_arrays(path, "")
+    return read_state(path), read_arrays(path, "")
 
 
 def _make_position(folder: Path) -> Path:
-    from pocketbert.training.checkpointing import Position
+    from pocketbert.training.state import TrainState
 
-    position = Position(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
+    position = TrainState(step=5, best_metrics={"accuracy": 0.5}, losses=[[1.0, 2.0]], past=[{"step": 3}])
     return _file("position.json", json.dumps(dataclasses.asdict(position)))(folder)
 
 
 def _position(path: Path) -> object:
     from pocketbert.json_dataclasses import from_json
     from pocketbert.json_reading import read_json
-    from pocketbert.training.checkpointing import Position
+    from pocketbert.training.state import TrainState
 
-    return from_json(Position, read_json(path), str(path))
+    return from_json(TrainState, read_json(path), str(path))
 
 
 def _record(path: Path) -> object:

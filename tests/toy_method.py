@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting, Stage, Steps
+from pocketbert.distillation.method import DistillationSpec, Method
 from pocketbert.layers.dense import Dense
 from pocketbert.layers.loss_normalization import masked_mean
+from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ToyOptions:
-    """Options of the toy.
+class ToyMethod(Method):
+    """The student's last hidden state follows the teacher's; then its class the labels.
 
     Attributes:
       scale: multiplies the teacher's hidden states.
-    """
-
-    scale: float = 1.0
-
-
-class ToyMethod:
-    """The student's last hidden state follows the teacher's; then its class the labels.
-
-    Args:
       only: the one stage that there is; None for both.
-      **changes: of the stages' fields.
+      changes: of the stages' fields.
     """
 
-    name = "toy"
-    reference = "made for the tests"
-    options = ToyOptions
+    name: ClassVar[str] = "toy"
+    reference: ClassVar[str] = "made for the tests"
+    scale: float = 1.0
+    only: str | None = None
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __init__(self, only: str | None = None, **changes: Any) -> None:
-        self.only, self.changes = only, changes
-
-    def stages(self, setting: Setting, options: ToyOptions) -> Sequence[Stage]:
+    def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
         make = {
-            "hidden": lambda: hidden_stage(setting, **self.changes),
+            "hidden": lambda: hidden_stage(spec, **self.changes),
             "labels": lambda: label_stage(optimizer_state="carry", **self.changes),
         }
         return [make[name]() for name in make if self.only in (None, name)]
 
-    def adapters(self, setting: Setting, options: ToyOptions) -> dict[str, Any]:
-        return {"widening": Dense(setting.student.hidden_size, setting.teacher.hidden_size)}
-
-    def mismatches(self, setting: Setting, options: ToyOptions) -> list[str]:
-        return []
-
-    def initialize(self, teacher: Any, student: Any, options: ToyOptions) -> None:
-        pass
+    def adapters(self, spec: DistillationSpec) -> dict[str, Any]:
+        return {"widening": Dense(spec.student.hidden_size, spec.teacher.hidden_size)}
 
     def targets(self, stage: Stage, teacher: Any, batch: Any) -> dict[str, tf.Tensor]:
         return {"hidden": teacher["hidden_states"][0]} if "hidden_states" in teacher else {}
@@ -71,12 +56,12 @@ class ToyMethod:
         return terms
 
 
-def hidden_stage(setting: Setting, **changes: Any) -> Stage:
+def hidden_stage(spec: DistillationSpec, **changes: Any) -> Stage:
     """Follows the teacher's last layer."""
     fields: dict[str, Any] = {
         "name": "hidden",
-        "teacher_features": {"hidden_states": (setting.teacher.num_layers,)},
-        "student_features": {"hidden_states": (setting.student.num_layers,)},
+        "teacher_features": {"hidden_states": (spec.teacher.num_layers,)},
+        "student_features": {"hidden_states": (spec.student.num_layers,)},
         "weights": {"hidden": 2.0},
         "data": "task",
         "max_length": 23,
@@ -102,3 +87,8 @@ def label_stage(**changes: Any) -> Stage:
         "keep": "best",
     }
     return Stage(**{**fields, **changes})
+
+
+def toy(only: str | None = None, scale: float = 1.0, **changes: Any) -> ToyMethod:
+    """The method with other fields of its stages."""
+    return ToyMethod(only=only, scale=scale, changes=changes)

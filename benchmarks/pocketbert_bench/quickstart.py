@@ -79,9 +79,9 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     teacher = train_teacher(network, train, dev, output / TEACHER, full=full, seed=seed)
 
     step(f"distil the teacher into a student of {len(TEACHER_LAYERS)} of its layers (TinyBERT)")
-    student = train_student(Path(teacher.model), train, dev, output / STUDENT, full=full, seed=seed)
+    student = train_student(Path(teacher.model_directory), train, dev, output / STUDENT, full=full, seed=seed)
 
-    models = {TEACHER: Path(teacher.model), STUDENT: Path(student.model)}
+    models = {TEACHER: Path(teacher.model_directory), STUDENT: Path(student.model_directory)}
     # A part of the run compares with the plain converter's float32 export alone.
     recipes = RECIPES if full else (SHIPPED,)
     step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")

@@ -11,11 +11,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import rotten_tomatoes
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
-from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+from pocketbert.distillation.initialization import TeacherLayers
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.run_options import DistillResult, RunOptions
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions, FinetuneResult
+from pocketbert.training.config import DistillResult, FinetuneConfig, FinetuneResult, RunConfig
+from pocketbert.training.finetune import finetune
 
 NETWORK = "6x384 (all-MiniLM-L6-v2)"
 STUDENT_NETWORK = "3x384 student"
@@ -25,12 +25,12 @@ METRIC = "accuracy"
 TEACHER_LAYERS = (1, 3, 5)
 
 # Chosen on the dev split with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
-OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
+OPTIONS = FinetuneConfig(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
 # A part of the data gives few steps: smaller batches make more of them, at a higher rate.
 PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
 # The paper's 20 and 3 passes would take longer than all else together. Fewer at higher rates do for a student that
 # starts from its teacher's layers.
-DISTILLATION = TinyBERTOptions(
+DISTILLATION = TinyBERT(
     without=("augmentation", "attention"),
     max_length=48,
     intermediate_epochs=1,
@@ -64,8 +64,9 @@ def train_teacher(
       full: train as for all of the data, not for a part.
       seed: of the head's fresh weights, the shuffling and dropout.
     """
-    options = dataclasses.replace(OPTIONS if full else PART_OPTIONS, seed=seed)
-    return finetune(network, TASK, train, dev, output, options, metrics=(METRIC,), main_metric=METRIC)
+    data = TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
+    config = OPTIONS if full else PART_OPTIONS
+    return finetune(network, data, output, config=config, run=RunConfig(seed=seed))
 
 
 def train_student(
@@ -81,15 +82,10 @@ def train_student(
       full: train as for all of the data, not for a part.
       seed: of the projections' fresh weights, the shuffling and dropout.
     """
+    data = TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
+    method = DISTILLATION if full else PART_DISTILLATION
     return distill(
-        method="tinybert",
-        options=DISTILLATION if full else PART_DISTILLATION,
-        student=None,
-        teacher_layers=TEACHER_LAYERS,
-        teacher_directory=teacher,
-        task_data=TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC),
-        run=RunOptions(seed=seed),
-        output=output,
+        TeacherLayers(TEACHER_LAYERS), data, output, teacher=teacher, method=method, run=RunConfig(seed=seed)
     )
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.data.assets import minilm
-from pocketbert.distillation.run_options import DistillResult
-from pocketbert.training.options import FinetuneResult
+from pocketbert.training.config import DistillResult, FinetuneResult
 from pocketbert.training.run import run_seeds
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import (

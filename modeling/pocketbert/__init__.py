@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.methods.mobilebert import MobileBERT
+    from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.distillation.run import distill
     from pocketbert.encoder import Encoder, FeatureRequest
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-    from pocketbert.training.loop import finetune
+    from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+    from pocketbert.training.finetune import finetune
+    from pocketbert.training.pretrain import pretrain
     from pocketbert_bench.benchmark import Benchmark, benchmark
     from pocketbert_export.bundle import Bundle
     from pocketbert_export.exporter import export
@@ -42,6 +46,12 @@ _MODULE_OF = {
     "FeatureRequest": "pocketbert.encoder",
     "Model": "pocketbert.model",
     "PretrainingData": "pocketbert.data.pretraining_data",
+    "TinyBERT": "pocketbert.distillation.methods.tinybert",
+    "MobileBERT": "pocketbert.distillation.methods.mobilebert",
+    "FinetuneConfig": "pocketbert.training.config",
+    "PretrainConfig": "pocketbert.training.config",
+    "RunConfig": "pocketbert.training.config",
+    "pretrain": "pocketbert.training.pretrain",
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
     "TextData": "pocketbert.data.task_data",
@@ -51,7 +61,7 @@ _MODULE_OF = {
     "data": "pocketbert.data",
     "distill": "pocketbert.distillation.run",
     "export": "pocketbert_export.exporter",
-    "finetune": "pocketbert.training.loop",
+    "finetune": "pocketbert.training.finetune",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",
 }

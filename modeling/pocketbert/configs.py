@@ -22,6 +22,8 @@ QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "mobilebert", "distilbert"]
 # A key of `TASK_RULES`.
 TaskKind: TypeAlias = str
+# BERT's pretraining, in the order of their logits.
+PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
 # Far above every published encoder, and far below what would hang or exhaust a machine.
 _MOST_SIZE = 1 << 20

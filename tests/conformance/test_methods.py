@@ -24,21 +24,23 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.data.task_data import TaskData
+from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.cache_teacher import cache_targets
-from pocketbert.distillation.distiller import Distiller, adapter_variables
+from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters
-from pocketbert.distillation.method import LABEL_TERMS, Method, Setting, Stage, Steps, check_setting
+from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.stage_data import EncodedSource, PretrainingSource, Source, StageData
-from pocketbert.distillation.stage_run import StageRun
 from pocketbert.layers import loss_normalization
-from pocketbert.training import run as driving
-from pocketbert.training.checkpointing import Position, write_checkpoint
+from pocketbert.training import trainer
+from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
+from pocketbert.training.stage import LABEL_TERMS, Stage, Steps
+from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
+from pocketbert.training.stage_run import StageRun
+from pocketbert.training.state import TrainState, write_checkpoint
+from pocketbert.training.step import adapter_variables
 
 # Teacher and student for methods that need a family of their own; every other method takes these.
 PAIRS: dict[str, tuple[EncoderConfig, EncoderConfig]] = {
@@ -58,17 +60,16 @@ HEADS: dict[str, tuple[TaskConfig, ...]] = {
 
 def kinds(name: str) -> list[str]:
     """What a method is given: its stages without a task say whether that is text or pretraining's examples."""
-    method = get_method(name)
-    stages = method.stages(make_setting(name, "general"), method.options())
+    stages = get_method(name)().stages(make_spec(name, "general"))
     pretrains = any(stage.data == "pretraining" for stage in stages)
     return ["pretraining"] if pretrains else [kind for kind in HEADS if kind != "pretraining"]
 
 
-def make_setting(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> Setting:
+def make_spec(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> DistillationSpec:
     teacher, student = (SHALLOW_PAIRS if shallow else PAIRS).get(name, PAIR)
     heads = HEADS[kind]
     task = heads[0] if kind in ("classification", "regression") else None
-    return Setting(
+    return DistillationSpec(
         teacher=teacher,
         student=teacher if copies else student,
         task=task,
@@ -97,8 +98,7 @@ class Case:
     """A method on tiny models, every stage cut to 23 tokens, 8 examples a batch and 3 steps."""
 
     method: Method
-    setting: Setting
-    options: Any
+    spec: DistillationSpec
     stages: tuple[Stage, ...]
     teacher: Any
     student: Any
@@ -111,7 +111,7 @@ class Case:
 
     @functools.cached_property
     def adapters(self) -> dict[str, Any]:
-        adapters = dict(self.method.adapters(self.setting, self.options))
+        adapters = dict(self.method.adapters(self.spec))
         initialize_adapters(adapters, 0.2, seed=1)
         return adapters
 
@@ -121,17 +121,18 @@ def shortened(stage: Stage) -> Stage:
 
 
 def make_case(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> Case:
-    method, setting = get_method(name), make_setting(name, kind, copies=copies, shallow=shallow)
-    options = dataclasses.replace(method.options(), **lengths(method))
-    stages = tuple(shortened(stage) for stage in check_setting(method, setting, options))
-    teacher = pb.from_preset(setting.teacher, HEADS[kind], seed=12)
-    student = pb.from_preset(setting.student, HEADS[kind], seed=12 if copies else 4)
-    return Case(method, setting, options, stages, teacher, student)
+    spec = make_spec(name, kind, copies=copies, shallow=shallow)
+    method = short_method(name)
+    stages = tuple(shortened(stage) for stage in plan_stages(method, spec))
+    teacher = pb.from_preset(spec.teacher, HEADS[kind], seed=12)
+    student = pb.from_preset(spec.student, HEADS[kind], seed=12 if copies else 4)
+    return Case(method, spec, stages, teacher, student)
 
 
-def lengths(method: Method) -> dict[str, int]:
-    """The tiny models have fewer positions than real texts have tokens."""
-    return {"max_length": 23} if "max_length" in {field.name for field in dataclasses.fields(method.options)} else {}
+def short_method(name: str) -> Method:
+    """The method with its defaults, but for the length: the tiny models have few positions."""
+    method = get_method(name)
+    return method(**{field.name: 23 for field in dataclasses.fields(method) if field.name == "max_length"})
 
 
 def batch(kind: str, seed: int = 3) -> dict[str, tf.Tensor]:
@@ -198,7 +199,7 @@ def test_a_student_that_is_the_teacher_has_nothing_to_learn(name: str, kind: str
 def teacher_entropy(case: Case, data: dict[str, tf.Tensor]) -> float:
     """Mean over examples, or over masked words, nats; 0 where the teacher gives no distribution."""
     inputs = {name: value for name, value in data.items() if name not in LABEL_TERMS.values()}
-    if not {"classification", "masked_lm"} & set(case.setting.teacher_heads or ()):
+    if not {"classification", "masked_lm"} & set(case.spec.teacher_heads or ()):
         return 0.0
     logits = next(iter(case.teacher(inputs).values())).numpy().astype(np.float64)
     if "masked_lm_labels" in data:
@@ -289,7 +290,7 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     @functools.cache
     def write(name: str, kind: str) -> Path:
-        config = make_setting(name, kind, shallow=True).teacher
+        config = make_spec(name, kind, shallow=True).teacher
         tokenizer = pb.from_pretrained(vocabulary).tokenizer
         pb.from_preset(config, HEADS[kind], tokenizer, seed=12).save_pretrained(folder / f"{name}-{kind}")
         return folder / f"{name}-{kind}"
@@ -341,8 +342,8 @@ def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
     for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
         distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)
         data = StageData(stage, source)
-        run = StageRun(stage, case.student, distiller, data, None, None, tmp_path, RunOptions(), open_distribution())
-        run.restore(tmp_path, Position())
+        run = StageRun(stage, case.student, distiller, data, RunConfig(), open_distribution())
+        run.restore(tmp_path, TrainState())
         plan = np.split(np.arange(12), (1, 3, 6))
         widths = {batch["input_word_ids"].shape[1] for batch in data.batches(plan, 0)}
         assert len(widths) > 1
@@ -372,17 +373,16 @@ def test_live_and_stored_targets_agree(name: str, kind: str, teachers: Any, tmp_
             assert terms(live, data, targets) == pytest.approx(terms(live, data), rel=2e-3)
 
 
-class Shortened:
-    """A method with the stages of `shortened`."""
+def cut(method: Method) -> Method:
+    """The method with the stages of `shortened`."""
+    whole = type(method)
 
-    def __init__(self, method: Method) -> None:
-        self._method = method
+    def stages(self: Any, spec: DistillationSpec) -> Sequence[Stage]:
+        return [shortened(stage) for stage in whole.stages(self, spec)]
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._method, name)
-
-    def stages(self, setting: Setting, options: Any) -> Sequence[Stage]:
-        return [shortened(stage) for stage in self._method.stages(setting, options)]
+    return dataclasses.make_dataclass(
+        whole.__name__, [], bases=(whole,), frozen=True, kw_only=True, namespace={"stages": stages}
+    )(**vars(method))
 
 
 class Interrupted(BaseException):
@@ -402,23 +402,22 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
     if kind == "general":
         # What users' runs have, once a method.
         request.getfixturevalue("graph_optimizer")
-    method, directory = get_method(name), teachers(name, kind)
+    directory = teachers(name, kind)
     arguments: dict[str, Any] = {
-        "method": Shortened(method),
-        "options": dataclasses.replace(method.options(), **lengths(method)),
-        "student": make_setting(name, kind, shallow=True).student,
-        "teacher_directory": directory,
-        "run": RunOptions(seed=2, checkpoint_seconds=0.0),
+        "method": cut(short_method(name)),
+        "student": make_spec(name, kind, shallow=True).student,
+        "teacher": directory,
+        "run": RunConfig(seed=2, checkpoint_seconds=0.0),
     }
     if kind == "pretraining":
-        arguments["pretraining"] = tiny_pretraining.write_data(
-            tmp_path / "pretraining", documents=10, max_length=23, vocabulary=directory / "vocab.txt"
-        )
+        folder = tmp_path / "pretraining"
+        tiny_pretraining.write_data(folder, documents=10, max_length=23, vocabulary=directory / "vocab.txt")
+        arguments["data"] = PretrainingData.open(folder)
     elif kind == "general":
         # More pieces than two steps take: the stage is interrupted inside of an epoch.
-        arguments["text"] = tiny_distillation.write_text(tmp_path / "text.txt", sentences=40)
+        arguments["data"] = TextData(tiny_distillation.write_text(tmp_path / "text.txt", sentences=40))
     else:
-        arguments["task_data"] = task_data()
+        arguments["data"] = task_data()
     whole = distill(output=tmp_path / "whole", **arguments)
     interruptions = 0
     while True:
@@ -432,7 +431,7 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
                 raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(driving, "write_checkpoint", interrupting)
+            patch.setattr(trainer, "write_checkpoint", interrupting)
             try:
                 resumed = distill(output=tmp_path / "resumed", **arguments)
                 break

@@ -12,10 +12,10 @@ import tiny_finetuning
 
 from pocketbert import cli
 from pocketbert.data.examples import Examples
-from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.outputs import held_directory
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.config import FinetuneConfig
 from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
 from pocketbert_bench import quickstart_training as training
@@ -43,10 +43,10 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "minilm", lambda: network)
     monkeypatch.setattr(module, "sentences", lambda full: sentences)
     monkeypatch.setattr(training, "TEACHER_LAYERS", (2,))
-    options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
+    options = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=8, max_length=23)
     for name in ("OPTIONS", "PART_OPTIONS"):
         monkeypatch.setattr(training, name, options)
-    distillation = TinyBERTOptions(
+    distillation = TinyBERT(
         without=("augmentation", "attention"), max_length=23, intermediate_epochs=1, prediction_epochs=1
     )
     for name in ("DISTILLATION", "PART_DISTILLATION"):

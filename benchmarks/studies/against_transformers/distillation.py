@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from pocketbert.data.batches import EncodedExamples
     from pocketbert.data.teacher_cache import TeacherCache
-    from pocketbert.distillation.stage import Stage
     from pocketbert.model import Model
+    from pocketbert.training.stage import Stage
 
 THREADS = 2
 BATCH_SIZE = 16
@@ -202,8 +202,8 @@ def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folde
 
 def _subject(folder: Path) -> _Subject:
     from pocketbert.configs import TaskConfig
-    from pocketbert.distillation.method import Setting
-    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.method import DistillationSpec
+    from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.model import from_preset
     from pocketbert.presets import preset
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -213,30 +213,28 @@ def _subject(folder: Path) -> _Subject:
     tokenizer = WordPieceTokenizer(shared_data("vocab/bert-base-uncased.vocab.txt"))
     teacher = from_preset(TEACHER, task=[task], tokenizer=tokenizer, seed=0)
     teacher.save_pretrained(folder / "teacher")
-    method = get_method("tinybert")
-    setting = Setting(teacher=teacher.config, student=preset(STUDENT).config, task=task, teacher_task=task)
-    options = method.options(max_length=LENGTH)
-    hidden = method.options(max_length=LENGTH, without=("embedding", "attention"))
+    setting = DistillationSpec(teacher=teacher.config, student=preset(STUDENT).config, task=task, teacher_task=task)
+    options = TinyBERT(max_length=LENGTH)
+    hidden = TinyBERT(max_length=LENGTH, without=("embedding", "attention"))
     return _Subject(
         teacher=teacher,
         directory=folder / "teacher",
-        stage=method.stages(setting, options)[0],
-        hidden_alone=method.stages(setting, hidden)[0],
-        adapters=dict(method.adapters(setting, options)),
+        stage=options.stages(setting)[0],
+        hidden_alone=hidden.stages(setting)[0],
+        adapters=dict(options.adapters(setting)),
     )
 
 
 def _distiller(subject: _Subject) -> Any:
-    from pocketbert.distillation.distiller import Distiller, make_optimizer
+    from pocketbert.distillation.distiller import Distiller
     from pocketbert.distillation.initialization import initialize_adapters
-    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.model import from_preset
+    from pocketbert.training.step import make_optimizer
 
     student = from_preset(STUDENT, task=subject.teacher.tasks, seed=0)
     initialize_adapters(subject.adapters, student.config.initializer_range, 0)
-    distiller = Distiller(
-        student, get_method("tinybert"), subject.stage, teacher=subject.teacher, adapters=subject.adapters
-    )
+    distiller = Distiller(student, TinyBERT(), subject.stage, teacher=subject.teacher, adapters=subject.adapters)
     optimizer = make_optimizer(subject.stage, total_steps=10_000)
     distiller.compile(optimizer=optimizer)
     optimizer.build(list(distiller.trained_variables().values()))
@@ -307,9 +305,9 @@ def _sentences(subject: _Subject, count: int) -> EncodedExamples:
 
 def _dump(subject: _Subject, stage: Stage, examples: EncodedExamples, output: Path) -> Path:
     from pocketbert.distillation.cache_teacher import cache_targets
-    from pocketbert.distillation.methods import get_method
+    from pocketbert.distillation.methods.tinybert import TinyBERT
 
-    return cache_targets(subject.teacher, subject.directory, get_method("tinybert"), stage, examples, output)
+    return cache_targets(subject.teacher, subject.directory, TinyBERT(), stage, examples, output)
 
 
 def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int = 8) -> list[np.ndarray]:

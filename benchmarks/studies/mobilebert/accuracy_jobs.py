@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert import files
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import PRETRAINING_HEADS, TaskConfig
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
-from pocketbert.distillation.method import PRETRAINING_HEADS
-from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
-from pocketbert.distillation.pretraining import PretrainOptions
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import TrainingFailed
+from pocketbert.training.config import PretrainConfig
 from studies.experiment import TRAINED
 from studies.glue_examples import commonest_label_metrics, task_parts
 from studies.jobs import result_of
@@ -98,16 +97,16 @@ def score_commonest_label(task: str) -> dict[str, Any]:
     return {"scores": [_scores(metrics[split], len(examples), split) for split, examples in scored.items()]}
 
 
-def pretrain_teacher(name: str, options: PretrainOptions, output: Path) -> dict[str, Any]:
+def pretrain_teacher(name: str, options: PretrainConfig, output: Path) -> dict[str, Any]:
     """Pretrains an IB-BERT teacher; its scores on held-out text, and the SHA-256 of its weights."""
-    from pocketbert.distillation.pretraining import pretrain
+    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.training.pretrain import pretrain
 
     found = pretrain(
-        model=TEACHER,
-        data=_data(output),
-        dev_data=_data(output) / "dev",
-        output=output / name,
-        options=options,
+        TEACHER,
+        PretrainingData.open(_data(output), _data(output) / "dev"),
+        output / name,
+        config=options,
         run=setting.run_options(setting.TEACHER_SEED),
     )
     return {
@@ -138,10 +137,10 @@ def check_teacher(output: Path) -> dict[str, Any]:
 def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
     """Makes a student with fresh layers and the teacher's embedding and heads, as progressive transfer copies them."""
     import pocketbert as pb
-    from pocketbert.distillation.methods.mobilebert import METHOD
+    from pocketbert.distillation.methods.mobilebert import MobileBERT
 
     student = _fresh_student(seed, output)
-    METHOD.initialize(pb.from_pretrained(output / TEACHER_JOB / "model"), student, MobileBERTOptions())
+    MobileBERT().initialize(pb.from_pretrained(output / TEACHER_JOB / "model"), student)
     student.save_pretrained(output / name / "model", overwrite=True)
     return {}
 
@@ -168,19 +167,18 @@ def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed:
     return {"scores": [_text_scores(metrics)]}
 
 
-def distil_student(name: str, options: MobileBERTOptions, start: str | None, seed: int, output: Path) -> dict[str, Any]:
+def distil_student(name: str, options: MobileBERT, start: str | None, seed: int, output: Path) -> dict[str, Any]:
     """Trains one student; its scores on held-out text. See `make_student`."""
+    from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.distillation.run import distill
 
     taught = options.strategy != "none" or "distillation" not in options.without
     found = distill(
-        method="mobilebert",
-        student=STUDENT if start is None else output / start / "model",
-        output=output / name,
-        teacher_directory=output / TEACHER_JOB / "model" if taught else None,
-        pretraining=_data(output),
-        dev_pretraining=_data(output) / "dev",
-        options=options,
+        STUDENT if start is None else output / start / "model",
+        PretrainingData.open(_data(output), _data(output) / "dev"),
+        output / name,
+        teacher=output / TEACHER_JOB / "model" if taught else None,
+        method=options,
         run=setting.run_options(seed, taught=taught),
     )
     return {"scores": [_text_scores(found.metrics)], "seconds": found.seconds}
@@ -235,15 +233,17 @@ def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) 
 
     The best pass is kept, by examples that are not scored; model and file answer the same ones.
     """
-    from pocketbert.training.loop import finetune
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import RunConfig
+    from pocketbert.training.finetune import finetune
     from pocketbert_export.predictors import open_predictor
     from pocketbert_export.scoring import score
 
     glue = GLUE[task]
     train, choosing, scored = task_parts(task)
     start, folder, bundle = output / pretrained / "model", output / name, output / QUANTIZED / name
-    options = setting.finetune_options(seed)
-    finetune(start, glue.task, train, choosing, folder, options, glue.metrics, glue.main_metric)
+    data = TaskData(task=glue.task, train=train, dev=choosing, metrics=glue.metrics, main_metric=glue.main_metric)
+    finetune(start, data, folder, config=setting.finetune_options(), run=RunConfig(seed=seed))
     export_quantized(folder / "model", bundle, [TASK_LENGTH])
     predictors = {TRAINED: open_predictor(folder / "model"), QUANTIZED: open_predictor(bundle)}
     return {

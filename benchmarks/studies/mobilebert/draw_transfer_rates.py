@@ -10,9 +10,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pocketbert.distillation.method import Setting, Stage
-from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
+from pocketbert.distillation.method import DistillationSpec
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.presets import preset
+from pocketbert.training.stage import Stage
 
 DRAWING = Path(__file__).resolve().parents[3] / "docs" / "methods" / "transfer-rates.svg"
 
@@ -104,9 +105,11 @@ def _one_phase() -> list[str]:
 
 
 def _transfer_stages(lower_layers: str) -> list[Stage]:
-    setting = Setting(teacher=preset("ib_bert_large").config, student=preset("mobilebert_paper").config, task=None)
-    options = MobileBERTOptions(lower_layers=lower_layers, distillation_steps=0)  # type: ignore[arg-type]
-    return list(METHOD.stages(setting, options))
+    setting = DistillationSpec(
+        teacher=preset("ib_bert_large").config, student=preset("mobilebert_paper").config, task=None
+    )
+    options = MobileBERT(lower_layers=lower_layers, distillation_steps=0)  # type: ignore[arg-type]
+    return list(options.stages(setting))
 
 
 def _steps(stage: Stage) -> int:

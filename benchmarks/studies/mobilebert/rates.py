@@ -21,7 +21,7 @@ from typing import Any
 
 from absl import flags
 
-from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import UserError
 from studies.jobs import StudyJob, run_jobs
 from studies.mobilebert import accuracy_jobs as work
@@ -55,7 +55,7 @@ def jobs(output: Path, steps: int) -> list[StudyJob]:
             StudyJob(name=name, call=work.pretrain_teacher, arguments=(name, teacher, output), needs=(DATA_JOB,))
         )
     bare = student_options(next(variant for variant in VARIANTS if variant.trained and not variant.taught))
-    students: dict[str, tuple[MobileBERTOptions, str | None]] = {
+    students: dict[str, tuple[MobileBERT, str | None]] = {
         f"bare-{rate:g}": (dataclasses.replace(bare, distillation_steps=steps, distillation_learning_rate=rate), None)
         for rate in STUDENT_RATES
     }

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pocketbert.configs import BottleneckConfig
-from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
-from pocketbert.distillation.pretraining import PretrainOptions
-from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.presets import preset
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
 from studies.glue_examples import APART, CHOOSING, SST2_EXAMPLES
 
 if TYPE_CHECKING:
@@ -123,9 +121,9 @@ def data_options() -> PretrainingOptions:
     return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
 
 
-def teacher_options() -> PretrainOptions:
+def teacher_options() -> PretrainConfig:
     """Of the teacher's pretraining."""
-    return PretrainOptions(
+    return PretrainConfig(
         steps=TEACHER_STEPS,
         batch_size=BATCH_SIZE,
         optimizer="adamw",
@@ -134,10 +132,10 @@ def teacher_options() -> PretrainOptions:
     )
 
 
-def student_options(variant: MobileBERTVariant) -> MobileBERTOptions:
+def student_options(variant: MobileBERTVariant) -> MobileBERT:
     """Of an variant that is trained; each takes `UPDATES` updates."""
     transfers = variant.strategy != "none"
-    return MobileBERTOptions(
+    return MobileBERT(
         strategy=variant.strategy,
         without=variant.without,
         max_length=PRETRAINING_LENGTH,
@@ -151,16 +149,14 @@ def student_options(variant: MobileBERTVariant) -> MobileBERTOptions:
     ).resolved()
 
 
-def finetune_options(seed: int) -> FinetuneOptions:
+def finetune_options() -> FinetuneConfig:
     """Of either task."""
-    return FinetuneOptions(
-        learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH, seed=seed
-    )
+    return FinetuneConfig(learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH)
 
 
-def run_options(seed: int, *, taught: bool = False) -> RunOptions:
+def run_options(seed: int, *, taught: bool = False) -> RunConfig:
     """Of the teacher's pretraining and of the students'; each stage is scored at its end."""
-    return RunOptions(
+    return RunConfig(
         seed=seed,
         teacher_precision=LIVE_TEACHER_PRECISION if taught else None,
         evaluation_batches=EVALUATION_BATCHES,
@@ -190,7 +186,7 @@ def settings() -> dict[str, Any]:
         "evaluation batches": [EVALUATION_BATCHES, DIVERGENCE_BATCHES, COUNTED_BATCHES],
         "tasks": TASKS,
         "sentences of SST-2 that teach, choose and are scored": [SST2_EXAMPLES, CHOOSING, APART],
-        "fine-tuning": dataclasses.asdict(finetune_options(SEEDS[0])),
+        "fine-tuning": dataclasses.asdict(finetune_options()),
         "exported tokens": TASK_LENGTH,
     }
     # As JSON has it, with lists for tuples, so that it equals what is read back.

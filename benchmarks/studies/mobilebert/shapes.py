@@ -15,7 +15,8 @@ from pocketbert.presets import preset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from pocketbert.distillation.method import Method, Stage
+    from pocketbert.distillation.method import Method
+    from pocketbert.training.stage import Stage
 
 THREADS = 2
 TEACHER = "ib_bert_large"
@@ -78,11 +79,11 @@ def transfer(shape: Shape) -> tuple[Method, Stage]:
 
     All weights learn, as in the peer's: the method itself leaves embedding and heads as they are.
     """
-    from pocketbert.distillation.method import Setting, all_trainable, unit_multiplier
-    from pocketbert.distillation.methods import get_method
-    from pocketbert.distillation.methods.mobilebert import MobileBERTOptions
+    from pocketbert.distillation.method import DistillationSpec
+    from pocketbert.distillation.methods.mobilebert import MobileBERT
+    from pocketbert.training.stage import all_trainable, unit_multiplier
 
-    options = MobileBERTOptions(
+    options = MobileBERT(
         preset="authors-code",
         strategy="joint",
         transfer_learning_rate=LEARNING_RATE,
@@ -91,7 +92,6 @@ def transfer(shape: Shape) -> tuple[Method, Stage]:
         weight_decay=WEIGHT_DECAY,
         clip_norm=CLIP_NORM,
     )
-    setting = Setting(teacher=config(TEACHER, shape), student=config(STUDENT, shape), task=None)
-    method = get_method("mobilebert")
-    stage = method.stages(setting, options)[0]
-    return method, dataclasses.replace(stage, trainable=all_trainable, learning_rate_multiplier=unit_multiplier)
+    setting = DistillationSpec(teacher=config(TEACHER, shape), student=config(STUDENT, shape), task=None)
+    stage = options.stages(setting)[0]
+    return options, dataclasses.replace(stage, trainable=all_trainable, learning_rate_multiplier=unit_multiplier)

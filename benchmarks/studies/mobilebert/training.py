@@ -118,9 +118,10 @@ def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Ca
     Returns:
       A step on a batch of inputs, for `tf.function`; it gives its loss.
     """
-    from pocketbert.distillation.distiller import Distiller, make_optimizer
+    from pocketbert.distillation.distiller import Distiller
     from pocketbert.model import from_preset
     from pocketbert.training.run import precision_policy
+    from pocketbert.training.step import make_optimizer
 
     method, stage = setting.transfer(shape)
     with precision_policy(teacher_precision):

@@ -122,18 +122,18 @@ def score_commonest(task: str) -> dict[str, Any]:
 
 def train(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; the metrics of its best pass."""
-    from pocketbert.tasks.registry import supervised_task
-    from pocketbert.training.loop import finetune
-    from pocketbert.training.options import FinetuneOptions
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import FinetuneConfig, RunConfig
+    from pocketbert.training.finetune import finetune
 
     setting = SETTINGS[task]
     config, own, dev = task_examples(task)
-    options = FinetuneOptions(
-        learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths), seed=SEED
+    options = FinetuneConfig(
+        learning_rate=setting.learning_rate, epochs=setting.epochs, max_length=max(setting.lengths)
     )
     start = output / "model" / setting.start / "model" if setting.start else minilm()
-    made = supervised_task(config)
-    found = finetune(start, config, own, dev, output / "model" / task, options, made.metrics, made.main_metric)
+    data = TaskData(task=config, train=own, dev=dev)
+    found = finetune(start, data, output / "model" / task, config=options, run=RunConfig(seed=SEED))
     return {"metrics": found.metrics, "examples": len(dev), "training examples": len(own), "seconds": found.seconds}
 
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.task_data import TaskData
 from pocketbert.progress import log_info
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.registry import text_task
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.finetune import finetune
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
 from pocketbert_export.bundle import MODEL_FILE
@@ -33,7 +34,7 @@ BUNDLES = {
     "dynamic_wi8 for tflite-2.16": ("dynamic_wi8", "tflite-2.16"),
 }
 LENGTHS = (32, 64)
-OPTIONS = FinetuneOptions(learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
+OPTIONS = FinetuneConfig(learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
 QUICK_EXAMPLES = 3200
 # Of a percentage point of accuracy, dynamic_wi8 against float.
 MOST_POINTS_LOST = 0.5
@@ -48,10 +49,9 @@ def run(quick: bool) -> dict[str, Any]:
     if quick:
         train = train.select(range(QUICK_EXAMPLES))
     output = Path("runs/studies/tasks", "sst2_quick" if quick else "sst2")
-    trained = finetune(
-        minilm(), task, train, dev, output / "finetune", OPTIONS, metrics=("accuracy",), main_metric="accuracy"
-    )
-    variants = {"model": Path(trained.model)}
+    data = TaskData(task=task, train=train, dev=dev, metrics=("accuracy",), main_metric="accuracy")
+    trained = finetune(minilm(), data, output / "finetune", config=OPTIONS)
+    variants = {"model": Path(trained.model_directory)}
     for label, (recipe, runtime) in BUNDLES.items():
         variants[label] = output / label.replace(" ", "-")
         if not variants[label].exists():

@@ -176,39 +176,39 @@ def score_commonest_label(task: str) -> dict[str, Any]:
 
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the 6x384 network; its metrics."""
-    from pocketbert.training.loop import finetune
-    from pocketbert.training.options import FinetuneOptions
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import FinetuneConfig
+    from pocketbert.training.finetune import finetune
 
     train, dev = task_examples(task)
-    options = FinetuneOptions(
+    options = FinetuneConfig(
         learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
     )
     glue = GLUE[task]
-    found = finetune(
-        minilm(), glue.task, train, dev, output / "teacher" / task, options, glue.metrics, glue.main_metric
-    )
+    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+    found = finetune(minilm(), data, output / "teacher" / task, config=options)
     return {"metrics": found.metrics, "examples": len(dev)}
 
 
 def distil_generally(shape: str, output: Path) -> dict[str, Any]:
     """General distillation from the network before any task: paper, section 4.2, as far as the time goes."""
-    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+    from pocketbert.data.task_data import TextData
+    from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.distillation.run import distill
-    from pocketbert.distillation.run_options import RunOptions
+    from pocketbert.training.config import RunConfig
 
     found = distill(
-        method="tinybert",
-        student=student_config(shape),
-        output=output / "general" / shape,
-        teacher_directory=minilm(),
-        text=shared_data("text/enwiki2015-train.txt.xz"),
-        options=TinyBERTOptions(
+        student_config(shape),
+        TextData(shared_data("text/enwiki2015-train.txt.xz")),
+        output / "general" / shape,
+        teacher=minilm(),
+        method=TinyBERT(
             general_steps=GENERAL_STEPS,
             general_batch_size=GENERAL_BATCH_SIZE,
             general_learning_rate=GENERAL_RATE,
             text_segments=GENERAL_SEGMENTS,
         ),
-        run=RunOptions(checkpoint_seconds=300),
+        run=RunConfig(checkpoint_seconds=300),
     )
     return {"steps": found.steps, "seconds": found.seconds}
 
@@ -216,23 +216,18 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
 def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
     """Stores what students of so many layers learn of a teacher, for all seeds and variants with original examples."""
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.methods import get_method
-    from pocketbert.distillation.preparation import prepare
-    from pocketbert.distillation.run_options import RunOptions
+    from pocketbert.distillation.plan import plan_distillation
+    from pocketbert.training.config import RunConfig
 
     variant = TinyBERTVariant(label="", start="fresh", learns="both steps")
-    preparation = prepare(
-        method=get_method("tinybert"),
-        options=_options(variant, GLUE[task].task),
-        run=RunOptions(),
-        student=student_config(f"{layers}x312"),
-        teacher_layers=(),
-        teacher_directory=_teacher(task, output),
-        store=None,
-        task_data=_task_data(task),
-        text=None,
+    plan = plan_distillation(
+        student_config(f"{layers}x312"),
+        _task_data(task),
+        teacher=_teacher(task, output),
+        method=_options(variant, GLUE[task].task),
+        run=RunConfig(),
     )
-    folders = cache_stages(preparation, _store(layers, task, output))
+    folders = cache_stages(plan, _store(layers, task, output))
     return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
 
 
@@ -255,30 +250,29 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
 
 def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Makes one student; the metrics of its last pass."""
+    from pocketbert.distillation.initialization import TeacherLayers
+    from pocketbert.distillation.plan import CachedTeacher
     from pocketbert.distillation.run import distill
-    from pocketbert.distillation.run_options import RunOptions
+    from pocketbert.training.config import RunConfig
 
     # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
     taught = variant.learns != "labels"
     data = _task_data(task, _augmented_file(task, output) if variant.augmented else None)
     folder = output / _cell_name(shape, variant.label, task, seed)
-    found = distill(
-        method="tinybert",
-        student=output / "general" / shape / "model" if variant.start == "general" else student_config(shape),
-        output=folder,
-        teacher_directory=_teacher(task, output) if taught or variant.start == "teacher layers" else minilm(),
-        teacher_layers=SHAPES[shape][2] if variant.start == "teacher layers" else (),
-        store=_store(SHAPES[shape][1], task, output) if taught and not variant.augmented else None,
-        task_data=data,
-        options=_options(variant, data.task),
-        run=RunOptions(seed=seed),
-    )
+    student: Any = output / "general" / shape / "model" if variant.start == "general" else student_config(shape)
+    if variant.start == "teacher layers":
+        student = TeacherLayers(SHAPES[shape][2], student)
+    teacher: Any = _teacher(task, output) if taught or variant.start == "teacher layers" else minilm()
+    if taught and not variant.augmented:
+        teacher = CachedTeacher(_store(SHAPES[shape][1], task, output), teacher)
+    method, run = _options(variant, data.task), RunConfig(seed=seed)
+    found = distill(student, data, folder, teacher=teacher, method=method, run=run)
     metrics = last_metrics(folder, data.metrics)
     return {"metrics": metrics, "examples": len(data.dev), "seconds": found.seconds}
 
 
 def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
-    from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+    from pocketbert.distillation.methods.tinybert import TinyBERT
 
     without: tuple[str, ...] = () if variant.augmented else ("augmentation",)
     passes = PASSES
@@ -289,7 +283,7 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
     else:
         passes //= 2
     fewer = TIMES_MORE if variant.augmented else 1
-    return TinyBERTOptions(
+    return TinyBERT(
         without=without,
         intermediate_epochs=passes // fewer,
         # A regression's prediction learns from the original examples (paper, footnote 5).

@@ -27,6 +27,7 @@ from pocketbert.commands import finetune, task_options
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
+from pocketbert.training.config import RunConfig
 from pocketbert_export.commands.export import ConversionOptions
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ def run(options: Options) -> int:
     raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
+    from pocketbert.data.task_data import TaskData
     from pocketbert.files import write_json, write_text
     from pocketbert.outputs import held_directory
     from pocketbert.tasks.registry import get_task
-    from pocketbert.training.loop import finetune as train
+    from pocketbert.training.finetune import finetune as train
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
     from pocketbert_export.signatures import check_lengths, default_lengths
@@ -74,7 +76,8 @@ def run(options: Options) -> int:
 
     output = Path(own.output)
     task = task_options.read(options[TaskOptions], options[TableOptions])
-    training = finetune.training_options(options, task.task, own.seed)
+    training = finetune.training_config(options, task.task)
+    run_config = dataclasses.replace(options[RunConfig], seed=own.seed, overwrite=own.overwrite)
     model = Path(own.model) if own.model else minilm()
     # Before training, and not an hour later.
     config = read_directory(model, headless=True).config
@@ -84,12 +87,12 @@ def run(options: Options) -> int:
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
-            trained = train(model, **task._asdict(), output=output / _RUN, options=training, overwrite=own.overwrite)
-            bundle = _bundle(options, Path(trained.model), lengths, output / _BUNDLE, task.dev, windows)
+            trained = train(model, TaskData(**task._asdict()), output / _RUN, config=training, run=run_config)
+            bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task.dev, windows)
         except (TrainingFailed, GateFailed) as error:
             print(f"pocketbert bundle: {error}", file=sys.stderr)
             return 1
-        scores = _scores(trained.model, bundle, task, windows)
+        scores = _scores(trained.model_directory, bundle, task, windows)
         result = _result(bundle, task, scores)
         write_text(output / REPORT_FILE, page(scores, len(task.dev), task.dev.source))
         write_json(output / _SCORES, result)

@@ -30,8 +30,8 @@ from pocketbert.files import check_absent, named_after, new_file, rename_new, sh
 from pocketbert.model import from_pretrained
 from pocketbert.outputs import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
-from pocketbert.training.checkpointing import digest_directory
 from pocketbert.training.run_folder import PARTS_FOLDER, begin_run, open_run
+from pocketbert.training.state import digest_directory
 
 SUFFIXES = (".jsonl", ".tsv")
 EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"

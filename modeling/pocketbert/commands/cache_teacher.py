@@ -22,8 +22,8 @@ from typing import ClassVar, Literal
 from pocketbert.commands import distillation_options
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.distillation_options import DistillationOptions, chosen_options, variants
-from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.training.config import RunConfig
 
 __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
@@ -55,12 +55,16 @@ def run(options: Options) -> None:
     own = options[CacheTeacherOptions]
     problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
     raise_if_any([*problems, *distillation_options.problems(options)], "cache-teacher")
-    arguments = distillation_options.arguments(options)
-
     from pocketbert.distillation.cache_teacher import cache_stages
-    from pocketbert.distillation.preparation import prepare
+    from pocketbert.distillation.plan import plan_distillation
 
-    preparation = prepare(run=RunOptions(seed=own.seed), store=None, **arguments)
-    folders = cache_stages(preparation, own.output, dtype=own.dtype, overwrite=own.overwrite)
+    plan = plan_distillation(
+        distillation_options.student(options),
+        distillation_options.data(options),
+        teacher=options[DistillationOptions].teacher,
+        method=distillation_options.method(options),
+        run=RunConfig(seed=own.seed),
+    )
+    folders = cache_stages(plan, own.output, dtype=own.dtype, overwrite=own.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

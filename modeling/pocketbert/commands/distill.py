@@ -28,16 +28,20 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pocketbert.commands import distillation_options, runs
 from pocketbert.commands.command_line import Options, Part
-from pocketbert.commands.distillation_options import DistillationDataOptions, chosen_options, variants
+from pocketbert.commands.distillation_options import (
+    DistillationDataOptions,
+    DistillationOptions,
+    chosen_options,
+    variants,
+)
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TaskOptions
-from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.training.config import RunConfig
 
 __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
@@ -59,8 +63,13 @@ class DistillOptions:
     compare_learning_rate: float | None = None
 
 
-# --seeds has the seeds.
-OPTIONS = (*distillation_options.OPTIONS, RunFolderOptions, DistillOptions, Part(RunOptions, without=("seed",)))
+# --seeds has the seeds, and the folder's options whether a run is overwritten.
+OPTIONS = (
+    *distillation_options.OPTIONS,
+    RunFolderOptions,
+    DistillOptions,
+    Part(RunConfig, without=("seed", "overwrite")),
+)
 
 
 def run(options: Options) -> int | None:
@@ -68,21 +77,30 @@ def run(options: Options) -> int | None:
     _check(options)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
-    arguments = {
-        **distillation_options.arguments(options),
-        "store": Path(own.teacher_cache) if own.teacher_cache else None,
-        "run": dataclasses.replace(options[RunOptions], seed=seeds[0]),
-        "output": place.output,
-        "overwrite": place.overwrite,
+    given = (distillation_options.student(options), distillation_options.data(options), place.output)
+    arguments: dict[str, Any] = {
+        "teacher": _teacher(options),
+        "method": distillation_options.method(options),
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
     if own.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
         rate = own.compare_learning_rate
-        return runs.print_result(options, lambda: distill_and_compare(seeds, learning_rate=rate, **arguments))
+        return runs.print_result(options, lambda: distill_and_compare(seeds, *given, learning_rate=rate, **arguments))
     from pocketbert.distillation.run import distill, distill_seeds
 
-    return runs.answer(options, lambda: distill(**arguments), lambda: distill_seeds(seeds, **arguments))
+    return runs.answer(options, lambda: distill(*given, **arguments), lambda: distill_seeds(seeds, *given, **arguments))
+
+
+def _teacher(options: Options) -> Any:
+    """What `distill` takes as its teacher."""
+    teacher, cache = options[DistillationOptions].teacher, options[DistillOptions].teacher_cache
+    if not cache:
+        return teacher
+    from pocketbert.distillation.plan import CachedTeacher
+
+    return CachedTeacher(cache, teacher)
 
 
 def _check(options: Options) -> None:

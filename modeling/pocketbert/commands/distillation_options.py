@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pocketbert.commands import task_options
@@ -58,7 +57,7 @@ OPTIONS = (DistillationOptions, TaskOptions, TableOptions, DistillationDataOptio
 def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
     """The options of the method that a command line names, if it names one."""
     chosen = last_value("method", arguments)
-    return () if not chosen else (get_method(chosen).options,)
+    return () if not chosen else (get_method(chosen),)
 
 
 def variants() -> list[list[str]]:
@@ -74,54 +73,55 @@ def problems(options: Options) -> list[str]:
         found.append("--student is required, or --teacher-layers; received neither")
     if task.given:
         found += task_options.problems(task)
-    elif not data.text and not data.pretraining_data:
+    kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
+    if sum(kinds) > 1:
+        found.append(
+            "a run learns from a task's examples, from plain text (--text) or from pretraining's examples "
+            "(--pretraining-data); received more than one of them; make a run of each"
+        )
+    elif not any(kinds):
         found.append(
             "the data are --task and --data, --train-file and --dev-file, --text for general distillation, or "
             "--pretraining-data; received none of them"
         )
-    elif data.augmented_file:
+    if data.augmented_file and not task.given:
         found.append("--augmented-file belongs to a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
         found.append("--dev-pretraining-data goes with --pretraining-data; received the former alone")
     return found
 
 
-def arguments(options: Options) -> dict[str, Any]:
-    """The models and the data as arguments of `prepare` and `distill`.
+def student(options: Options) -> Any:
+    """What `distill` takes as its student."""
+    models = options[DistillationOptions]
+    if not models.teacher_layers:
+        return models.student
+    from pocketbert.distillation.initialization import TeacherLayers
+
+    return TeacherLayers(models.teacher_layers, models.student)
+
+
+def method(options: Options) -> Any:
+    """The method with its options."""
+    return options[get_method(options[DistillationOptions].method)]
+
+
+def data(options: Options) -> Any:
+    """The `TaskData`, `TextData` or `PretrainingData` that the options name.
 
     Raises:
       UserError: unreadable files.
     """
-    models, data = options[DistillationOptions], options[DistillationDataOptions]
-    method = get_method(models.method)
-    folders = {
-        "teacher_directory": models.teacher,
-        "text": data.text,
-        "pretraining": data.pretraining_data,
-        "dev_pretraining": data.dev_pretraining_data,
-    }
-    return {
-        "method": method,
-        "options": options[method.options],
-        "student": models.student,
-        "teacher_layers": models.teacher_layers,
-        **{name: Path(folder) if folder else None for name, folder in folders.items()},
-        "task_data": task_data(options),
-    }
+    named = options[DistillationDataOptions]
+    if named.pretraining_data:
+        from pocketbert.data.pretraining_data import PretrainingData
 
+        return PretrainingData.open(named.pretraining_data, named.dev_pretraining_data)
+    from pocketbert.data.task_data import TaskData, TextData
 
-def task_data(options: Options) -> Any:
-    """The `TaskData` that the options name, or None for general distillation.
-
-    Raises:
-      UserError: unreadable files.
-    """
-    named, table = options[TaskOptions], options[TableOptions]
-    if not named.given:
-        return None
-    from pocketbert.data.task_data import TaskData
-
-    task = task_options.read(named, table)
-    path = options[DistillationDataOptions].augmented_file
-    augmented = task_options.read_augmented(named, table, path, task) if path else None
+    if named.text:
+        return TextData(named.text)
+    task = task_options.read(options[TaskOptions], options[TableOptions])
+    path = named.augmented_file
+    augmented = task_options.read_augmented(options[TaskOptions], options[TableOptions], path, task) if path else None
     return TaskData(**task._asdict(), augmented=augmented)

@@ -34,7 +34,7 @@ from pocketbert.commands.grid_options import GridOptions
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
-from pocketbert.training.options import FIXED_IN_A_GRID, FinetuneOptions
+from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
 
 if TYPE_CHECKING:
     from pocketbert.configs import TaskConfig
@@ -53,8 +53,14 @@ class StartOptions:
     model: str
 
 
-# --seeds has the seeds.
-TRAINING = (TaskOptions, TableOptions, Part(FinetuneOptions, without=("seed",)))
+# What other options say (--seeds, --overwrite), and what is not of fine-tuning.
+_NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words", "distribution", "tpu")
+TRAINING = (
+    TaskOptions,
+    TableOptions,
+    FinetuneConfig,
+    Part(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
+)
 OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
 
 
@@ -63,28 +69,29 @@ def run(options: Options) -> int | None:
     raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
     place = options[RunFolderOptions]
     seeds = place.seeds
-    grid = grid_options.read(options, FinetuneOptions, fixed=FIXED_IN_A_GRID)
+    grid = grid_options.read(options, FinetuneConfig, fixed=FIXED_IN_A_GRID)
 
-    from pocketbert.training.loop import finetune, finetune_grid, finetune_seeds
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 
     task = task_options.read(options[TaskOptions], options[TableOptions])
+    given = (options[StartOptions].model, TaskData(**task._asdict()), place.output)
     arguments: dict[str, Any] = {
-        "model_directory": options[StartOptions].model,
-        **task._asdict(),
-        "output": place.output,
-        "options": training_options(options, task.task, seeds[0]),
-        "overwrite": place.overwrite,
+        "config": training_config(options, task.task),
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
     if grid is not None:
         search = grid_options.search(options[GridOptions], task.task.kind)
-        return grid_options.answer(options, lambda: finetune_grid(grid, seeds, **search, **arguments))
-    return runs.answer(options, lambda: finetune(**arguments), lambda: finetune_seeds(seeds, **arguments))
+        return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *given, **{**search, **arguments}))
+    return runs.answer(
+        options, lambda: finetune(*given, **arguments), lambda: finetune_seeds(seeds, *given, **arguments)
+    )
 
 
-def training_options(options: Options, task: TaskConfig, seed: int) -> FinetuneOptions:
+def training_config(options: Options, task: TaskConfig) -> FinetuneConfig:
     """The options as given; where they do not say it, paragraphs are read in windows of BERT's length."""
     from pocketbert.data.windows import WindowOptions
 
     if task.kind == "span" and not options.given("max_length"):
         options.resolve(max_length=WindowOptions.max_length)
-    return dataclasses.replace(options[FinetuneOptions], seed=seed)
+    return options[FinetuneConfig]

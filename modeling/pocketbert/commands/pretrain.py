@@ -21,9 +21,8 @@ from typing import Any, ClassVar
 from pocketbert.commands import runs
 from pocketbert.commands.command_line import Options, Part
 from pocketbert.commands.runs import RunFolderOptions
-from pocketbert.distillation.pretraining import PretrainOptions, pretrain, pretrain_seeds
-from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.training.config import PretrainConfig, RunConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +45,9 @@ class PretrainingModelOptions:
 # --seeds has the seeds. Nothing here chooses the best weights, so nothing can be patient.
 OPTIONS = (
     PretrainingModelOptions,
-    PretrainOptions,
+    PretrainConfig,
     RunFolderOptions,
-    Part(RunOptions, without=("seed", "patience")),
+    Part(RunConfig, without=("seed", "patience", "teacher_precision", "overwrite")),
 )
 
 
@@ -58,11 +57,14 @@ def run(options: Options) -> int | None:
     seeds = place.seeds
     if len(seeds) > 1 and not own.dev_data:
         raise_if_any(["several --seeds are compared on --dev-data; received them without it"], "pretrain")
+    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.training.pretrain import pretrain, pretrain_seeds
+
+    given = (own.model, PretrainingData.open(own.data, own.dev_data), place.output)
     arguments: dict[str, Any] = {
-        **dataclasses.asdict(own),
-        "options": options[PretrainOptions],
-        "output": place.output,
-        "run": dataclasses.replace(options[RunOptions], seed=seeds[0]),
-        "overwrite": place.overwrite,
+        "config": options[PretrainConfig],
+        "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
-    return runs.answer(options, lambda: pretrain(**arguments), lambda: pretrain_seeds(seeds, **arguments))
+    return runs.answer(
+        options, lambda: pretrain(*given, **arguments), lambda: pretrain_seeds(seeds, *given, **arguments)
+    )

@@ -51,10 +51,11 @@ class PretrainingData:
       masked: whether masks are baked in.
       lengths: int32 `[N]`, tokens of each example.
       manifest: all that the folder says of itself.
+      dev: development examples of the same kind, to evaluate on; None evaluates nothing.
     """
 
-    def __init__(self, folder: Path, manifest: PretrainingManifest) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, manifest: PretrainingManifest, dev: PretrainingData | None = None) -> None:
+        self.folder, self.dev = folder, dev
         self.manifest = manifest
         self.max_length = manifest.options.max_length
         self.pad_token_id = manifest.tokenizer.pad_token_id
@@ -73,11 +74,14 @@ class PretrainingData:
         self._mapped = functools.lru_cache(_MOST_MAPPED)(self._map)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> PretrainingData:
-        """Opens a folder.
+    def open(
+        cls, folder: str | os.PathLike[str], dev: str | os.PathLike[str] | None = None, *, verify: bool = True
+    ) -> PretrainingData:
+        """Opens a folder, and that of its development examples.
 
         Args:
           folder: what `pocketbert pretrain-data` wrote, or the `dev` in it.
+          dev: a folder of development examples, or None.
           verify: compare every file's SHA-256 with the manifest.
         Raises:
           UserError: it is missing, unfinished, damaged (all damaged files are named) or of another version.
@@ -85,7 +89,7 @@ class PretrainingData:
         folder = Path(folder)
         manifest = read_manifest(folder)
         manifest.check_files(folder, digests=verify)
-        return cls(folder, manifest)
+        return cls(folder, manifest, None if dev is None else cls.open(dev, verify=verify))
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -13,16 +13,15 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.teacher_cache_layout import DTYPES, TargetSpec
 from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
-from pocketbert.distillation.evaluation import store_teacher_metrics
+from pocketbert.distillation.evaluation import cache_teacher_metrics
 from pocketbert.distillation.method import Method
-from pocketbert.distillation.preparation import Preparation
-from pocketbert.distillation.stage import Stage
-from pocketbert.distillation.stage_examples import StageExamples
+from pocketbert.distillation.plan import DistillationPlan, uncacheable
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import bar, log_info
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.training.stage import Stage
+from pocketbert.training.stage_examples import StageExamples
 
 # The teacher's batches: as many examples as have about so many tokens together, whatever their length.
 TOKENS_A_BATCH = 4096
@@ -31,7 +30,7 @@ _TRIALS = ((2, 5), (3, 7))
 
 
 def cache_stages(
-    preparation: Preparation, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
+    plan: DistillationPlan, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
 ) -> list[Path]:
     """Writes the targets of every stage of a distillation that reads something of the teacher.
 
@@ -39,7 +38,7 @@ def cache_stages(
     has a head for the task, come beside them in `teacher.json`.
 
     Args:
-      preparation: of the distillation, with the teacher's folder.
+      plan: of the distillation, with the teacher's folder.
       output: the folder of stores, one a stage; what `distill` takes as its store.
       dtype: of the stored numbers.
       overwrite: throw away finished stores, or stores made from something else.
@@ -51,36 +50,24 @@ def cache_stages(
       UserError: as `cache_targets`, but that the disk must have room for all stages; no stage reads anything of the
         teacher, or one masks its text anew in each epoch.
     """
-    assert preparation.teacher_directory is not None
-    stages = [stage for stage in preparation.stages if stage.teacher_features]
-    problems = [
-        f"stage {stage.name} masks its text anew in each epoch, which no stored targets can follow; leave masking out, "
-        "or distil with a live teacher"
-        for stage in stages
-        if stage.masked_text
-    ]
-    problems += [
-        f"stage {stage.name} learns from pretraining's examples, whose masks are new in each epoch unless they are "
-        "baked in, and whose logits over the vocabulary are too large to be stored; distil with a live teacher"
-        for stage in stages
-        if stage.data == "pretraining"
-    ]
+    assert plan.teacher_directory is not None
+    stages = [stage for stage in plan.stages if stage.teacher_features]
+    problems = [uncacheable(stage) for stage in stages if uncacheable(stage)]
     if not stages:
-        problems.append("no stage reads anything of the teacher; there is nothing to store")
-    raise_if_any(problems, preparation.method.name)
-    log_info(f"loading the teacher, {preparation.teacher_directory}")
-    teacher = from_pretrained(preparation.teacher_directory)
-    vocabulary = preparation.vocabulary
-    examples = StageExamples(preparation, WordPieceTokenizer(vocabulary.path, **dataclasses.asdict(vocabulary.config)))
+        problems.append("no stage reads anything of the teacher; there is nothing to cache")
+    raise_if_any(problems, plan.objective.name)
+    log_info(f"loading the teacher, {plan.teacher_directory}")
+    teacher = from_pretrained(plan.teacher_directory)
+    examples = StageExamples(plan.data, plan.vocabulary.tokenizer(), plan.run.seed)
     encoded = [examples.of_stage(stage) for stage in stages]
     plans = [
-        plan_teacher_cache(teacher, preparation.teacher_directory, preparation.method, stage, each, output, dtype=dtype)
+        plan_teacher_cache(teacher, plan.teacher_directory, plan.objective, stage, each, output, dtype=dtype)
         for stage, each in zip(stages, encoded, strict=True)
     ]
     with open_writers(plans, overwrite=overwrite) as writers:
         for stage, each, writer in zip(stages, encoded, writers, strict=True):
-            _write(teacher, preparation.method, stage, each, writer)
-    store_teacher_metrics(teacher, preparation, examples, Path(output))
+            _write(teacher, plan.objective, stage, each, writer)
+    cache_teacher_metrics(teacher, plan, Path(output))
     return [plan.path for plan in plans]
 
 

@@ -7,128 +7,72 @@ is left between them is what the teacher and the augmented examples gave.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation import comparison_report
-from pocketbert.distillation.label_losses import label_loss, span_label_loss
-from pocketbert.distillation.method import (
-    Adapters,
-    Batch,
-    OptimizerConfig,
-    Setting,
-    Stage,
-    Steps,
-    StudentFeatures,
-    WithoutTeacher,
-)
-from pocketbert.distillation.preparation import Preparation, prepare
-from pocketbert.distillation.run import distill_prepared
-from pocketbert.distillation.run_options import DistillResult, RunOptions
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation
+from pocketbert.distillation.run import check_outputs, copy_teacher_layers, distill_planned
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.span import SPAN_OUTPUTS
-from pocketbert.training.distribution import open_distribution
-from pocketbert.training.run import run_seeds, spread
+from pocketbert.training.config import DistillResult, RunConfig, TrainResult
+from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.initialization import saved_models
+from pocketbert.training.objectives.finetuning import Finetuning, label_stage
+from pocketbert.training.plan import TrainingPlan
+from pocketbert.training.run import run_plan, run_seeds, spread
 from pocketbert.training.run_folder import COMPARISON_FILE, FINE_TUNED_FOLDER, LOG_FILE, REPORT_FILE
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuningOptions:
-    """How the student is fine-tuned alone.
-
-    Attributes:
-      steps: updates, as many as the distillation took on the task.
-      evaluations: on the development examples, evenly over the steps; as many as the distilled student had.
-      batch_size: batch size.
-      max_length: tokens.
-      micro_batches: parts that each batch is computed in.
-      optimizer: how weights are updated.
-    """
-
-    steps: int
-    evaluations: int
-    batch_size: int
-    max_length: int
-    micro_batches: int
-    optimizer: OptimizerConfig
+from pocketbert.training.stage import Steps
+from pocketbert.training.trainer import Trainer
 
 
-class LabelsAlone(WithoutTeacher):
-    """Fine-tuning (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) as a method with one stage.
-
-    It has no name on the command line: it belongs to a distillation, and its run has all that a distillation's has.
+class _StudentFinetuner(Trainer):
+    """Fine-tunes a distillation's student from its first weights.
 
     Args:
-      beside: that distillation, where the student's first weights come from.
+      plan: the fine-tuning's.
+      folder: the run's.
+      distribution: the run's replicas.
+      beside: the distillation.
     """
 
-    name = "labels_alone"
-    reference = "Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805"
-    options: type = FineTuningOptions
-
-    def __init__(self, beside: Preparation) -> None:
+    def __init__(self, plan: TrainingPlan, folder: Path, distribution: Distribution, beside: DistillationPlan) -> None:
         self._beside = beside
+        super().__init__(plan, folder, distribution)
 
-    def stages(self, setting: Setting, options: FineTuningOptions) -> Sequence[Stage]:
-        """`fine_tuning`, on the task's own examples."""
-        return [
-            Stage(
-                name="fine_tuning",
-                teacher_features={},
-                student_features={"logits": ()},
-                weights={"labels": 1.0},
-                data="task",
-                max_length=options.max_length,
-                duration=Steps(options.steps),
-                batch_size=options.batch_size,
-                micro_batches=options.micro_batches,
-                optimizer=options.optimizer,
-                keep="best",
-                evaluations=options.evaluations,
-            )
-        ]
+    def make_model(self) -> Model:
+        """The distillation's student with its first weights."""
+        return copy_teacher_layers(super().make_model(), self._beside)
 
-    def initialize(self, teacher: Model | None, student: Model, options: FineTuningOptions) -> None:
+    def begin(self) -> None:
         """Copies what the distillation's method copies, and so reads the teacher that this run does not follow."""
         beside = self._beside
-        if beside.store is None and beside.teacher_directory is not None:
+        if beside.start.start == "directory":
+            return
+        teacher = None
+        if beside.teacher_cache is None and beside.teacher_directory is not None:
             teacher = from_pretrained(beside.teacher_directory)
-        beside.method.initialize(teacher, student, beside.options)
-
-    def loss(
-        self,
-        stage: Stage,
-        targets: Mapping[str, tf.Tensor],
-        student: StudentFeatures,
-        adapters: Adapters,
-        batch: Batch,
-    ) -> Mapping[str, tf.Tensor]:
-        """`labels`: cross-entropy of classes or of an answer's ends, or the squared difference to scores."""
-        labels, outputs = batch["labels"], student["logits"]
-        if len(outputs) == 1:
-            return {"labels": label_loss(labels, outputs[0])}
-        positions = dict(zip(SPAN_OUTPUTS, outputs, strict=True))
-        return {"labels": span_label_loss(labels, positions, batch["input_mask"])}
+        beside.objective.initialize(teacher, self.model)
 
 
 def distill_and_compare(
     seeds: Sequence[int],
+    student: Any,
+    data: TaskData | TextData | PretrainingData,
     output: str | os.PathLike[str],
-    run: RunOptions,
     *,
     learning_rate: float | None = None,
-    overwrite: bool = False,
+    run: RunConfig = RunConfig(),  # noqa: B008
     **arguments: Any,
 ) -> dict[str, Any]:
     """Distils, then fine-tunes the same student on the labels alone, once a seed.
@@ -138,13 +82,14 @@ def distill_and_compare(
 
     Args:
       seeds: all different.
+      student: as for `distill`.
+      data: likewise.
       output: the distillation's folder, as of `distill`, or of `distill_seeds` where there are several seeds. Beside
         each distilled student gets `fine_tuned/`, a run's folder; gets `comparison.json` and `report.html`.
-      run: how each is run; its seed is replaced.
       learning_rate: the highest of the fine-tuning; None for that of the stage that trains the distilled student's
         head. Schedule, batch size and length are that stage's.
-      overwrite: throw away finished runs in `output`, or those with other options.
-      **arguments: the others of `prepare`.
+      run: how each is run; its seed is replaced.
+      **arguments: `teacher` and `method`, as for `distill`.
 
     Returns:
       What `distill` gives, or `distill_seeds`, and in `comparison` what `compared` does.
@@ -154,10 +99,14 @@ def distill_and_compare(
       TrainingFailed: as `distill`.
     """
     pairs: list[_Pair] = []
+    teacher = arguments.pop("teacher", None)
 
     def run_one(seed: int, folder: Path) -> DistillResult:
-        preparation = prepare(run=dataclasses.replace(run, seed=seed), **arguments)
-        pairs.append(_make_pair(preparation, folder, learning_rate, overwrite=overwrite))
+        with saved_models(student, teacher) as (student_given, teacher_given):
+            check_outputs(folder, student_given, teacher_given, data)
+            seeded = dataclasses.replace(run, seed=seed)
+            plan = plan_distillation(student_given, data, teacher=teacher_given, run=seeded, **arguments)
+            pairs.append(_make_pair(plan, folder, learning_rate))
         return pairs[-1].distilled
 
     def writes() -> bool:
@@ -180,7 +129,7 @@ def distill_and_compare(
     return {**result, "comparison": found}
 
 
-def compared(pairs: Sequence[tuple[DistillResult, DistillResult]], dev_examples: int) -> dict[str, Any]:
+def compared(pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: int) -> dict[str, Any]:
     """What comparisons of one or more seeds say together.
 
     Args:
@@ -193,7 +142,8 @@ def compared(pairs: Sequence[tuple[DistillResult, DistillResult]], dev_examples:
       (None of the teacher); `difference`, each metric's `spread` of distilled less fine-tuned, seed by seed;
       `baseline`, as the results have it; and `warnings`, of which student and seed.
     """
-    distilled, fine_tuned = ([pair[side] for pair in pairs] for side in (0, 1))
+    distilled: list[DistillResult] = [pair[0] for pair in pairs]
+    fine_tuned: list[TrainResult] = [pair[1] for pair in pairs]
     teacher = distilled[0].teacher_metrics
     return {
         "main_metric": distilled[0].main_metric,
@@ -223,7 +173,7 @@ def compared(pairs: Sequence[tuple[DistillResult, DistillResult]], dev_examples:
     }
 
 
-def _row(name: str, results: Sequence[DistillResult]) -> dict[str, Any]:
+def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
     return {
         "name": name,
         "metrics": {metric: spread([each.metrics[metric] for each in results]) for metric in results[0].metrics},
@@ -237,60 +187,61 @@ class _Pair:
     """Of one seed both students, the lines of their logs, and how many examples scored them."""
 
     distilled: DistillResult
-    fine_tuned: DistillResult
+    fine_tuned: TrainResult
     distilled_log: list[dict[str, Any]]
     fine_tuned_log: list[dict[str, Any]]
     dev_examples: int
 
 
-def _make_pair(preparation: Preparation, folder: Path, learning_rate: float | None, *, overwrite: bool) -> _Pair:
-    _check(preparation)
-    assert preparation.task_data is not None
-    distilled = distill_prepared(preparation, folder, overwrite=overwrite)
+def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None) -> _Pair:
+    _check(plan)
+    assert isinstance(plan.data, TaskData)
+    distilled = distill_planned(plan, folder)
     distilled_log = _read_log(folder)
-    of_task = {stage.name for stage in preparation.stages if stage.data in ("task", "augmented")}
-    head = preparation.stages[-1]
+    of_task = {stage.name for stage in plan.stages if stage.data != "text"}
+    head = plan.stages[-1]
     optimizer = head.optimizer
     if learning_rate is not None:
         optimizer = dataclasses.replace(optimizer, learning_rate=learning_rate)
-    options = FineTuningOptions(
-        steps=sum(stage["steps"] for stage in distilled.stages if stage["name"] in of_task),
-        evaluations=sum(line["split"] == "dev" for line in distilled_log),
-        batch_size=head.batch_size,
+    steps = sum(stage["steps"] for stage in distilled.stages if stage["name"] in of_task)
+    stage = label_stage(
+        plan.data.task,
+        name="fine_tuning",
         max_length=head.max_length,
+        duration=Steps(steps),
+        batch_size=head.batch_size,
         micro_batches=head.micro_batches,
         optimizer=optimizer,
+        evaluations=sum(line["split"] == "dev" for line in distilled_log),
     )
-    method = LabelsAlone(preparation)
-    alone = dataclasses.replace(
-        preparation,
-        method=method,
-        options=options,
-        stages=tuple(method.stages(preparation.setting, options)),
-        run=dataclasses.replace(preparation.run, evaluation_steps=None, patience=None),
-        store=None,
-        task_data=dataclasses.replace(preparation.task_data, augmented=None),
-        text=None,
-        pretraining=None,
-        dev_pretraining=None,
+    alone = TrainingPlan(
+        objective=Finetuning(),
+        options={"stage": stage.describe(), "beside": plan.recorded()},
+        stages=(stage,),
+        run=dataclasses.replace(plan.run, evaluation_steps=None, patience=None),
+        start=plan.start,
+        tasks=plan.tasks,
+        vocabulary=plan.vocabulary,
+        data=dataclasses.replace(plan.data, augmented=None),
     )
     log_info("the same student, fine-tuned on the labels alone")
-    fine_tuned = distill_prepared(alone, folder / FINE_TUNED_FOLDER, overwrite=overwrite)
+    trainer = functools.partial(_StudentFinetuner, beside=plan)
+    fine_tuned = TrainResult.of(*run_plan(alone, folder / FINE_TUNED_FOLDER, trainer))
     return _Pair(
         distilled=distilled,
         fine_tuned=fine_tuned,
         distilled_log=distilled_log,
         fine_tuned_log=_read_log(folder / FINE_TUNED_FOLDER),
-        dev_examples=len(preparation.task_data.dev),
+        dev_examples=len(plan.data.dev),
     )
 
 
-def _check(preparation: Preparation) -> None:
+def _check(plan: DistillationPlan) -> None:
     """Refuses a distillation beside which fine-tuning says nothing."""
-    method, data, last = preparation.method.name, preparation.task_data, preparation.stages[-1]
-    names = ", ".join(stage.name for stage in preparation.stages)
+    method, data, last = plan.objective.name, plan.data, plan.stages[-1]
+    names = ", ".join(stage.name for stage in plan.stages)
     problems = []
-    if data is None or last.data not in ("task", "augmented"):
+    if not isinstance(data, TaskData):
         problems.append(
             f"only a task has labels to fine-tune on; {method} ends with stage {last.name}, which learns from "
             f"{last.data}; leave the comparison out, and compare what becomes of this student on a task"
@@ -303,7 +254,7 @@ def _check(preparation: Preparation) -> None:
                 f"there must be a metric to compare; stage {last.name}, the last one, trains no head; end with one "
                 "that does"
             )
-        if not any(stage.teacher_features for stage in preparation.stages):
+        if not any(stage.teacher_features for stage in plan.stages):
             problems.append(f"the student must learn from a teacher; {names} of {method} is fine-tuning already")
     raise_if_any(problems, "compare")
 

@@ -14,8 +14,8 @@ from pocketbert.errors import UserError, raise_if_any
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from pocketbert.distillation.method import Features
-    from pocketbert.distillation.stage import Stage
+    from pocketbert.training.objective import Features
+    from pocketbert.training.stage import Stage
 
 LayerMap = tuple[int, ...]
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.masked_lm import is_labelled
+from pocketbert.training.label_losses import head_loss
 
 # Of the authors' parameter-free normalization (TF1's contrib.layers); Keras' 1e-3 would change small features.
 _NORM_EPSILON = 1e-12
@@ -271,7 +271,7 @@ def pretraining_distillation(
     Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. L_MLM is the cross-entropy of the masked
     words, L_NSP that of the next sentence. The paper gives no equation for L_KD; as in the authors' code it is
     −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (code: α = 0.5). The three are
-    `label_losses.masked_lm_loss`, `soft_cross_entropy` and `label_losses.next_sentence_loss`.
+    the losses of the tasks and `soft_cross_entropy`.
 
     Args:
       mlm_labels: int [B, P], the words that were masked; −1 does not count.
@@ -293,8 +293,8 @@ def pretraining_distillation(
         teacher_mlm_logits, student_mlm_logits, "masked-word logits", "give both models one vocabulary"
     )
     distilled = soft_cross_entropy(teacher, student, mask=is_labelled(mlm_labels))
-    masked_words = masked_lm_loss(mlm_labels, student)
-    return alpha * masked_words + (1 - alpha) * distilled + next_sentence_loss(nsp_labels, nsp_logits)
+    masked_lm = head_loss("masked_lm", student, mlm_labels)
+    return alpha * masked_lm + (1 - alpha) * distilled + head_loss("next_sentence", nsp_logits, nsp_labels)
 
 
 _ADAPTER = "map the student's to the teacher's width with an adapter"
@@ -359,3 +359,9 @@ def _split_heads(vectors: tf.Tensor, heads: int) -> tf.Tensor:
     shape = tf.shape(vectors)
     split = tf.reshape(tf.cast(vectors, tf.float32), [shape[0], shape[1], heads, vectors.shape[-1] // heads])
     return tf.transpose(split, [0, 2, 1, 3])
+
+
+def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean squared difference of scores [B], of those with a mask [B] of 1; float32; the target gets no gradient."""
+    target = tf.stop_gradient(tf.cast(target, tf.float32))
+    return masked_mean(tf.math.squared_difference(tf.cast(scores, tf.float32), target), mask)

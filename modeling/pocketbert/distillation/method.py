@@ -1,4 +1,4 @@
-"""What a distillation method is: the stages it trains in, what it reads of the teacher, and its losses.
+"""What a distillation method is: an objective with stages, adapters, and targets that it reads of the teacher.
 
 Nothing here imports TensorFlow, and neither may the top of a method's file: the command line reads every method's
 options before it answers `--help`. ADR 6 says how the shape was checked against the five papers.
@@ -6,97 +6,23 @@ options before it answers `--help`. ADR 6 says how the shape was checked against
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import abc
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar
 
-from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, TokenizerConfig
-from pocketbert.distillation.stage import (
-    LABEL_TERMS,
-    Data,
-    Epochs,
-    FeatureRequest,
-    OptimizerConfig,
-    ScheduleName,
-    Stage,
-    Steps,
-    all_trainable,
-    unit_multiplier,
-)
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.options import OptionField, describe_options, option_problems
+from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.stage import FeatureRequest, Stage, position_problems
+from pocketbert.training.vocabulary import Start, Vocabulary, tokenizer_problems
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import tensorflow as tf
-
-    from pocketbert._keras import tf_keras
     from pocketbert.model import Model
 
-__all__ = [
-    "LABEL_TERMS",
-    "PRETRAINING_HEADS",
-    "Adapters",
-    "Batch",
-    "Data",
-    "Epochs",
-    "FeatureRequest",
-    "Features",
-    "Method",
-    "OptimizerConfig",
-    "OptionField",
-    "ScheduleName",
-    "Setting",
-    "Stage",
-    "Start",
-    "Steps",
-    "StudentFeatures",
-    "TeacherFeatures",
-    "Vocabulary",
-    "WithoutTeacher",
-    "check_setting",
-    "compare_setting",
-    "describe_options",
-    "all_trainable",
-    "head_count_mismatches",
-    "label_mismatches",
-    "unit_multiplier",
-    "option_problems",
-    "tokenizer_mismatches",
-    "vocabulary_mismatches",
-]
-
-# What `Model.features` gives for a request: name → tensors, in the order asked for.
-Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
-TeacherFeatures: TypeAlias = Features
-StudentFeatures: TypeAlias = Features
-# The model's inputs, int32 [B, S], by name, of pretraining's examples also `masked_lm_positions` [B, P]; and for the
-# loss of a stage that reads them `labels` [B], or `masked_lm_labels` [B, P] (-1: none) and `next_sentence_labels` [B].
-Batch: TypeAlias = "Mapping[str, tf.Tensor]"
-Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
-
-Start = Literal["random", "teacher-layers", "directory"]
-# Of the student, and of a teacher whose logits are read, in a stage on pretraining's examples; in the logits' order.
-PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """Where a model's vocabulary is, and how its texts are cut.
-
-    Attributes:
-      path: the vocab.txt, a piece a line.
-      config: what the tokenizer does to letters, accents and ideographs.
-    """
-
-    path: Path
-    config: TokenizerConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class DistillationSpec:
     """All that a method may know before training.
 
     Attributes:
@@ -122,84 +48,58 @@ class Setting:
     start: Start | None = None
 
 
-@runtime_checkable
-class Method(Protocol):
-    """A distillation method: one file in `methods` with an instance of this called `METHOD`.
+@dataclass(frozen=True, kw_only=True)
+class Method(Objective):
+    """A distillation method: one file in `methods` with one frozen keyword-only dataclass that extends this.
+
+    Its fields are the method's options; with their defaults and the `Attributes:` section of the docstring they become
+    flags, `--help` and docs (`describe_options`).
 
     Attributes:
       name: what the command line calls it.
       reference: paper and equations.
-      options: a frozen keyword-only dataclass that can be made without arguments; its fields, defaults and
-        `Attributes:` section become flags, `--help` and docs (`describe_options`).
     """
 
-    name: str
-    reference: str
-    options: type
+    reference: ClassVar[str]
 
-    def stages(self, setting: Setting, options: Any) -> Sequence[Stage]:
+    @abc.abstractmethod
+    def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
         """The stages in their order."""
 
-    def adapters(self, setting: Setting, options: Any) -> Adapters:
-        """Name → layer between student and loss.
+    def adapters(self, spec: DistillationSpec) -> Adapters:
+        """Name → layer between student and loss; by default none.
 
         One set a run: it lives across stages and is saved beside the student, never in it, and never exported. They
         come as layers of this package do, with kernels of zeros: `initialization.initialize_adapters` draws them.
         """
+        return {}
 
-    def mismatches(self, setting: Setting, options: Any) -> list[str]:
-        """Everything of this method's own that cannot match, each with what was received and a remedy."""
+    def validate(self, spec: DistillationSpec) -> list[str]:
+        """The problems of this method's own with teacher, student and task, each with a remedy; by default none."""
+        return []
 
-    def initialize(self, teacher: Model | None, student: Model, options: Any) -> None:
-        """Copies what the method copies from teacher to student before training; `teacher` is None with a store.
+    def initialize(self, teacher: Model | None, student: Model) -> None:
+        """Copies what the method copies from teacher to student before training; by default nothing.
 
-        Not called for a student that starts from a directory: what it has learned is not overwritten.
+        `teacher` is None with a teacher cache. Not called for a student that starts from a directory: what it has
+        learned is not overwritten.
         """
 
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
-        """All that the loss may know of the teacher; a store holds exactly this.
+    def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
+        """All that the loss may know of the teacher, by default nothing; a teacher cache holds exactly this.
 
         The first axis of every target is the batch's. An axis whose size follows the batch's length S, whatever S
         is, is a token axis; a size that happens to equal S is not.
         """
-
-    def loss(
-        self,
-        stage: Stage,
-        targets: Mapping[str, tf.Tensor],
-        student: StudentFeatures,
-        adapters: Adapters,
-        batch: Batch,
-    ) -> Mapping[str, tf.Tensor]:
-        """Named float32 scalars, one for each key of `stage.weights`, unweighted."""
-
-
-class WithoutTeacher:
-    """What `Method` asks of one that learns from labels alone, but for its stages and its loss."""
-
-    def adapters(self, setting: Setting, options: Any) -> Adapters:
-        """None: there is nothing to be compared with."""
-        return {}
-
-    def mismatches(self, setting: Setting, options: Any) -> list[str]:
-        """None: there is no other model."""
-        return []
-
-    def initialize(self, teacher: Model | None, student: Model, options: Any) -> None:
-        """Copies nothing."""
-
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
-        """None."""
         return {}
 
 
-def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage, ...]:
+def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
     """Makes the stages of a run after everything that must match has been compared.
 
     Args:
       method: the method.
-      setting: teacher, student and task.
-      options: the method's options.
+      spec: teacher, student and task.
 
     Returns:
       The stages.
@@ -207,42 +107,44 @@ def check_setting(method: Method, setting: Setting, options: Any) -> tuple[Stage
     Raises:
       UserError: one, which lists everything that does not match, each with its remedy.
     """
-    stages, problems = compare_setting(method, setting, options)
+    stages, problems = validated_stages(method, spec)
     raise_if_any(problems, f"{method.name}: this teacher and student do not fit")
     return stages
 
 
-def compare_setting(method: Method, setting: Setting, options: Any) -> tuple[tuple[Stage, ...], list[str]]:
-    """`check_setting` for who has other problems to list: the stages, and what does not match.
+def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stage, ...], list[str]]:
+    """The stages of a run, and the problems that there are with them.
 
-    There are no stages where what does not match keeps them from being made.
+    There are no stages where a problem keeps them from being made.
     """
-    problems = [*vocabulary_mismatches(setting), *method.mismatches(setting, options)]
+    problems = [*vocabulary_problems(spec), *method.validate(spec)]
     stages: tuple[Stage, ...] = ()
     try:
-        stages = tuple(method.stages(setting, options))
+        stages = tuple(method.stages(spec))
     except UserError as error:
-        # What keeps the stages from being made is often among the mismatches already.
+        # What keeps the stages from being made is often among the problems already.
         if not problems:
             problems.append(str(error))
+    reading = [stage for stage in stages if stage.teacher_features]
     for side, config, requests in (
-        ("student", setting.student, [(stage, stage.student_features) for stage in stages]),
-        ("teacher", setting.teacher, [(stage, stage.teacher_features) for stage in stages if stage.teacher_features]),
+        ("student", spec.student, [(stage, stage.student_features) for stage in stages]),
+        ("teacher", spec.teacher, [(stage, stage.teacher_features) for stage in reading]),
     ):
-        problems += _size_mismatches(side, config, requests)
+        problems += position_problems(side, config, [stage for stage, _ in requests])
+        problems += _layer_problems(side, config, [request for _, request in requests])
     for stage in stages:
-        problems += _head_mismatches(stage, setting)
+        problems += _head_problems(stage, spec)
     if any("logits" in stage.teacher_features for stage in stages):
-        problems += label_mismatches(setting)
+        problems += label_problems(spec)
     names = [stage.name for stage in stages]
-    if len(set(names)) != len(names):
+    if len(set(names)) != len(names) or "" in names:
         problems.append(f"stages must have names of their own; received {', '.join(names)}")
     return stages, list(dict.fromkeys(problems))
 
 
-def vocabulary_mismatches(setting: Setting) -> list[str]:
+def vocabulary_problems(spec: DistillationSpec) -> list[str]:
     """What differs in the two vocabularies: ids must mean the same to teacher and student."""
-    teacher, student = setting.teacher, setting.student
+    teacher, student = spec.teacher, spec.student
     remedy = "give a student with the teacher's vocabulary"
     problems = []
     if teacher.vocab_size != student.vocab_size:
@@ -255,50 +157,20 @@ def vocabulary_mismatches(setting: Setting) -> list[str]:
             f"both need one padding id; the teacher's is {teacher.pad_token_id}, the student's "
             f"{student.pad_token_id}; {remedy}"
         )
-    if setting.pairs and student.type_vocab_size < teacher.type_vocab_size:
+    if spec.pairs and student.type_vocab_size < teacher.type_vocab_size:
         problems.append(
             f"pairs need the teacher's {teacher.type_vocab_size} segments; the student has "
             f"{student.type_vocab_size}; raise its type_vocab_size"
         )
-    known = setting.teacher_vocabulary, setting.student_vocabulary
+    known = spec.teacher_vocabulary, spec.student_vocabulary
     if known[0] is not None and known[1] is not None:
-        problems += tokenizer_mismatches(known[0], known[1], "the teacher", "the student", remedy)
+        problems += tokenizer_problems(known[0], known[1], "the teacher", "the student", remedy)
     return problems
 
 
-def tokenizer_mismatches(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """What differs in the pieces of two vocabularies, as far as both go, and in how texts are cut.
-
-    Args:
-      one: a vocabulary.
-      other: another.
-      ones: whose the first is, for example `the teacher`.
-      others: whose the other is.
-      remedy: what to do.
-    """
-    from pocketbert.tokenizers.vocabulary import read_vocabulary
-
-    problems = []
-    for name, value in dataclasses.asdict(one.config).items():
-        if value != getattr(other.config, name):
-            problems.append(
-                f"both need one way to cut texts; {ones} has {name}={value}, {others} "
-                f"{name}={getattr(other.config, name)}; {remedy}"
-            )
-    pieces = zip(read_vocabulary(one.path), read_vocabulary(other.path), strict=False)
-    differ = [(index, *pair) for index, pair in enumerate(pieces) if pair[0] != pair[1]]
-    if differ:
-        index, ours, theirs = differ[0]
-        problems.append(
-            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} pieces, the first at id "
-            f"{index}: {ours!r} and {theirs!r}; {remedy}"
-        )
-    return problems
-
-
-def head_count_mismatches(setting: Setting) -> list[str]:
+def head_count_problems(spec: DistillationSpec) -> list[str]:
     """What keeps the attention of single heads from being compared; for methods that do."""
-    teacher, student = setting.teacher.num_attention_heads, setting.student.num_attention_heads
+    teacher, student = spec.teacher.num_attention_heads, spec.student.num_attention_heads
     if teacher == student:
         return []
     return [
@@ -307,9 +179,9 @@ def head_count_mismatches(setting: Setting) -> list[str]:
     ]
 
 
-def label_mismatches(setting: Setting) -> list[str]:
+def label_problems(spec: DistillationSpec) -> list[str]:
     """What keeps the teacher's logits from being the student's targets."""
-    ours, theirs = setting.task, setting.teacher_task
+    ours, theirs = spec.task, spec.teacher_task
     if ours is None:
         return []
     if theirs is None:
@@ -324,19 +196,13 @@ def label_mismatches(setting: Setting) -> list[str]:
     return []
 
 
-def _size_mismatches(side: str, config: EncoderConfig, requests: Sequence[tuple[Stage, FeatureRequest]]) -> list[str]:
-    """Texts and layers that one side lacks; said once, though a method may have a stage for each layer."""
-    problems = []
-    longest = max((stage for stage, _ in requests), key=lambda stage: stage.max_length, default=None)
-    if longest and longest.max_length > config.max_position_embeddings:
-        problems.append(
-            f"stage {longest.name} has texts of {longest.max_length} tokens; the {side} has "
-            f"{config.max_position_embeddings} positions; lower the length"
-        )
+def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[FeatureRequest]) -> list[str]:
+    """Layers that one side lacks."""
     outside: dict[str, set[int]] = {}
-    for _, request in requests:
+    for request in requests:
         for name, layers in request.items():
             outside.setdefault(name, set()).update(set(layers) - set(_layers(name, config)))
+    problems = []
     for name, absent in outside.items():
         if absent:
             known = _layers(name, config)
@@ -359,15 +225,15 @@ def _numbers(numbers: Collection[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
 
 
-def _head_mismatches(stage: Stage, setting: Setting) -> list[str]:
+def _head_problems(stage: Stage, spec: DistillationSpec) -> list[str]:
     problems = []
     if stage.data == "pretraining":
-        heads = setting.teacher_heads
+        heads = spec.teacher_heads
         if "logits" in stage.teacher_features and heads is not None and heads != PRETRAINING_HEADS:
             problems.append(
                 f"stage {stage.name} reads the logits of a teacher with heads for {' and '.join(PRETRAINING_HEADS)} "
                 f"alone; received {', '.join(heads) or 'none'}; pretrain the teacher, and do not fine-tune it"
             )
-    elif "logits" in stage.student_features and setting.task is None:
+    elif "logits" in stage.student_features and spec.task is None:
         problems.append(f"stage {stage.name} reads logits; general distillation has no task; give one")
     return problems

@@ -21,9 +21,9 @@ from pocketbert.data.teacher_cache_layout import (
     read_manifest,
 )
 from pocketbert.distillation.method import Method
-from pocketbert.distillation.stage import Stage
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
+from pocketbert.training.stage import Stage
 
 # Compared in a store's identity on their own.
 _OWN_FIELDS = ("name", "teacher_features", "options")
@@ -123,19 +123,15 @@ def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[s
     return problems
 
 
-def teacher_caches_digest(store: Path, names: Collection[str], recorded: str | None) -> str:
+def teacher_caches_digest(folder: Path, names: Collection[str]) -> str:
     """SHA-256 of the manifests of a run's stages.
 
     Args:
-      store: the folder of stores.
-      names: the stages that read it.
-      recorded: what the run has recorded already, or None. Runs once recorded the digest of all folders of the store;
-        such a run goes on for as long as that is what these give.
+      folder: the stages' caches.
+      names: the stages that read them.
     """
-    digests = {path.parent.name: sha256(path) for path in sorted(store.glob(f"*/{MANIFEST_NAME}"))}
-    ours = [digest for name, digest in digests.items() if name in names]
-    candidates = [hashlib.sha256(" ".join(parts).encode()).hexdigest() for parts in (ours, digests.values())]
-    return recorded if recorded in candidates else candidates[0]
+    digests = [sha256(path) for path in sorted(folder.glob(f"*/{MANIFEST_NAME}")) if path.parent.name in names]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketbert.distillation.method import PRETRAINING_HEADS, Setting
+from pocketbert.configs import PRETRAINING_HEADS
+from pocketbert.distillation.method import DistillationSpec
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
@@ -44,9 +45,9 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
             variable.assign(theirs[path])
 
 
-def copy_mismatches(setting: Setting) -> list[str]:
+def copy_problems(spec: DistillationSpec) -> list[str]:
     """What keeps the teacher's embedding and heads from fitting into the student, each with its remedy."""
-    sizes = [(name, getattr(setting.teacher, name), getattr(setting.student, name)) for name in _SHAPES]
+    sizes = [(name, getattr(spec.teacher, name), getattr(spec.student, name)) for name in _SHAPES]
     others = [f"{name} must be {size} and is {own}" for name, size, own in sizes if size != own]
     problems = []
     if others:
@@ -54,7 +55,7 @@ def copy_mismatches(setting: Setting) -> list[str]:
             f"the teacher's embedding and heads are copied, so the student's {', its '.join(others)}; give a student "
             "with the teacher's, or a strategy that copies nothing (auxiliary, none)"
         )
-    heads = PRETRAINING_HEADS if setting.teacher_heads is None else setting.teacher_heads
+    heads = PRETRAINING_HEADS if spec.teacher_heads is None else spec.teacher_heads
     missing = [kind for kind in PRETRAINING_HEADS if kind not in heads]
     if missing:
         problems.append(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
-from pocketbert.distillation.initialization import vocabulary_of
-from pocketbert.distillation.method import Vocabulary
 from pocketbert.distillation.teacher_cache_identity import cached_manifests
 from pocketbert.errors import UserError
+from pocketbert.training.initialization import vocabulary_of
+from pocketbert.training.vocabulary import Vocabulary
 
 # Names of transformers for labels that nobody named.
 _NAMELESS = re.compile(r"LABEL_\d+")

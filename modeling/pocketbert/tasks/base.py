@@ -92,6 +92,7 @@ class Task(abc.ABC):
 
     Attributes:
       kind: its name in `TaskConfig.kind`.
+      output_names: the head's outputs by its own names, in their order.
       needs_pooler: whether the head reads the encoder's pooled output.
       first_token_only: whether the head reads the first token's features alone, so that export may leave out the others
         in the last layer.
@@ -108,6 +109,7 @@ class Task(abc.ABC):
     """
 
     kind: ClassVar[str]
+    output_names: ClassVar[tuple[str, ...]] = ("logits",)
     needs_pooler: ClassVar[bool] = False
     first_token_only: ClassVar[bool] = False
     per_token: ClassVar[bool] = False

@@ -87,6 +87,7 @@ class MaskedLM(Task):
     """The words behind masked tokens (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805)."""
 
     kind = "masked_lm"
+    output_names = ("prediction_logits",)
     exportable = False
 
     def head(self, encoder: EncoderConfig) -> MaskedLMHead:

@@ -42,6 +42,7 @@ class NextSentence(Task):
     """Whether the second text follows the first (Devlin et al. 2019, section 3.1, task 2)."""
 
     kind = "next_sentence"
+    output_names = ("seq_relationship_logits",)
     needs_pooler = True
     first_token_only = True
 

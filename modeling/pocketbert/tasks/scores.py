@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from pocketbert.progress import log_info
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -48,6 +50,12 @@ class Scores:
             f"the model does not beat {against}: {self.sentence}; check the labels, or try more examples, more epochs "
             "or another learning rate"
         ]
+
+    def log(self, whose: str) -> None:
+        """Says the main metric and the warnings; `whose` begins the line."""
+        log_info(f"{whose}: {self.sentence}")
+        for warning in self.warnings:
+            log_info(f"warning: {warning}")
 
     def to_json(self) -> dict[str, Any]:
         """The fields that a result shows, and the warnings."""

@@ -78,6 +78,7 @@ class Span(SupervisedTask):
     """Where in a paragraph the answer to a question stands; with a null threshold, or that there is none."""
 
     kind = "span"
+    output_names = SPAN_OUTPUTS
     per_token = True
     needs_pairs = True
     default_lengths = (128, 384)

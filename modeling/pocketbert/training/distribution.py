@@ -89,7 +89,7 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     """The replicas that a run asks for.
 
     Args:
-      strategy: `one`, `mirrored`, `multi-worker` or `tpu`, as `RunOptions` explains them.
+      strategy: `one`, `mirrored`, `multi-worker` or `tpu`, as `RunConfig` explains them.
       tpu: the TPU's name or address, for `tpu`.
 
     Raises:

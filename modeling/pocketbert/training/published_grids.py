@@ -19,7 +19,7 @@ class PublishedGrid:
 
     Attributes:
       source: the paper and where in it.
-      values: option of `FinetuneOptions` → the paper's values; one value is what the paper did not vary. What it does
+      values: option of `FinetuneConfig` → the paper's values; one value is what the paper did not vary. What it does
         not name, or says differently for different tasks, is left out.
       kinds: of the tasks for which the paper searched it, as `TaskConfig.kind`.
       note: what a reader of the result should know; may be empty.

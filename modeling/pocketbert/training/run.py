@@ -1,209 +1,36 @@
-"""What drives a run, fine-tuning as well as distillation: steps, log, clock, evaluations and checkpoints."""
+"""A run in its folder: made once, resumed, or repeated for several seeds."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-import tensorflow as tf
+from typing import Any
 
 from pocketbert._keras import tf_keras
-from pocketbert.activation_stats import ActivationWatch
-from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.progress import bar, log_info
-from pocketbert.training.callbacks import LossWatch, MetricsLog
-from pocketbert.training.checkpointing import Position, write_checkpoint
+from pocketbert.progress import log_info
 from pocketbert.training.distribution import Distribution, open_distribution
+from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.run_folder import (
     CHECKPOINT_FILE,
     COMMAND_FILE,
     COMPARISON_FILE,
     REPORT_FILE,
     RESULT_FILE,
+    begin_run,
     open_run,
     read_result,
 )
 
-STEPS_PER_LOG_LINE = 50
 # What stands beside the runs of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
-
-
-class Stretch(Protocol):
-    """Steps of one kind, with one optimizer: a whole fine-tuning, or one stage of a distillation.
-
-    Attributes:
-      name: the stage's name, for messages and the log; empty where a run has no stages.
-      total_steps: how many steps, if nothing stops them early.
-      loss_names: what `steps` gives of each step; the first is the loss.
-      variables: all that a step reads and a checkpoint therefore holds.
-      main_metric: the metric of `evaluate` that chooses the best weights; None keeps the last.
-      evaluation_steps: evaluate every so many steps, and after each epoch; None: only that.
-      patience: stop after so many evaluations in a row without a new best; None: never.
-      activation_watch: logs the largest activations wherever there is an evaluation; None: nobody asks for them.
-    """
-
-    name: str
-    total_steps: int
-    loss_names: Sequence[str]
-    variables: dict[str, tf.Variable]
-    main_metric: str | None
-    evaluation_steps: int | None
-    patience: int | None
-    activation_watch: ActivationWatch | None
-
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each of the epoch's steps; the same at every call. The last epoch may end earlier."""
-
-    def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
-        """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
-
-    def learning_rate(self) -> float:
-        """The last step's."""
-
-    def evaluate(self, step: int) -> dict[str, float] | None:
-        """Metrics of the weights as they are after `step` steps; None if there is nothing to evaluate."""
-
-    def save(self) -> str:
-        """Writes the weights as they are as those that the stretch keeps; returns their `digest_kept`."""
-
-
-class Driver:
-    """Takes a stretch from where the run stands to its end.
-
-    Args:
-      stretch: what is done.
-      position: where the run stands; changed as it goes on.
-      folder: the run's.
-      log: the run's.
-      clock: the run's.
-      checkpoint_seconds: seconds between checkpoints. There is one after each epoch besides.
-      writes: whether this process writes checkpoints and weights; of several that train together, one does.
-    """
-
-    def __init__(
-        self,
-        stretch: Stretch,
-        position: Position,
-        folder: Path,
-        log: MetricsLog,
-        clock: Clock,
-        checkpoint_seconds: float,
-        *,
-        writes: bool = True,
-    ) -> None:
-        self.stretch, self.position, self.folder, self.writes = stretch, position, folder, writes
-        self.log, self.clock, self.checkpoint_seconds = log, clock, checkpoint_seconds
-        self.watch = LossWatch(position.losses, position.step, stretch.loss_names, stretch.name)
-
-    def drive(self) -> None:
-        """Trains until the stretch is finished; its last checkpoint says so."""
-        position, stretch = self.position, self.stretch
-        done = position.step - position.first_step
-        with bar(stretch.total_steps, stretch.name or "training", "step", initial=done) as progress:
-            while not position.finished:
-                before = position.step - position.first_step - position.step_in_epoch
-                plan = stretch.plan(position.epoch)[: stretch.total_steps - before]
-                for losses in self._steps(plan):
-                    self.watch.add(losses)
-                    position.step += 1
-                    position.step_in_epoch += 1
-                    progress.update()
-                    if position.step % STEPS_PER_LOG_LINE == 0:
-                        self._log_losses(progress)
-                    if position.step_in_epoch == len(plan):
-                        position.epoch += 1
-                        position.step_in_epoch = 0
-                        position.finished = position.step - position.first_step == stretch.total_steps
-                    every = stretch.evaluation_steps
-                    if position.step_in_epoch == 0 or (every and position.step % every == 0):
-                        self._log_losses(progress)
-                        self._log_activations()
-                        self._evaluate()
-                    if position.finished and stretch.main_metric is None:
-                        self._save()
-                    if position.finished or position.step_in_epoch == 0 or self.clock.due(self.checkpoint_seconds):
-                        self._write_checkpoint()
-                    if position.finished:
-                        break
-
-    def _steps(self, plan: list[np.ndarray]) -> Iterator[tf.Tensor]:
-        yield from self.stretch.steps(self.position.epoch, plan, self.position.step_in_epoch)
-
-    def _write_checkpoint(self) -> None:
-        position = self.position
-        position.losses, position.log_bytes = self.watch.look(), self.log.sync()
-        position.seconds = self.clock.seconds()
-        if self.writes:
-            write_checkpoint(self.folder / CHECKPOINT_FILE, self.stretch.variables, position)
-        self.clock.restart()
-
-    def _save(self) -> None:
-        if self.writes:
-            self.position.kept = self.stretch.save()
-        else:
-            self.position.kept = ""
-
-    def _log_losses(self, progress: Any) -> None:
-        rows = self.watch.look()
-        if rows:
-            means = {
-                name: math.fsum(values) / len(rows)
-                for name, values in zip(self.stretch.loss_names, zip(*rows, strict=True), strict=True)
-            }
-            self._write_line("train", {**means, "learning_rate": self.stretch.learning_rate()})
-            progress.set_postfix_str(", ".join(f"{name} {mean:.4f}" for name, mean in means.items()), refresh=False)
-            self.watch.clear()
-
-    def _log_activations(self) -> None:
-        if self.stretch.activation_watch is None:
-            return
-        maxima = self.stretch.activation_watch.maxima()
-        for where, value in maxima.named().items():
-            if not math.isfinite(value):
-                of_stage = f" of stage {self.stretch.name}" if self.stretch.name else ""
-                raise TrainingFailed(
-                    f"activations must stay finite; {where} is not after step {self.position.step}{of_stage}; try a "
-                    "lower learning rate, a longer warm-up, or clipping"
-                )
-        self._write_line("activations", maxima.largest())
-
-    def _evaluate(self) -> None:
-        """Logs the metrics, keeps the weights if they are the best so far, and ends the stretch if patience is over."""
-        position, stretch = self.position, self.stretch
-        found = stretch.evaluate(position.step)
-        if found is None:
-            return
-        self._write_line("dev", found)
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
-        if stretch.main_metric is None:
-            position.best_metrics, position.best_step = found, position.step
-            log_info(f"step {position.step}: {shown}")
-            return
-        # Every metric is better when it is higher; of equals the earlier stays.
-        if not position.best_metrics or found[stretch.main_metric] > position.best_metrics[stretch.main_metric]:
-            self._save()
-            position.best_metrics, position.best_step, position.evaluations_since_best = found, position.step, 0
-            log_info(f"step {position.step}: {shown} (best so far, saved)")
-            return
-        position.evaluations_since_best += 1
-        log_info(f"step {position.step}: {shown}")
-        if stretch.patience is not None and position.evaluations_since_best >= stretch.patience:
-            log_info(f"stopping: no new best in {position.evaluations_since_best} evaluations")
-            position.finished = True
-
-    def _write_line(self, split: str, numbers: Mapping[str, float]) -> None:
-        self.log.write(self.position.step, split, numbers, self.stretch.name)
 
 
 class Clock:
@@ -303,6 +130,33 @@ def _opened(
         yield folder
 
 
+def run_plan(
+    plan: TrainingPlan, output: str | os.PathLike[str], trainer: Callable[..., Any]
+) -> tuple[Path, dict[str, Any]]:
+    """Makes a planned run, or goes on with it.
+
+    Args:
+      plan: the run.
+      output: its folder.
+      trainer: makes the `Trainer` of a plan, a folder and a distribution.
+
+    Returns:
+      The folder and the result.
+    """
+    run, recorded = plan.run, plan.recorded()
+    distribution = open_distribution(run.distribution, run.tpu)
+
+    def train_in(folder: Path) -> dict[str, Any]:
+        with precision_policy(run.precision), distribution.scope():
+            started = trainer(plan, folder, distribution)
+            # Only now: bad input leaves no run behind.
+            if distribution.is_chief:
+                begin_run(folder, recorded)
+            return started.run()
+
+    return run_once(output, recorded, train_in, overwrite=run.overwrite, distribution=distribution)
+
+
 def run_seeds(
     seeds: Sequence[int],
     output: str | os.PathLike[str],
@@ -315,8 +169,7 @@ def run_seeds(
     Args:
       seeds: all different.
       output: the folder of folders; gets a `result.json` with what is returned.
-      run_one: makes the run of one seed in one folder; its result, a dataclass, has `model`, `main_metric` and
-        `metrics`.
+      run_one: makes the run of one seed in one folder; its result is a `TrainResult`.
       writes: whether this process writes the file; asked after the runs.
 
     Returns:
@@ -342,7 +195,7 @@ def run_seeds(
     best = max(results, key=lambda result: result.metrics[main])
     summary = {
         "main_metric": main,
-        "best_model": best.model,
+        "best_model": best.model_directory,
         "metrics": {name: spread([result.metrics[name] for result in results]) for name in results[0].metrics},
         "runs": [dataclasses.asdict(result) for result in results],
     }

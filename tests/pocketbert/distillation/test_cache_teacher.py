@@ -15,10 +15,10 @@ from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.data.teacher_cache_layout import TargetSpec
 from pocketbert.data.teacher_cache_writer import TeacherCacheWriter
 from pocketbert.distillation.cache_teacher import cache_targets, target_specs
-from pocketbert.distillation.stage import OptimizerConfig, Stage, Steps
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
+from pocketbert.training.stage import OptimizerConfig, Stage, Steps
 
 # Four shards or so of 41 sentences.
 SHARD_BYTES = 60_000

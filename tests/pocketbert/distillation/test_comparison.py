@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tiny_distillation
 import tiny_finetuning
 import toy_method
@@ -20,21 +21,19 @@ import pocketbert as pb
 from pocketbert.data import batches
 from pocketbert.distillation import comparison, comparison_report
 from pocketbert.distillation import run as distillation
-from pocketbert.distillation.comparison import compared, distill_and_compare
+from pocketbert.distillation.comparison import compared
 from pocketbert.distillation.distiller import Distiller
-from pocketbert.distillation.method import Epochs, OptimizerConfig, Steps
-from pocketbert.distillation.preparation import prepare
-from pocketbert.distillation.run_options import DistillResult, RunOptions
-from pocketbert.distillation.stage_data import EncodedSource, StageData
-from pocketbert.distillation.stage_run import StageRun
 from pocketbert.errors import UserError
-from pocketbert.training import run as driving
-from pocketbert.training.checkpointing import write_checkpoint
+from pocketbert.training import trainer
+from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig
 from pocketbert.training.distribution import open_distribution
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.finetune import finetune
+from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
+from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_run import StageRun
+from pocketbert.training.state import write_checkpoint
 
-RUN = RunOptions(seed=5)
+RUN = RunConfig(seed=5)
 RATE = 4e-3
 # Nothing is random but the first weights and the order, so that another loop takes the same steps.
 TASK = dataclasses.replace(tiny_distillation.TASK, dropout=0.0)
@@ -52,10 +51,9 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pb.from_preset(STUDENT, tokenizer=pb.from_pretrained(teacher).tokenizer, seed=3).save_pretrained(
         teacher.parent / "student"
     )
-    method = toy_method.ToyMethod(duration=Epochs(2), optimizer=OptimizerConfig(learning_rate=RATE, warmup_ratio=0.25))
+    method = toy_method.toy(duration=Epochs(2), optimizer=OptimizerConfig(learning_rate=RATE, warmup_ratio=0.25))
     return {
         "method": method,
-        "options": method.options(),
         "student": teacher.parent / "student",
         "teacher_layers": (),
         "teacher_directory": teacher,
@@ -68,7 +66,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def compared_run(arguments: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("runs") / "compared"
-    return folder, distill_and_compare((5,), folder, RUN, **arguments)
+    return folder, runs.distill_and_compare((5,), folder, RUN, **arguments)
 
 
 def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -90,8 +88,8 @@ def test_fine_tuned_alone_is_what_finetune_gives(
     compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     data = arguments["task_data"]
-    options = FinetuneOptions(learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23, seed=5)
-    finetune(arguments["student"], TASK, data.train, data.dev, tmp_path / "run", options, ("accuracy",), "accuracy")
+    config = FinetuneConfig(learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23)
+    finetune(arguments["student"], data, tmp_path / "run", config=config, run=RUN)
     ours, theirs = (lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run"))
     assert [line["step"] for line in theirs] == [6, 12, 18, 24]
     means = [(theirs[index]["loss"] + theirs[index + 1]["loss"]) / 2 for index in (0, 2)]
@@ -123,9 +121,9 @@ def test_interrupted_as_it_fine_tunes_it_goes_on_and_ends_with_the_same_bits(
 
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(Ended):
-            patch.setattr(driving, "write_checkpoint", interrupting)
-            distill_and_compare((5,), folder, run, **arguments)
-    answer = distill_and_compare((5,), folder, run, **arguments)
+            patch.setattr(trainer, "write_checkpoint", interrupting)
+            runs.distill_and_compare((5,), folder, run, **arguments)
+    answer = runs.distill_and_compare((5,), folder, run, **arguments)
     assert "going on after step 15, in stage fine_tuning" in capsys.readouterr().err
     for name in ("model/model.safetensors", "fine_tuned/model/model.safetensors", "fine_tuned/metrics.jsonl"):
         assert (folder / name).read_bytes() == (compared_run[0] / name).read_bytes(), name
@@ -158,25 +156,23 @@ def test_both_start_from_the_same_weights(
 ) -> None:
     starts: list[dict[str, np.ndarray]] = []
 
-    class Watched(distillation.Driver):
-        def __init__(self, stretch: Any, *others: Any, **more: Any) -> None:
-            super().__init__(stretch, *others, **more)
-            starts.append({name: value.numpy() for name, value in stretch._student.weights_by_path().items()})
+    class Watched(trainer.StageRun):
+        def __init__(self, stage: Any, model: Any, *others: Any) -> None:
+            super().__init__(stage, model, *others)
+            starts.append({name: value.numpy() for name, value in model.weights_by_path().items()})
             if len(starts) == 2:
                 raise Ended
 
-    def copy_pooler(teacher: Any, student: Any, options: Any) -> None:
+    def copy_pooler(self: Any, teacher: Any, student: Any) -> None:
         # Widths differ: a part of it.
-        student.encoder.pooler.bias.assign(teacher.encoder.pooler.bias[: STUDENT.hidden_size] + options.scale)
+        student.encoder.pooler.bias.assign(teacher.encoder.pooler.bias[: STUDENT.hidden_size] + self.scale)
 
-    method = toy_method.ToyMethod(
-        only="hidden", duration=Steps(1), student_features={"hidden_states": (1,), "logits": ()}
-    )
-    method.initialize = copy_pooler  # type: ignore[method-assign, assignment]
-    monkeypatch.setattr(distillation, "Driver", Watched)
+    method = toy_method.toy(only="hidden", duration=Steps(1), student_features={"hidden_states": (1,), "logits": ()})
+    monkeypatch.setattr(toy_method.ToyMethod, "initialize", copy_pooler)
+    monkeypatch.setattr(trainer, "StageRun", Watched)
     # Fresh weights, on which a method may copy.
     with pytest.raises(Ended):
-        distill_and_compare((8,), tmp_path / "run", RUN, **{**arguments, "student": STUDENT, "method": method})
+        runs.distill_and_compare((8,), tmp_path / "run", RUN, **{**arguments, "student": STUDENT, "method": method})
     first, alone = starts
     assert first.keys() == alone.keys()
     assert not [name for name in first if not np.array_equal(first[name], alone[name])]
@@ -190,8 +186,8 @@ def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
         stage = toy_method.label_stage(duration=Steps(count), evaluations=evaluations)
         data = StageData(stage, EncodedSource(encoded, seed=0))
-        distiller = Distiller(student, toy_method.ToyMethod(), stage)
-        run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
+        distiller = Distiller(student, toy_method.toy(), stage)
+        run = StageRun(stage, student, distiller, data, RUN, open_distribution())
         return [run.plan(number) for number in range(numbers)]
 
     # 40 examples in batches of 16 are 3 steps a pass.
@@ -207,7 +203,8 @@ def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
 def result_of(seed: int, accuracy: float, folder: Path, teacher: dict[str, float] | None) -> DistillResult:
     stages = [{"name": name, "steps": 7 + seed, "metrics": {}, "best_step": 1} for name in ("hidden", "labels")]
     return DistillResult(
-        model=str(folder / "model"), main_metric="accuracy", metrics={"accuracy": accuracy, "f1": accuracy / 2},
+        model_directory=str(folder / "model"), main_metric="accuracy",
+        metrics={"accuracy": accuracy, "f1": accuracy / 2},
         teacher_metrics=teacher, seed=seed, best_step=2, steps=14 + 2 * seed, seconds=10.0 + seed, stages=stages,
     )  # fmt: skip
 
@@ -218,28 +215,34 @@ def test_several_seeds_give_mean_and_spread_of_both(
     accuracies = {(3, False): 0.8, (3, True): 0.7, (4, False): 0.9, (4, True): 0.85}
     made = []
 
-    def pretended(preparation: Any, output: Path, *, overwrite: bool) -> DistillResult:
-        seed, alone = preparation.run.seed, output.name == "fine_tuned"
-        made.append((str(output.relative_to(tmp_path)), preparation, overwrite))
+    def pretended(plan: Any, output: Path, *trainer: Any) -> Any:
+        seed, alone = plan.run.seed, output.name == "fine_tuned"
+        made.append((str(output.relative_to(tmp_path)), plan, plan.run.overwrite))
         output.mkdir(parents=True)
         lines = [
             {"step": 5, "split": "train", "stage": "labels", "loss": 0.5, "labels": 0.5, "learning_rate": 0.1},
             {"step": 7, "split": "dev", "stage": "labels", "accuracy": accuracies[seed, alone], "f1": 0.4},
         ]
         (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        return result_of(seed, accuracies[seed, alone], output, None)
+        found = result_of(seed, accuracies[seed, alone], output, None)
+        if not alone:
+            return found
+        fields = vars(found)
+        return output, {name: fields[name] for name in fields if name not in ("model_directory", "teacher_metrics")}
 
-    monkeypatch.setattr(comparison, "distill_prepared", pretended)
+    monkeypatch.setattr(comparison, "distill_planned", pretended)
+    monkeypatch.setattr(comparison, "run_plan", pretended)
     run = dataclasses.replace(RUN, evaluation_steps=3, patience=2)
     # What a kill left of the summary of an attempt before.
     (tmp_path / ".result.json.partial").write_text("{")
-    answer = distill_and_compare((3, 4), tmp_path, run, learning_rate=0.25, overwrite=True, **arguments)
+    answer = runs.distill_and_compare((3, 4), tmp_path, run, learning_rate=0.25, overwrite=True, **arguments)
     assert [(name, overwrite) for name, _, overwrite in made] == [
         ("seed-3", True), ("seed-3/fine_tuned", True), ("seed-4", True), ("seed-4/fine_tuned", True)
     ]  # fmt: skip
     alone = made[3][1]
-    assert alone.options.steps == 22 and alone.options.evaluations == 1
-    assert alone.options.optimizer == dataclasses.replace(made[2][1].stages[-1].optimizer, learning_rate=0.25)
+    (stage,) = alone.stages
+    assert stage.duration == Steps(22) and stage.evaluations == 1
+    assert stage.optimizer == dataclasses.replace(made[2][1].stages[-1].optimizer, learning_rate=0.25)
     assert (alone.run.evaluation_steps, alone.run.patience, alone.run.seed) == (None, None, 4)
 
     teacher, distilled, fine_tuned = answer["comparison"]["rows"]
@@ -293,7 +296,7 @@ def test_students_that_do_not_beat_the_baseline_are_named() -> None:
 def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
     data = arguments["task_data"]
     plain = dataclasses.replace(data.train, labels=None, source="plain.csv")
-    follows = toy_method.ToyMethod(only="hidden", student_features={"hidden_states": (1,), "logits": ()})
+    follows = toy_method.toy(only="hidden", student_features={"hidden_states": (1,), "logits": ()})
     return {"task_data": dataclasses.replace(data, train=plain), "method": follows}
 
 
@@ -302,16 +305,16 @@ def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
     [
         (unlabelled, "fine-tuning learns from labels; plain.csv has none; give labelled examples"),
         (
-            lambda _: {"method": toy_method.ToyMethod(only="hidden")},
+            lambda _: {"method": toy_method.toy(only="hidden")},
             "there must be a metric to compare; stage hidden, the last one, trains no head",
         ),
         (
-            lambda _: {"method": toy_method.ToyMethod(only="labels")},
+            lambda _: {"method": toy_method.toy(only="labels")},
             "the student must learn from a teacher; labels of toy is fine-tuning already",
         ),
         (
             lambda _: {
-                "method": toy_method.ToyMethod(only="hidden", data="text"), "task_data": None, "text": Path(__file__)
+                "method": toy_method.toy(only="hidden", data="text"), "task_data": None, "text": Path(__file__)
             },
             "only a task has labels to fine-tune on; toy ends with stage hidden, which learns from text; leave the",
         ),
@@ -322,7 +325,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     changes: Callable[..., dict[str, Any]], message: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        distill_and_compare((0,), tmp_path / "run", RUN, **{**arguments, **changes(arguments)})
+        runs.distill_and_compare((0,), tmp_path / "run", RUN, **{**arguments, **changes(arguments)})
     assert not (tmp_path / "run").exists()
 
 
@@ -332,8 +335,8 @@ def test_a_student_of_a_nameless_teachers_layers_has_its_head(arguments: dict[st
     teacher = pb.from_preset(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)
     teacher.save_pretrained(tmp_path / "teacher")
     layers = {"student": None, "teacher_layers": (2,), "teacher_directory": tmp_path / "teacher"}
-    preparation = prepare(run=RUN, **{**arguments, **layers})
-    student = distillation._Run(preparation, tmp_path, open_distribution()).student
+    preparation = runs.plan(run=RUN, **{**arguments, **layers})
+    student = distillation.DistillationTrainer(preparation, tmp_path, open_distribution()).model
     ours, theirs = student.weights_by_path(), teacher.weights_by_path()
     heads = [name for name in ours if name.startswith("heads.")]
     assert heads and all(np.array_equal(ours[name], theirs[name]) for name in heads)

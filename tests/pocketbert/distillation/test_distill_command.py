@@ -136,7 +136,7 @@ def test_flags_of_every_kind_arrive() -> None:
         "--output=o --method tinybert --preset=authors-code --without=attention,hidden --noshared-projection "
         "--general-steps=7 --temperature=2 --mapping=3,6"
     ).split()
-    options = parse("distill", line)[get_method("tinybert").options]
+    options = parse("distill", line)[get_method("tinybert")]
     assert (options.preset, options.without, options.shared_projection) == (
         "authors-code", ("attention", "hidden"), False
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
@@ -24,19 +25,20 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
-from pocketbert.distillation.method import Epochs, OptimizerConfig, Setting
-from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.distillation.run_options import DistillResult, RunOptions
-from pocketbert.distillation.stage_data import EncodedSource, StageData
-from pocketbert.distillation.stage_run import StageRun
+from pocketbert.distillation.method import DistillationSpec
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import run as driving
-from pocketbert.training.checkpointing import Position, read_position, write_checkpoint
+from pocketbert.training import trainer
+from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import open_distribution
+from pocketbert.training.stage import Epochs, OptimizerConfig
+from pocketbert.training.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_run import StageRun
+from pocketbert.training.state import TrainState, read_state, write_checkpoint
 
-RUN = RunOptions(seed=5, checkpoint_seconds=0.0)
-METHOD = toy_method.ToyMethod()
+RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
+METHOD = toy_method.toy()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def distill(teacher: Path, task_data: Any) -> Callable[..., DistillResult]:
             "task_data": task_data,
             "run": RUN,
         }
-        return distillation.distill(output=output, **{**arguments, **changes})
+        return runs.distill(output=output, **{**arguments, **changes})
 
     return call
 
@@ -128,7 +130,7 @@ def test_a_finished_run_gives_its_result_and_refuses_other_options(
     assert "this run is finished" in capsys.readouterr().err
     assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(UserError, match="finished run with other options: option_scale=1.0, received 2.0, seed=5"):
-        distill(finished, options=toy_method.ToyOptions(scale=2.0), run=dataclasses.replace(RUN, seed=6))
+        distill(finished, options=toy_method.toy(scale=2.0), run=dataclasses.replace(RUN, seed=6))
 
 
 class Interrupted(BaseException):
@@ -149,7 +151,7 @@ def test_a_run_that_is_interrupted_in_each_stage_and_between_them_ends_with_the_
                 raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(driving, "write_checkpoint", interrupting)
+            patch.setattr(trainer, "write_checkpoint", interrupting)
             with pytest.raises(Interrupted):
                 distill(tmp_path / "run")
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
@@ -178,14 +180,14 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
     stage = toy_method.label_stage()
     data = StageData(stage, EncodedSource(encoded, seed=0))
 
-    def states(position: Position) -> list[list[int]]:
+    def states(position: TrainState) -> list[list[int]]:
         distiller = Distiller(student, METHOD, stage)
-        run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
+        run = StageRun(stage, student, distiller, data, RUN, open_distribution())
         run.restore(tmp_path, position)
         return [generator.state.numpy().tolist() for generator in distiller.dropout_generators()]
 
-    first, second = (states(Position(stage=number)) for number in (0, 1))
-    assert first == states(Position()) and len(first) > 1
+    first, second = (states(TrainState(stage=number)) for number in (0, 1))
+    assert first == states(TrainState()) and len(first) > 1
     # Every dropout of every stage begins somewhere else.
     assert len({tuple(state) for state in first + second}) == 2 * len(first)
 
@@ -194,19 +196,19 @@ def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 
-    def started(optimizer_state: str, position: Position) -> tuple[Any, Position]:
+    def started(optimizer_state: str, position: TrainState) -> tuple[Any, TrainState]:
         stage = toy_method.label_stage(optimizer_state=optimizer_state)
         data = StageData(stage, EncodedSource(encoded, seed=0))
         distiller = Distiller(student, METHOD, stage)
-        stage_run = StageRun(stage, student, distiller, data, None, None, tmp_path, RUN, open_distribution())
+        stage_run = StageRun(stage, student, distiller, data, RUN, open_distribution())
         return stage_run, stage_run.restore(tmp_path, position)
 
-    before, _ = started("fresh", Position())
+    before, _ = started("fresh", TrainState())
     for value, (name, variable) in enumerate(before.variables.items()):
         if name.startswith("optimizer/"):
             number = 12 if name.endswith("iterations") else value
             variable.assign(tf.cast(tf.fill(variable.shape, number), variable.dtype))
-    ended = Position(step=12, finished=True)
+    ended = TrainState(step=12, finished=True)
     write_checkpoint(tmp_path / "checkpoint.safetensors", before.variables, ended)
     carried, _ = started("carry", ended.next_stage())
     fresh, _ = started("fresh", ended.next_stage())
@@ -217,11 +219,13 @@ def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
     # 8 steps with a warm-up of 2 from this stage's beginning on, in both.
     assert carried.learning_rate() == fresh.learning_rate() == 0.0
     carried.variables["optimizer/iterations"].assign_add(2)
-    write_checkpoint(tmp_path / "checkpoint.safetensors", carried.variables, Position(stage=1, first_step=12, step=14))
-    resumed, position = started("carry", read_position(tmp_path / "checkpoint.safetensors"))
+    write_checkpoint(
+        tmp_path / "checkpoint.safetensors", carried.variables, TrainState(stage=1, first_step=12, step=14)
+    )
+    resumed, position = started("carry", read_state(tmp_path / "checkpoint.safetensors"))
     assert position.step == 14 and resumed.variables["optimizer/iterations"].numpy() == 14
     # Two steps into the stage the warm-up is over.
-    rates = [float(each._distiller.optimizer._learning_rate(step)) for each, step in ((resumed, 14), (fresh, 2))]
+    rates = [float(each._training_model.optimizer._learning_rate(step)) for each, step in ((resumed, 14), (fresh, 2))]
     assert rates == pytest.approx([3e-3, 3e-3])
 
 
@@ -229,15 +233,15 @@ def test_a_store_takes_the_teachers_place(
     finished: Path, distill: Any, teacher: Path, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = pb.from_pretrained(teacher)
-    setting = Setting(teacher=model.config, student=tiny_distillation.STUDENT, task=tiny_distillation.TASK)
-    method = toy_method.ToyMethod(only="hidden")
-    stage = method.stages(setting, method.options())[0]
+    setting = DistillationSpec(teacher=model.config, student=tiny_distillation.STUDENT, task=tiny_distillation.TASK)
+    method = toy_method.toy(only="hidden")
+    stage = method.stages(setting)[0]
     encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
     cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
-        patch.setattr(distillation, "load", lambda *_: pytest.fail("the teacher was loaded"))
+        patch.setattr(distillation, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, store=tmp_path / "store", teacher_directory=None)
-    assert result.teacher_metrics is None and pb.from_pretrained(result.model).tokenizer is not None
+    assert result.teacher_metrics is None and pb.from_pretrained(result.model_directory).tokenizer is not None
     ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
     # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
     assert [line["hidden"] for line in ours] == pytest.approx([line["hidden"] for line in theirs], rel=1e-3)
@@ -250,15 +254,15 @@ def test_a_store_takes_the_teachers_place(
 def test_a_loss_that_is_not_finite_names_stage_term_and_step(
     distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = driving.Driver._steps
+    steps = StageRun.steps
 
-    def poisoned(self: Any, plan: Any) -> Any:
-        for losses in steps(self, plan):
-            yield losses * (float("nan") if self.position.step == 3 else 1.0)
+    def poisoned(self: Any, *where: Any) -> Any:
+        for index, losses in enumerate(steps(self, *where)):
+            yield losses * (float("nan") if index == 3 else 1.0)
 
-    monkeypatch.setattr(driving.Driver, "_steps", poisoned)
+    monkeypatch.setattr(StageRun, "steps", poisoned)
     with pytest.raises(TrainingFailed, match="finite; it is labels nan at step 4 of stage labels; try a lower"):
-        distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"))
+        distill(tmp_path / "run", method=toy_method.toy(only="labels"))
 
 
 def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
@@ -273,11 +277,11 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
         return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
 
     data = {"task": task, "train": scored(20, 0), "dev": scored(9, 1), "metrics": ("pearson",)}
-    result = distillation.distill(
+    result = runs.distill(
         output=tmp_path / "run",
-        run=RunOptions(precision="bfloat16"),
+        run=RunConfig(precision="bfloat16"),
         method="tinybert",
-        options=TinyBERTOptions(max_length=23, prediction_epochs=1, without=("embedding", "transformer")),
+        options=TinyBERT(max_length=23, prediction_epochs=1, without=("embedding", "transformer")),
         student=tiny_distillation.STUDENT,
         teacher_directory=tmp_path / "scorer",
         task_data=TaskData(**data, main_metric="pearson"),
@@ -288,7 +292,7 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
 
 
 def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
-    method = toy_method.ToyMethod(only="hidden")
+    method = toy_method.toy(only="hidden")
     dtypes: dict[str, set[str]] = {"teacher": set(), "student": set()}
     targets, loss = method.targets, method.loss
 
@@ -307,7 +311,7 @@ def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tm
     # Targets with 8 bits: each number is off by 2^-9 at most at each of some ten roundings; the loss is their mean.
     assert ours != theirs and ours == pytest.approx(theirs, rel=0.02)
     assert json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["teacher_precision"] == "bfloat16"
-    assert "teacher_precision" not in json.loads((finished / "run.json").read_text("utf-8"))
+    assert json.loads((finished / "run.json").read_text("utf-8"))["teacher_precision"] is None
 
 
 def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,14 +321,15 @@ def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest
         received.append(arguments)
         seed = arguments["run"].seed
         return DistillResult(
-            model=f"model-{seed}", main_metric="accuracy", metrics={"accuracy": 0.1 * seed}, teacher_metrics=None,
-            seed=seed, best_step=1, steps=2, seconds=3.0, stages=[],
+            model_directory=f"model-{seed}", main_metric="accuracy",
+            metrics={"accuracy": 0.1 * seed}, teacher_metrics=None, seed=seed, best_step=1,
+            steps=2, seconds=3.0, stages=[],
         )  # fmt: skip
 
     monkeypatch.setattr(distillation, "distill", pretended)
-    summary = distillation.distill_seeds((3, 8), output=tmp_path, run=RUN, method="tinybert", student="s")
+    summary = distillation.distill_seeds((3, 8), "s", None, tmp_path, run=RUN)
     assert [each["output"] for each in received] == [tmp_path / "seed-3", tmp_path / "seed-8"]
-    assert all((each["method"], each["student"]) == ("tinybert", "s") for each in received)
+    assert all(each["student"] == "s" for each in received)
     assert summary["best_model"] == "model-8"
     assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(0.55)
 
@@ -337,9 +342,9 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
         (text / name).write_text("\n\n".join(f"{line.capitalize()}." for line in part), encoding="utf-8")
 
     def general(text: Path) -> DistillResult:
-        return distillation.distill(
+        return runs.distill(
             method="tinybert",
-            options=TinyBERTOptions(max_length=16, general_steps=7, general_batch_size=8),
+            options=TinyBERT(max_length=16, general_steps=7, general_batch_size=8),
             student=tiny_distillation.STUDENT,
             teacher_directory=teacher,
             text=text,
@@ -349,7 +354,7 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
     result = general(text)
     assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
     assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
-    student = pb.from_pretrained(result.model)
+    student = pb.from_pretrained(result.model_directory)
     assert student.task is None and student.tokenizer is not None
     # The same text in another place is the same run; another letter in it is not, at the same size and time.
     moved = text.rename(tmp_path / "moved")
@@ -370,7 +375,7 @@ def test_stages_stop_early_and_evaluate_more_often(
     scores = iter([0.5, 0.7, 0.7])
     monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
     options = dataclasses.replace(RUN, evaluation_steps=2, patience=1)
-    result = distill(tmp_path / "run", method=toy_method.ToyMethod(only="labels"), run=options)
+    result = distill(tmp_path / "run", method=toy_method.toy(only="labels"), run=options)
     assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [2, 4, 6]
     assert (result.steps, result.best_step, result.metrics) == (6, 4, {"accuracy": 0.7})
     # This stage reads nothing of a teacher.
@@ -389,12 +394,12 @@ def refusals() -> list[Any]:
             "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a store",
         ),
         ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
-        ({"method": toy_method.ToyMethod(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
+        ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
         (
-            {"method": toy_method.ToyMethod(only="hidden", data="text")},
+            {"method": toy_method.toy(only="hidden", data="text")},
             "stage hidden learns from plain text; received none",
         ),
-        ({"method": toy_method.ToyMethod(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
+        ({"method": toy_method.toy(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
         ({"method": "no_such_method"}, "no distillation method 'no_such_method'; the methods are"),
     ]
 
@@ -406,11 +411,11 @@ def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
     more = dataclasses.replace(task_data.train, labels=None, source="more.jsonl")
     unlabelled = dataclasses.replace(task_data, train=plain)
     # What follows the teacher alone needs none.
-    result = distill(tmp_path / "hidden", method=toy_method.ToyMethod(only="hidden"), task_data=unlabelled)
+    result = distill(tmp_path / "hidden", method=toy_method.toy(only="hidden"), task_data=unlabelled)
     assert result.steps == 12
-    monkeypatch.setattr(distillation, "make_student", None)
+    monkeypatch.setattr(trainer, "make_model", None)
     augmented = dataclasses.replace(unlabelled, augmented=more)
-    only = toy_method.ToyMethod(only="labels", data="augmented")
+    only = toy_method.toy(only="labels", data="augmented")
     for method, data, source in (
         (METHOD, unlabelled, "plain.csv"),
         (METHOD, augmented, "plain.csv"),

@@ -15,15 +15,17 @@ import toy_method
 
 import pocketbert as pb
 from pocketbert._keras import tf_keras
-from pocketbert.distillation.distiller import Distiller, make_optimizer
+from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters
-from pocketbert.distillation.method import OptimizerConfig, Setting, Stage
+from pocketbert.distillation.method import DistillationSpec
 from pocketbert.errors import UserError
 from pocketbert.training.run import precision_policy
+from pocketbert.training.stage import OptimizerConfig, Stage
+from pocketbert.training.step import make_optimizer
 
 TEACHER, STUDENT, TASK = tiny_distillation.TEACHER, tiny_distillation.STUDENT, tiny_distillation.TASK
-SETTING = Setting(teacher=TEACHER, student=STUDENT, task=TASK)
-METHOD = toy_method.ToyMethod()
+SETTING = DistillationSpec(teacher=TEACHER, student=STUDENT, task=TASK)
+METHOD = toy_method.toy()
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def both_terms(**changes: Any) -> Stage:
 
 
 def make(stage: Stage, teacher: pb.Model | None, steps: int = 20) -> Distiller:
-    adapters = METHOD.adapters(SETTING, METHOD.options())
+    adapters = METHOD.adapters(SETTING)
     initialize_adapters(adapters, 0.2, seed=1)
     distiller = Distiller(
         pb.from_preset(STUDENT, task=(TASK,), seed=4), METHOD, stage, teacher=teacher, adapters=adapters

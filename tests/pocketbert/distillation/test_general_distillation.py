@@ -19,11 +19,11 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
-from pocketbert.distillation.methods.tinybert import TinyBERTOptions
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.run_options import DistillResult, RunOptions
-from pocketbert.distillation.stage_data import EncodedSource, StageData
 from pocketbert.errors import UserError
+from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.stage_data import EncodedSource, StageData
 
 MAX_LENGTH, BATCH_SIZE, SEED = 23, 8, 5
 Batches = list[Mapping[str, np.ndarray]]
@@ -58,12 +58,12 @@ def general(teacher: Path, text: Path, output: Path, student: Any = tiny_distill
     given = {"max_length": MAX_LENGTH, "general_epochs": 1, "general_batch_size": BATCH_SIZE, **options}
     return distill(
         method="tinybert",
-        options=TinyBERTOptions(**given),
+        options=TinyBERT(**given),
         student=student,
         teacher_directory=teacher,
         text=text,
         output=output,
-        run=RunOptions(seed=SEED),
+        run=RunConfig(seed=SEED),
     )
 
 
@@ -222,7 +222,7 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
     padding = batch["input_word_ids"][batch["input_mask"] == 0]
     assert padding.size and (padding == config.pad_token_id).all()
     adapters = load_file(tmp_path / "general" / "adapters.safetensors")
-    found = pb.from_pretrained(directory), pb.from_pretrained(result.model)
+    found = pb.from_pretrained(directory), pb.from_pretrained(result.model_directory)
     line = json.loads((tmp_path / "general" / "metrics.jsonl").read_text("utf-8"))
     expected = expected_losses(*found, adapters, layers, batch)
     # Sums of some thousand float32 numbers of order 1.
@@ -231,8 +231,8 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
 
     tuned: DistillResult = distill(
         method="tinybert",
-        options=TinyBERTOptions(max_length=MAX_LENGTH, prediction_epochs=1, without=("embedding", "transformer")),
-        student=result.model,
+        options=TinyBERT(max_length=MAX_LENGTH, prediction_epochs=1, without=("embedding", "transformer")),
+        student=result.model_directory,
         teacher_directory=directory,
         task_data=tiny_distillation.task_data(directory),
         output=tmp_path / "task",

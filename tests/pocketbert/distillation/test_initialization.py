@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,12 @@ from tiny import BERT, IB_BERT, MOBILEBERT, batch
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.distillation.initialization import (
-    StudentPlan,
-    initialize_adapters,
-    make_student,
-    plan_student,
-    vocabulary_of,
-)
+from pocketbert.distillation import initialization
+from pocketbert.distillation.initialization import TeacherLayers, initialize_adapters, teacher_arrays
 from pocketbert.errors import UserError
 from pocketbert.layers.dense import Dense
 from pocketbert.presets import preset
+from pocketbert.training.initialization import ModelInit, assign_weights, make_model, vocabulary_of
 
 TEACHER = BERT.replace(num_layers=4, hidden_dropout=0.0, attention_dropout=0.0)
 TASK = TaskConfig(kind="classification", name="mine", labels=("no", "so", "yes"))
@@ -42,20 +39,40 @@ def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> se
     return {path for path in first if not np.array_equal(first[path], second[path])}
 
 
+def plan_student(student: Any, teacher: Any, teacher_layers: Any = ()) -> ModelInit:
+    given = TeacherLayers(tuple(teacher_layers), student) if teacher_layers else student
+    return initialization.plan_student(given, teacher)
+
+
+def make_student(
+    plan: ModelInit,
+    *,
+    tasks: Any,
+    tokenizer: Any,
+    teacher_directory: Any = None,
+    seed: int = 0,
+    teacher_task: Any = None,
+) -> Any:
+    student = make_model(plan, tasks, tokenizer, seed)
+    if plan.layers:
+        assign_weights(student, teacher_arrays(student, teacher_directory, teacher_task, plan.layers))
+    return student
+
+
 # --- plans ---
 
 
 def test_a_preset_or_an_architecture_starts_fresh() -> None:
     plan = plan_student("tinybert_4l_312d", preset("bert_base_uncased").config)
-    assert plan == StudentPlan(start="random", config=preset("tinybert_4l_312d").config)
-    assert plan_student(TEACHER, BERT) == StudentPlan(start="random", config=TEACHER)
+    assert plan == ModelInit(start="random", config=preset("tinybert_4l_312d").config)
+    assert plan_student(TEACHER, BERT) == ModelInit(start="random", config=TEACHER)
 
 
 def test_a_directory_is_started_from_and_its_config_alone_is_not(directory: Path) -> None:
-    assert plan_student(directory, BERT) == StudentPlan(start="directory", config=TEACHER, directory=directory)
+    assert plan_student(directory, BERT) == ModelInit(start="directory", config=TEACHER, directory=directory)
     assert plan_student(str(directory), BERT).start == "directory"
     alone = plan_student(directory / "config.json", BERT)
-    assert alone == StudentPlan(start="random", config=TEACHER)
+    assert alone == ModelInit(start="random", config=TEACHER)
 
 
 @pytest.mark.parametrize("config", [MOBILEBERT, IB_BERT], ids=["mobilebert", "ib_bert"])
@@ -66,7 +83,7 @@ def test_a_config_alone_keeps_its_pooler(config: object, tmp_path: Path) -> None
 
 def test_layers_alone_are_the_teachers_architecture() -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1, 3, 4))
-    assert plan == StudentPlan(start="teacher-layers", config=TEACHER.replace(num_layers=3), layers=(1, 3, 4))
+    assert plan == ModelInit(start="teacher-layers", config=TEACHER.replace(num_layers=3), layers=(1, 3, 4))
     shallow = TEACHER.replace(num_layers=2, hidden_dropout=0.3)
     assert plan_student(shallow, TEACHER, teacher_layers=[4, 2]).layers == (4, 2)
 
@@ -91,8 +108,6 @@ def test_layers_that_do_not_fit_are_all_listed() -> None:
 def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="received no_such, which is none of them; the presets are bert_base_uncased"):
         plan_student("no_such", TEACHER)
-    with pytest.raises(UserError, match="a student must be given"):
-        plan_student(None, TEACHER)
     with pytest.raises(UserError, match="a directory or from the teacher's layers"):
         plan_student(directory, TEACHER, teacher_layers=(1, 2, 3, 4))
     (tmp_path / "config.json").write_text("{")

@@ -15,19 +15,11 @@ from tiny import BERT
 
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.distillation import methods
-from pocketbert.distillation.method import (
-    Epochs,
-    Method,
-    OptimizerConfig,
-    Setting,
-    Stage,
-    Steps,
-    Vocabulary,
-    check_setting,
-    describe_options,
-    option_problems,
-)
+from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.errors import UserError
+from pocketbert.options import describe_options, option_problems
+from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
+from pocketbert.training.vocabulary import Vocabulary
 
 TASK = TaskConfig(kind="classification", name="mine", labels=("no", "yes"))
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -64,33 +56,26 @@ def stage(**changes: Any) -> Stage:
     return Stage(**fields | changes)
 
 
-class OneStage:
+class OneStage(Method):
     name = "one-stage"
     reference = "none"
-    options = Options
 
-    def __init__(self, *stages: Stage, mismatches: tuple[str, ...] = ()) -> None:
-        self._stages, self._mismatches = stages, mismatches
+    def __init__(self, *stages: Stage, problems: tuple[str, ...] = ()) -> None:
+        object.__setattr__(self, "made", (stages, problems))
 
-    def stages(self, setting: Setting, options: Any) -> tuple[Stage, ...]:
-        return self._stages
+    def stages(self, spec: DistillationSpec) -> tuple[Stage, ...]:
+        return self.made[0]
 
-    def adapters(self, setting: Setting, options: Any) -> dict[str, Any]:
-        return {}
-
-    def mismatches(self, setting: Setting, options: Any) -> list[str]:
-        return list(self._mismatches)
-
-    def initialize(self, teacher: Any, student: Any, options: Any) -> None: ...
-
-    def targets(self, stage: Stage, teacher: Any, batch: Any) -> dict[str, Any]:
-        return {}
+    def validate(self, spec: DistillationSpec) -> list[str]:
+        return list(self.made[1])
 
     def loss(self, stage: Stage, targets: Any, student: Any, adapters: Any, batch: Any) -> dict[str, Any]:
         return {}
 
 
 # --- discovery ---
+
+IMPORT = "from pocketbert.distillation.method import Method\n"
 
 
 @pytest.fixture
@@ -109,20 +94,20 @@ def test_every_method_satisfies_the_protocol() -> None:
     assert "tinybert" in methods.names()
     for name in methods.names():
         method = methods.get_method(name)
-        assert isinstance(method, Method) and method.name == name and method.reference
-        method.options()  # made without arguments
-        assert describe_options(method.options)
+        # Made without arguments.
+        assert isinstance(method(), Method) and method.name == name and method.reference
+        assert describe_options(method)
 
 
-def test_a_file_with_METHOD_is_a_method_and_one_without_is_none(folder: Path) -> None:
-    (folder / "zz_new.py").write_text("class New:\n    name = 'new'\nMETHOD = New()\n")
+def test_a_file_with_a_method_is_discovered(folder: Path) -> None:
+    (folder / "zz_new.py").write_text(f"{IMPORT}class New(Method):\n    name = 'new'\n")
     (folder / "zz_helper.py").write_text("name = 'helper'\n")
     assert "new" in methods.names() and "helper" not in methods.names()
     assert methods.get_method("new").name == "new"
 
 
 def test_two_methods_of_one_name_are_a_bug(folder: Path) -> None:
-    (folder / "zz_twin.py").write_text("class Twin:\n    name = 'tinybert'\nMETHOD = Twin()\n")
+    (folder / "zz_twin.py").write_text(f"{IMPORT}class Twin(Method):\n    name = 'tinybert'\n")
     with pytest.raises(ValueError, match="'tinybert' is there already"):
         methods.names()
 
@@ -136,8 +121,8 @@ def test_an_unknown_method_is_refused_with_the_names() -> None:
 
 def test_reading_the_options_loads_no_tensorflow() -> None:
     program = (
-        "import sys; from pocketbert.distillation import methods; from pocketbert.distillation.method import *;"
-        "[describe_options(methods.get_method(name).options) for name in methods.names()];"
+        "import sys; from pocketbert.distillation import methods; from pocketbert.options import *;"
+        "[describe_options(methods.get_method(name)) for name in methods.names()];"
         "print(sorted({'tensorflow', 'tf_keras', 'numpy'} & {*sys.modules}))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -199,13 +184,13 @@ def test_an_optimizer_lists_everything_that_is_wrong_with_it() -> None:
 
 
 def test_what_fits_gives_the_stages() -> None:
-    setting = Setting(teacher=BERT, student=BERT.replace(num_layers=1), task=TASK, teacher_task=TASK)
+    setting = DistillationSpec(teacher=BERT, student=BERT.replace(num_layers=1), task=TASK, teacher_task=TASK)
     first = stage()
-    assert check_setting(OneStage(first), setting, Options()) == (first,)
+    assert plan_stages(OneStage(first), setting) == (first,)
 
 
 def test_one_error_lists_every_mismatch() -> None:
-    setting = Setting(
+    setting = DistillationSpec(
         teacher=BERT.replace(max_position_embeddings=18),
         student=BERT.replace(
             vocab_size=89, pad_token_id=1, type_vocab_size=1, max_position_embeddings=17, num_layers=2
@@ -219,7 +204,7 @@ def test_one_error_lists_every_mismatch() -> None:
         teacher_features={"hidden_states": (4,), "logits": ()},
     )
     with pytest.raises(UserError) as refusal:
-        check_setting(OneStage(wrong, wrong, mismatches=("one of its own",)), setting, Options())
+        plan_stages(OneStage(wrong, wrong, problems=("one of its own",)), setting)
     message = str(refusal.value)
     for part in (
         "the teacher's has 97 pieces, the student's 89",
@@ -240,15 +225,15 @@ def test_one_error_lists_every_mismatch() -> None:
 
 
 def test_single_texts_need_one_segment() -> None:
-    setting = Setting(teacher=BERT, student=BERT.replace(type_vocab_size=1), task=TASK, teacher_task=TASK)
-    check_setting(OneStage(stage()), setting, Options())
+    setting = DistillationSpec(teacher=BERT, student=BERT.replace(type_vocab_size=1), task=TASK, teacher_task=TASK)
+    plan_stages(OneStage(stage()), setting)
     with pytest.raises(UserError, match="pairs need the teacher's 2 segments"):
-        check_setting(OneStage(stage()), dataclasses.replace(setting, pairs=True), Options())
+        plan_stages(OneStage(stage()), dataclasses.replace(setting, pairs=True))
 
 
 def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
-    short = Setting(teacher=BERT.replace(max_position_embeddings=5), student=BERT, task=TASK)
-    check_setting(OneStage(stage(teacher_features={})), short, Options())
+    short = DistillationSpec(teacher=BERT.replace(max_position_embeddings=5), student=BERT, task=TASK)
+    plan_stages(OneStage(stage(teacher_features={})), short)
 
 
 @pytest.mark.parametrize(
@@ -260,17 +245,17 @@ def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
     ],
 )
 def test_the_teachers_logits_must_be_the_tasks(teacher_task: TaskConfig | None, message: str) -> None:
-    setting = Setting(teacher=BERT, student=BERT, task=TASK, teacher_task=teacher_task)
+    setting = DistillationSpec(teacher=BERT, student=BERT, task=TASK, teacher_task=teacher_task)
     with pytest.raises(UserError, match=message):
-        check_setting(OneStage(stage()), setting, Options())
+        plan_stages(OneStage(stage()), setting)
     # Hidden states can be learned from any head's encoder.
-    check_setting(OneStage(stage(teacher_features={"hidden_states": (1,)})), setting, Options())
+    plan_stages(OneStage(stage(teacher_features={"hidden_states": (1,)})), setting)
 
 
 def test_logits_without_a_task_are_refused() -> None:
-    setting = Setting(teacher=BERT, student=BERT, task=None)
+    setting = DistillationSpec(teacher=BERT, student=BERT, task=None)
     with pytest.raises(UserError, match="stage only reads logits; general distillation has no task"):
-        check_setting(OneStage(stage()), setting, Options())
+        plan_stages(OneStage(stage()), setting)
 
 
 def test_vocabularies_are_compared_by_content(tmp_path: Path) -> None:
@@ -280,13 +265,13 @@ def test_vocabularies_are_compared_by_content(tmp_path: Path) -> None:
     for path, lines in zip(paths, (pieces, pieces, swapped), strict=True):
         path.write_text("\n".join(lines) + "\n")
     first, same, other = (Vocabulary(path=path, config=TokenizerConfig()) for path in paths)
-    setting = Setting(teacher=BERT, student=BERT, task=TASK, teacher_task=TASK, teacher_vocabulary=first)
-    check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=same), Options())
+    setting = DistillationSpec(teacher=BERT, student=BERT, task=TASK, teacher_task=TASK, teacher_vocabulary=first)
+    plan_stages(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=same))
     with pytest.raises(UserError, match="differ in 2 pieces, the first at id 95: 'piece90' and 'piece91'"):
-        check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=other), Options())
+        plan_stages(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=other))
     cased = Vocabulary(path=paths[1], config=TokenizerConfig(lowercase=False))
     with pytest.raises(UserError, match="lowercase=True, the student lowercase=False"):
-        check_setting(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=cased), Options())
+        plan_stages(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=cased))
 
 
 # --- options ---

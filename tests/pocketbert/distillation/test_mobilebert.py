@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
-from pocketbert.distillation.method import Setting, Stage, Steps, check_setting
-from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
+from pocketbert.distillation.method import DistillationSpec, plan_stages
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
+from pocketbert.training.stage import Stage, Steps
 
 TEACHER, STUDENT = preset("ib_bert_large").config, preset("mobilebert_paper").config
 HEADS = ("masked_lm", "next_sentence")
@@ -20,12 +21,12 @@ TRANSFER = {"feature_map": 100.0, "attention": 1.0}
 DECOMPOSED = {"feature_normalized": 100.0, "feature_mean": 5000.0, "feature_variance": 5.0, "attention": 1.0}
 
 
-def setting(teacher: EncoderConfig = TEACHER, student: EncoderConfig = STUDENT, **more: Any) -> Setting:
-    return Setting(**{"teacher": teacher, "student": student, "task": None, "teacher_heads": HEADS, **more})
+def setting(teacher: EncoderConfig = TEACHER, student: EncoderConfig = STUDENT, **more: Any) -> DistillationSpec:
+    return DistillationSpec(**{"teacher": teacher, "student": student, "task": None, "teacher_heads": HEADS, **more})
 
 
-def stages(where: Setting | None = None, **options: Any) -> dict[str, Stage]:
-    made = check_setting(METHOD, where or setting(), MobileBERTOptions(**options))
+def stages(where: DistillationSpec | None = None, **options: Any) -> dict[str, Stage]:
+    made = plan_stages(MobileBERT(**options), where or setting())
     return {stage.name: stage for stage in made}
 
 
@@ -142,10 +143,10 @@ def test_what_is_given_wins_over_the_preset() -> None:
         "distillation_batch_size": 4096,
     }
     for name, value in given.items():
-        resolved = MobileBERTOptions(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
+        resolved = MobileBERT(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
         assert getattr(resolved, name) == value
         # The others stay the preset's: each differs from the paper's.
-        paper = MobileBERTOptions().resolved()
+        paper = MobileBERT().resolved()
         assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
 
 
@@ -239,7 +240,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         start="random",
     )
     with pytest.raises(UserError) as refusal:
-        check_setting(METHOD, wrong, MobileBERTOptions(first_layer=13))
+        plan_stages(MobileBERT(first_layer=13), wrong)
     for part in (
         "30522 pieces, the student's 30000",
         "received the task squad; distil without one",
@@ -257,7 +258,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
 def test_layers_that_are_not_there_are_said_once() -> None:
     shallow = setting(teacher=TEACHER.replace(num_layers=3))
     with pytest.raises(UserError) as refusal:
-        check_setting(METHOD, shallow, MobileBERTOptions(max_length=520))
+        plan_stages(MobileBERT(max_length=520), shallow)
     message = str(refusal.value)
     for part in (
         "hidden_states are read of the teacher's layers 4 to 24; it has layers 0 to 3",
@@ -274,7 +275,7 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
         student=STUDENT.replace(num_attention_heads=6, bottleneck=BottleneckConfig(size=192, query_key="raw"))
     )
     with pytest.raises(UserError, match="or leave out attention"):
-        check_setting(METHOD, heads, MobileBERTOptions())
+        plan_stages(MobileBERT(), heads)
     stages(heads, without=("attention",))
     stages(heads, strategy="none")
     narrow = setting(student=STUDENT.replace(hidden_size=384))
@@ -313,7 +314,7 @@ def test_a_student_without_a_pooler_cannot_tell_sentences_apart() -> None:
 
 def test_options_list_everything_that_is_wrong() -> None:
     with pytest.raises(UserError) as refusal:
-        MobileBERTOptions(preset="code", strategy="joint", without=("at",), alpha=1.0, first_layer=3, transfer_steps=0)  # type: ignore[arg-type]
+        MobileBERT(preset="code", strategy="joint", without=("at",), alpha=1.0, first_layer=3, transfer_steps=0)  # type: ignore[arg-type]
     for part in (
         "preset must be one of paper, authors-code; received 'code'",
         "received at",

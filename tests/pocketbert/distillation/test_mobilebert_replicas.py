@@ -16,7 +16,7 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.distillation.stage_data import PretrainingSource
+from pocketbert.training.stage_data import PretrainingSource
 
 # A seed by which a batch of the distillation has halves of two widths.
 LAYERS, BATCH_SIZE, STEPS, SEED = 2, 16, 5, 7

@@ -18,11 +18,13 @@ from tiny_mobilebert import HEADS, STUDENT, TEACHER
 
 import pocketbert as pb
 from pocketbert._keras import tf_keras
-from pocketbert.distillation.distiller import Distiller, make_optimizer
-from pocketbert.distillation.method import Setting, Stage, check_setting
-from pocketbert.distillation.methods.mobilebert import METHOD, MobileBERTOptions
+from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.method import DistillationSpec, plan_stages
+from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.training.stage import Stage
+from pocketbert.training.step import make_optimizer
 
 LAYERS = TEACHER.num_layers
 # A loss is a mean of float32 terms of order 1 to 100, of two networks whose features agree with the oracle's inputs to
@@ -32,9 +34,11 @@ TOLERANCE = 4e-5
 
 def make_stages(**options: Any) -> dict[str, Stage]:
     fields = {"max_length": 23, "transfer_steps": 90, "distillation_steps": 30, "transfer_batch_size": 3}
-    given = MobileBERTOptions(**{**fields, "distillation_batch_size": 3, **options})
-    setting = Setting(teacher=TEACHER, student=STUDENT, task=None, teacher_heads=tuple(head.kind for head in HEADS))
-    return {stage.name: stage for stage in check_setting(METHOD, setting, given)}
+    given = MobileBERT(**{**fields, "distillation_batch_size": 3, **options})
+    setting = DistillationSpec(
+        teacher=TEACHER, student=STUDENT, task=None, teacher_heads=tuple(head.kind for head in HEADS)
+    )
+    return {stage.name: stage for stage in plan_stages(given, setting)}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,7 @@ def student() -> Model:
 
 
 def terms(teacher: Model, student: Model, stage: Stage, batch: Any = None) -> dict[str, float]:
-    distiller = Distiller(student, METHOD, stage, teacher=teacher)
+    distiller = Distiller(student, MobileBERT(), stage, teacher=teacher)
     losses = distiller.losses(batch or tiny_mobilebert.batch())
     return dict(zip(distiller.loss_names, losses.numpy().tolist(), strict=True))
 
@@ -136,7 +140,7 @@ class Counting:
 def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, student: Model) -> None:
     (stage,) = make_stages(strategy="auxiliary").values()
     counting = Counting(teacher)
-    Distiller(student, METHOD, stage, teacher=counting).losses(tiny_mobilebert.batch())
+    Distiller(student, MobileBERT(), stage, teacher=counting).losses(tiny_mobilebert.batch())
     layers = (1, 2, 3)
     assert counting.requests == [{"hidden_states": layers, "attention_logits": layers, "logits": ()}]
 
@@ -147,7 +151,7 @@ def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
     for parts in (1, 3):
         student = pb.from_preset(STUDENT, HEADS, seed=4)
         (stage,) = make_stages(strategy="auxiliary", micro_batches=parts, clip_norm=0.0).values()
-        distiller = Distiller(student, METHOD, stage, teacher=teacher)
+        distiller = Distiller(student, MobileBERT(), stage, teacher=teacher)
         distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
         losses = distiller.update(tiny_mobilebert.batch())
         moments = {n: v.numpy() for n, v in distiller.optimizer.named_state().items() if n.startswith("m/")}
@@ -177,7 +181,7 @@ def layers_that_moved(before: dict[str, bytes], model: Model) -> dict[int, bool]
 
 def train(teacher: Model, student: Model, stage: Stage, steps: int = 2) -> None:
     """Real steps of the stage's optimizer on one batch; the first one of a transfer stage has rates of 0."""
-    distiller = Distiller(student, METHOD, stage, teacher=teacher)
+    distiller = Distiller(student, MobileBERT(), stage, teacher=teacher)
     distiller.compile(optimizer=make_optimizer(stage, stage.duration.count))
     batch = tiny_mobilebert.batch()
     # Without a graph: for a few steps it is not worth tracing.
@@ -227,7 +231,7 @@ def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> 
 
 def test_training_brings_the_student_closer(teacher: Model) -> None:
     student = pb.from_preset(STUDENT, HEADS, seed=4)
-    METHOD.initialize(teacher, student, MobileBERTOptions())
+    MobileBERT().initialize(teacher, student)
     rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
     made = make_stages(strategy="joint", bias_correction=True, **rates)
     # By how much a loss must fall: that of eq. 4 stays above the entropy of a teacher that was never trained.
@@ -240,7 +244,7 @@ def test_training_brings_the_student_closer(teacher: Model) -> None:
 def test_padding_means_nothing_to_a_student_that_has_learned_words(teacher: Model) -> None:
     """As long as what stands behind the last token is as good as nothing, a batch's width changes no answer."""
     student = pb.from_preset(STUDENT, HEADS, seed=4)
-    distiller = Distiller(student, METHOD, make_stages()["distillation"], teacher=teacher)
+    distiller = Distiller(student, MobileBERT(), make_stages()["distillation"], teacher=teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.3))
     table = student.encoder.embeddings.word.table
     before = table.numpy()
@@ -320,7 +324,7 @@ def test_embedding_and_heads_are_the_teachers(
 ) -> None:
     config = STUDENT.replace(**changes)
     student, fresh = (pb.from_preset(config, HEADS, seed=4) for _ in range(2))
-    METHOD.initialize(every_weight_its_own, student, MobileBERTOptions(**options))
+    MobileBERT(**options).initialize(every_weight_its_own, student)
     assert copied(student, fresh) == expected
     theirs = every_weight_its_own.weights_by_path()
     for path in expected:
@@ -328,9 +332,9 @@ def test_embedding_and_heads_are_the_teachers(
 
 
 def test_nothing_can_be_copied_from_stored_targets(student: Model) -> None:
-    METHOD.initialize(None, student, MobileBERTOptions(strategy="none"))
+    MobileBERT(strategy="none").initialize(None, student)
     with pytest.raises(UserError, match="received stored targets; give a live teacher"):
-        METHOD.initialize(None, student, MobileBERTOptions())
+        MobileBERT().initialize(None, student)
 
 
 def test_the_copied_shapes_that_are_compared_are_all_that_there_are() -> None:
@@ -346,4 +350,4 @@ def test_the_copied_shapes_that_are_compared_are_all_that_there_are() -> None:
     }
     teacher = pb.from_preset(TEACHER, HEADS, seed=1)
     student = pb.from_preset(STUDENT.replace(**other), HEADS, seed=2)
-    METHOD.initialize(teacher, student, MobileBERTOptions())
+    MobileBERT().initialize(teacher, student)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 import tiny_distillation
 from toy_method import ToyMethod
 
@@ -22,7 +23,7 @@ class Begun(Exception):
 
 
 class CopyingMethod(ToyMethod):
-    def initialize(self, teacher: Any, student: Any, options: Any) -> None:
+    def initialize(self, teacher: Any, student: Any) -> None:
         raise Copied
 
 
@@ -35,10 +36,10 @@ def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest
     tokenizer = pb.from_pretrained(teacher).tokenizer
     pb.from_preset(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
     data = tiny_distillation.task_data(teacher)
-    monkeypatch.setattr(run._Run, "_run_stage", begin)
+    monkeypatch.setattr(run.DistillationTrainer, "_train_stage", begin)
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
         with pytest.raises(expected):
-            run.distill(
+            runs.distill(
                 method=CopyingMethod(),
                 student=student,
                 teacher_directory=teacher,

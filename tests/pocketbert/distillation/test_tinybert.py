@@ -10,20 +10,23 @@ import pytest
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.glue import GLUE
-from pocketbert.distillation.method import Epochs, Setting, Stage, Steps, check_setting
-from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
+from pocketbert.distillation.method import DistillationSpec, plan_stages
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
+from pocketbert.training.stage import Epochs, Stage, Steps
 
 BASE, TINY4 = preset("bert_base_uncased").config, preset("tinybert_4l_312d").config
 ALL_TERMS = {"embedding": 1.0, "attention": 1.0, "hidden": 1.0}
 
 
-def setting(task: str | None, teacher: EncoderConfig = BASE, student: EncoderConfig = TINY4, **more: Any) -> Setting:
+def setting(
+    task: str | None, teacher: EncoderConfig = BASE, student: EncoderConfig = TINY4, **more: Any
+) -> DistillationSpec:
     if task is None:
-        return Setting(teacher=teacher, student=student, task=None, **more)
+        return DistillationSpec(teacher=teacher, student=student, task=None, **more)
     glue = GLUE[task]
-    return Setting(
+    return DistillationSpec(
         teacher=teacher,
         student=student,
         task=glue.task,
@@ -34,7 +37,7 @@ def setting(task: str | None, teacher: EncoderConfig = BASE, student: EncoderCon
 
 
 def stages(task: str | None, **options: Any) -> dict[str, Stage]:
-    made = check_setting(METHOD, setting(task), TinyBERTOptions(**options))
+    made = plan_stages(TinyBERT(**options), setting(task))
     return {stage.name: stage for stage in made}
 
 
@@ -60,18 +63,18 @@ def test_general_distillation_has_two_segments_where_both_sides_tell_them_apart(
     one_type, one_type_student = BASE.replace(type_vocab_size=1), TINY4.replace(type_vocab_size=1)
     for teacher, student, most in ((BASE, TINY4, 2), (one_type, TINY4, 1), (BASE, one_type_student, 1)):
         sides = setting(None, teacher, student)
-        for options in (TinyBERTOptions(), TinyBERTOptions(preset="authors-code")):
-            (stage,) = check_setting(METHOD, sides, options)
+        for options in (TinyBERT(), TinyBERT(preset="authors-code")):
+            (stage,) = plan_stages(options, sides)
             assert stage.text_segments == most
-        (stage,) = check_setting(METHOD, sides, TinyBERTOptions(text_segments=1))
+        (stage,) = plan_stages(TinyBERT(text_segments=1), sides)
         assert stage.text_segments == 1
     assert stages(None, text_segments=2)["general"].text_segments == 2
     with pytest.raises(UserError, match="a teacher with 1 and a student with 2; give text_segments=1"):
-        check_setting(METHOD, setting(None, one_type), TinyBERTOptions(text_segments=2))
+        plan_stages(TinyBERT(text_segments=2), setting(None, one_type))
     # A task's examples have the segments that they have.
-    check_setting(METHOD, setting("rte", one_type), TinyBERTOptions(text_segments=2))
+    plan_stages(TinyBERT(text_segments=2), setting("rte", one_type))
     with pytest.raises(UserError, match="text_segments is 1 or 2; received 3"):
-        TinyBERTOptions(text_segments=3)
+        TinyBERT(text_segments=3)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +109,8 @@ def test_task_distillation_is_the_papers(task: str, epochs: int, max_length: int
 
 def test_a_task_of_ones_own_has_20_epochs() -> None:
     task = TaskConfig(kind="classification", labels=("a", "b", "c"))
-    own = Setting(teacher=BASE, student=TINY4, task=task, teacher_task=task)
-    assert METHOD.stages(own, TinyBERTOptions())[0].duration == Epochs(20)
+    own = DistillationSpec(teacher=BASE, student=TINY4, task=task, teacher_task=task)
+    assert TinyBERT().stages(own)[0].duration == Epochs(20)
 
 
 def test_what_is_given_replaces_the_papers() -> None:
@@ -157,10 +160,10 @@ def test_what_is_given_wins_over_the_preset() -> None:
         "bias_correction": True,
     }
     for name, value in given.items():
-        resolved = TinyBERTOptions(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
+        resolved = TinyBERT(preset="authors-code", **{name: value}).resolved()  # type: ignore[arg-type]
         assert getattr(resolved, name) == value
         # The others stay the preset's: each differs from the paper's.
-        paper = TinyBERTOptions().resolved()
+        paper = TinyBERT().resolved()
         assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
     assert stages("cola", preset="authors-code", intermediate_epochs=3)["intermediate"].duration == Epochs(3)
 
@@ -211,7 +214,7 @@ def test_without_task_distillation_the_student_is_fine_tuned() -> None:
     assert (stage.data, stage.keep, stage.duration) == ("augmented", "best", Epochs(3))
     (stage,) = stages("rte", without=("task_distillation", "augmentation")).values()
     assert stage.data == "task"
-    assert METHOD.adapters(setting("rte"), TinyBERTOptions(without=("task_distillation",))) == {}
+    assert TinyBERT(without=("task_distillation",)).adapters(setting("rte")) == {}
 
 
 def test_without_any_layer_loss_only_the_prediction_is_left() -> None:
@@ -221,14 +224,14 @@ def test_without_any_layer_loss_only_the_prediction_is_left() -> None:
 
 
 def test_without_general_distillation_the_student_starts_fresh() -> None:
-    options = TinyBERTOptions(without=("general_distillation",))
+    options = TinyBERT(without=("general_distillation",))
     for start in ("random", "teacher-layers", None):
-        made = check_setting(METHOD, setting("rte", start=start), options)
+        made = plan_stages(options, setting("rte", start=start))
         assert [stage.name for stage in made] == ["intermediate", "prediction"]
     with pytest.raises(UserError, match="starts fresh; received a directory"):
-        check_setting(METHOD, setting("rte", start="directory"), options)
+        plan_stages(options, setting("rte", start="directory"))
     with pytest.raises(UserError, match="cannot be left out of a run that is nothing else"):
-        check_setting(METHOD, setting(None), options)
+        plan_stages(options, setting(None))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_mappings(mapping: str, layers: tuple[int, ...]) -> None:
 
 def test_one_error_lists_everything_that_does_not_fit() -> None:
     words = TaskConfig(kind="masked_lm")
-    wrong = Setting(
+    wrong = DistillationSpec(
         teacher=BASE.replace(num_layers=3, num_attention_heads=8, head_size=96),
         student=TINY4.replace(vocab_size=30000),
         task=words,
@@ -252,7 +255,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         start="directory",
     )
     with pytest.raises(UserError) as refusal:
-        check_setting(METHOD, wrong, TinyBERTOptions(without=("general_distillation",)))
+        plan_stages(TinyBERT(without=("general_distillation",)), wrong)
     for part in (
         "30522 pieces, the student's 30000",
         "the teacher has 8 heads, the student 12; give a student with 8, or leave out attention",
@@ -266,18 +269,18 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
 def test_heads_and_depths_need_only_fit_where_they_are_matched() -> None:
     heads = setting("rte", student=TINY4.replace(num_attention_heads=6, head_size=52))
     with pytest.raises(UserError, match="the teacher has 12 heads, the student 6"):
-        check_setting(METHOD, heads, TinyBERTOptions())
+        plan_stages(TinyBERT(), heads)
     for without in ("attention", "transformer", "task_distillation"):
-        check_setting(METHOD, heads, TinyBERTOptions(without=(without,)))
+        plan_stages(TinyBERT(without=(without,)), heads)
     deep = setting("rte", teacher=BASE.replace(num_layers=3))
     with pytest.raises(UserError, match="received 4 for a teacher of 3"):
-        check_setting(METHOD, deep, TinyBERTOptions())
-    check_setting(METHOD, deep, TinyBERTOptions(without=("transformer",)))
-    check_setting(METHOD, deep, TinyBERTOptions(mapping="1,2,2,3"))
+        plan_stages(TinyBERT(), deep)
+    plan_stages(TinyBERT(without=("transformer",)), deep)
+    plan_stages(TinyBERT(mapping="1,2,2,3"), deep)
 
 
 def test_options_list_everything_that_is_wrong() -> None:
     with pytest.raises(UserError) as refusal:
-        TinyBERTOptions(preset="code", without=("attn", "hidden"), temperature=0.0, weight_decay=-1.0)  # type: ignore[arg-type]
+        TinyBERT(preset="code", without=("attn", "hidden"), temperature=0.0, weight_decay=-1.0)  # type: ignore[arg-type]
     for part in ("preset must be one of paper, authors-code; received 'code'", "received attn", "temperature", "decay"):
         assert part in str(refusal.value)

@@ -16,8 +16,9 @@ from tiny import BATCH_LENGTHS, BERT, batch
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.distillation.initialization import initialize_adapters
-from pocketbert.distillation.method import Setting, Stage, check_setting
-from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
+from pocketbert.distillation.method import DistillationSpec, plan_stages
+from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.training.stage import Stage
 
 # float32 sums of at most some thousand values of order 1 to 10, in another order than NumPy's: 2^-24 · √4000 ≈ 4e-6
 # relative; the features themselves are given to both sides.
@@ -51,10 +52,10 @@ def models() -> dict[str, pb.Model]:
 
 
 def run(models: dict[str, pb.Model], stage_name: str, task: TaskConfig = COLORS, **options: Any) -> Run:
-    chosen = TinyBERTOptions(max_length=7, **options)
-    tiny = Setting(teacher=TEACHER, student=STUDENT, task=task, teacher_task=task)
-    stage = next(stage for stage in check_setting(METHOD, tiny, chosen) if stage.name == stage_name)
-    adapters = dict(METHOD.adapters(tiny, chosen))
+    chosen = TinyBERT(max_length=7, **options)
+    tiny = DistillationSpec(teacher=TEACHER, student=STUDENT, task=task, teacher_task=task)
+    stage = next(stage for stage in plan_stages(chosen, tiny) if stage.name == stage_name)
+    adapters = dict(chosen.adapters(tiny))
     initialize_adapters(adapters, standard_deviation=0.3, seed=5)
     for name, adapter in adapters.items():
         adapter.bias.assign(np.linspace(-1, len(name) / 10, 30))
@@ -62,8 +63,8 @@ def run(models: dict[str, pb.Model], stage_name: str, task: TaskConfig = COLORS,
     inputs = {**batch(TEACHER), "labels": labels}
     teacher = models[f"teacher {task.kind}"].features(inputs, stage.teacher_features) if stage.teacher_features else {}
     student = models[f"student {task.kind}"].features(inputs, stage.student_features, training=False)
-    targets = METHOD.targets(stage, teacher, inputs)
-    terms = METHOD.loss(stage, targets, student, adapters, inputs)
+    targets = TinyBERT().targets(stage, teacher, inputs)
+    terms = TinyBERT().loss(stage, targets, student, adapters, inputs)
     for term in terms.values():
         assert term.dtype == tf.float32 and term.shape == ()
     return Run(
@@ -171,29 +172,29 @@ def test_regression_follows_the_teachers_score_or_the_label(models: dict[str, pb
 
 
 def test_projections_stand_even_between_equal_widths() -> None:
-    equal = Setting(teacher=TEACHER, student=TEACHER.replace(num_layers=2), task=None)
-    adapters = METHOD.adapters(equal, TinyBERTOptions())
+    equal = DistillationSpec(teacher=TEACHER, student=TEACHER.replace(num_layers=2), task=None)
+    adapters = TinyBERT().adapters(equal)
     assert {name: tuple(layer.kernel.shape) for name, layer in adapters.items()} == {
         "hidden_projection": (30, 30),
         "embedding_projection": (30, 30),
     }
     narrow = dataclasses.replace(equal, student=STUDENT)
-    (shared,) = METHOD.adapters(narrow, TinyBERTOptions(shared_projection=True)).values()
+    (shared,) = TinyBERT(shared_projection=True).adapters(narrow).values()
     assert tuple(shared.kernel.shape) == (20, 30)
 
 
 def test_student_and_projections_learn_and_the_teacher_does_not(models: dict[str, pb.Model]) -> None:
-    tiny = Setting(teacher=TEACHER, student=STUDENT, task=None)
-    options = TinyBERTOptions(max_length=7)
-    (stage,) = check_setting(METHOD, tiny, options)
-    adapters = METHOD.adapters(tiny, options)
+    tiny = DistillationSpec(teacher=TEACHER, student=STUDENT, task=None)
+    options = TinyBERT(max_length=7)
+    (stage,) = plan_stages(options, tiny)
+    adapters = options.adapters(tiny)
     initialize_adapters(adapters, standard_deviation=0.3, seed=5)
     teacher, student = models["teacher classification"], models["student classification"]
     inputs = batch(TEACHER)
     with tf.GradientTape() as tape:
-        targets = METHOD.targets(stage, teacher.features(inputs, stage.teacher_features), inputs)
+        targets = TinyBERT().targets(stage, teacher.features(inputs, stage.teacher_features), inputs)
         features = student.features(inputs, stage.student_features, training=True)
-        loss = sum(METHOD.loss(stage, targets, features, adapters, inputs).values())
+        loss = sum(TinyBERT().loss(stage, targets, features, adapters, inputs).values())
     weights = student.weights_by_path()
     own = {name: weight for name, weight in weights.items() if name.startswith("encoder.") and "pooler" not in name}
     kernels = [adapter.kernel for adapter in adapters.values()]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
@@ -19,15 +20,13 @@ from pocketbert.data.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
-from pocketbert.distillation.methods.tinybert import METHOD, TinyBERTOptions
-from pocketbert.distillation.preparation import prepare
+from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.run import distill
-from pocketbert.distillation.run_options import RunOptions
 from pocketbert.tasks.question_answering import encode_questions
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import finetune
 
-OPTIONS = TinyBERTOptions(
+OPTIONS = TinyBERT(
     without=("augmentation",),
     max_length=tiny_questions.MAX_LENGTH,
     intermediate_epochs=1,
@@ -43,10 +42,10 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     bare = tiny_finetuning.write_model(folder / "bare")
     data = task_data(folder)
-    options = FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+    options = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
     found = finetune(bare, data.task, data.train, data.dev, folder / "run", options, data.metrics, "f1")
     assert found.metrics["f1"] > 0.8
-    return Path(found.model)
+    return Path(found.model_directory)
 
 
 def task_data(folder: Path) -> TaskData:
@@ -61,9 +60,9 @@ def task_data(folder: Path) -> TaskData:
 
 def preparation(folder: Path, teacher: Path, **changes: Any) -> Any:
     given: dict[str, Any] = {
-        "method": METHOD,
+        "method": TinyBERT(),
         "options": OPTIONS,
-        "run": RunOptions(),
+        "run": RunConfig(),
         "student": tiny_distillation.STUDENT,
         "teacher_layers": (),
         "teacher_directory": teacher,
@@ -71,20 +70,20 @@ def preparation(folder: Path, teacher: Path, **changes: Any) -> Any:
         "task_data": task_data(folder),
         "text": None,
     }
-    return prepare(**{**given, **changes})
+    return runs.plan(**{**given, **changes})
 
 
 def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
-    _, prediction = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=23)).stages
+    _, prediction = preparation(tmp_path, teacher, options=TinyBERT(max_length=23)).stages
     # Appendix B: "the prediction-layer distillation on the original training dataset".
     assert prediction.data == "task"
     with pytest.raises(Exception, match="384 tokens; the student has"):
-        preparation(tmp_path, teacher, options=TinyBERTOptions())
+        preparation(tmp_path, teacher, options=TinyBERT())
 
 
 @pytest.mark.parametrize("padding", [0, 3])
 def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
-    prepared = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=19, temperature=2.0))
+    prepared = preparation(tmp_path, teacher, options=TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
     model = pb.from_pretrained(teacher)
     encoded = encode_questions(prepared.task_data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
@@ -107,11 +106,11 @@ def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_p
             losses["labels"].append(np.log(np.exp(student_z).sum()) - student_z[positions[row, column]])
 
     features = {"logits": [tf.constant(own[name]) for name in names]}
-    terms = METHOD.loss(prediction, {name: tf.constant(theirs[name]) for name in names}, features, {}, inputs)
+    terms = TinyBERT().loss(prediction, {name: tf.constant(theirs[name]) for name in names}, features, {}, inputs)
     # float32 sums of some 20 terms.
     assert float(terms["prediction"]) == pytest.approx(np.mean(losses["prediction"]), rel=1e-5)
-    labels = preparation(tmp_path, teacher, options=TinyBERTOptions(max_length=19, without=("prediction",))).stages[1]
-    terms = METHOD.loss(labels, {}, features, {}, {**inputs, "labels": tf.constant(positions)})
+    labels = preparation(tmp_path, teacher, options=TinyBERT(max_length=19, without=("prediction",))).stages[1]
+    terms = TinyBERT().loss(labels, {}, features, {}, {**inputs, "labels": tf.constant(positions)})
     assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
 
 

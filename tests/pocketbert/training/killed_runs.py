@@ -107,9 +107,9 @@ def attempt(moment: str | None, arguments: list[str], number: int = 0) -> int:
 
 
 MODULES = {
-    "finetune": "training.loop",
+    "finetune": "training.finetune",
     "distill": "distillation.run",
-    "pretrain": "distillation.run",
+    "pretrain": "training.pretrain",
     "augment": "augmentation.run",
     "pretrain-data": "data.pretraining_run",
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny
 import tiny_finetuning
@@ -20,20 +21,19 @@ import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange
 from pocketbert.data.batches import encode, plan_batches
 from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.distillation.pretraining import PretrainOptions, pretrain
-from pocketbert.distillation.run_options import RunOptions
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import activations, loop
+from pocketbert.training import activations, trainer
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import NoLog
-from pocketbert.training.checkpointing import Position
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.run import Clock
+from pocketbert.training.state import TrainState
 
 # Weights of order 1 would let NoNorm's values grow with depth.
 CONFIG = tiny.MOBILEBERT.replace(num_layers=2)
-OPTIONS = FinetuneOptions(
+OPTIONS = runs.FinetuneOptions(
     learning_rate=3e-3, epochs=2, batch_size=16, max_length=23, seed=5, precision="float32", checkpoint_seconds=0.0
 )
 FEATURES = ("hidden_states", "attention_logits")
@@ -46,7 +46,7 @@ def finetune(output: Path, model_directory: Path, **changes: Any) -> Any:
         "options": OPTIONS,
         **changes,
     }
-    return loop.finetune(
+    return runs.finetune(
         model_directory, tiny_finetuning.TASK, output=output, metrics=("accuracy",), main_metric="accuracy", **given
     )
 
@@ -91,7 +91,7 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     )
     rows = plan_batches(train.lengths, batch_size=8, seed=5, epoch=0)[:4]
     found = result.activation_range
-    assert_measured(found, measured(result.model, (train.batch(row)[0] for row in rows)))
+    assert_measured(found, measured(result.model_directory, (train.batch(row)[0] for row in rows)))
     assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_range"] == found
     kept, last = log_of(tmp_path / "run", "activations")
     assert (kept["step"], last["step"]) == (4, 8) and "stage" not in kept
@@ -116,13 +116,17 @@ def test_what_float16_does_not_hold_is_said_at_the_end(capsys: pytest.CaptureFix
 
 def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     maxima = ActivationRange(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
-    stretch: Any = SimpleNamespace(
-        name="transfer", loss_names=["loss"], activation_watch=SimpleNamespace(maxima=lambda: maxima)
+    stage = SimpleNamespace(name="transfer", keep="last")
+    owner: Any = SimpleNamespace(
+        state=TrainState(step=4),
+        activation_watch=SimpleNamespace(maxima=lambda: maxima),
+        evaluator=lambda _: None,
     )
-    driver = driving.Driver(stretch, Position(step=4), tmp_path, NoLog(), driving.Clock(0.0), 1.0)
+    stage_run: Any = SimpleNamespace(stage=stage, loss_names=["loss"])
+    loop = trainer._StageLoop(owner, stage_run, NoLog(), Clock(0.0))
     message = "stay finite; layer 2's hidden state is not after step 4 of stage transfer; try a lower"
     with pytest.raises(TrainingFailed, match=message):
-        driver._log_activations()
+        loop._log_activations()
 
 
 def test_a_network_with_layer_normalization_is_not_looked_at() -> None:
@@ -156,12 +160,12 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     data = tiny_pretraining.write_data(tmp_path / "data")
 
     def run(output: Path) -> Any:
-        return pretrain(
+        return runs.pretrain(
             model=CONFIG.replace(num_layers=1),
             data=data,
             output=output,
-            options=PretrainOptions(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1),
-            run=RunOptions(seed=3, evaluation_steps=2, checkpoint_seconds=0.0),
+            options=PretrainConfig(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1),
+            run=RunConfig(seed=3, evaluation_steps=2, checkpoint_seconds=0.0),
         )
 
     result = run(tmp_path / "whole")
@@ -169,7 +173,7 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     rows = opened.plan(batch_size=8, seed=3, epoch=0)[:4]
     batches = list(opened.dataset(rows, seed=3, epoch=0))
     inputs = [{name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")} for batch in batches]
-    assert_measured(result.activation_range, measured(result.model, inputs))
+    assert_measured(result.activation_range, measured(result.model_directory, inputs))
     # Without held-out text too: every second step, and after an epoch of four and at the end.
     assert len(opened) // 32 == 4
     lines = log_of(tmp_path / "whole", "activations")
@@ -178,9 +182,9 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     assert tf.io.gfile.glob(str(tmp_path / "whole" / "tensorboard" / "*"))
 
     # After its third step, and after its last, when the student of the next attempt is a fresh one.
-    for name, times in {"write_checkpoint": 3, "write_json": 1}.items():
+    for module, name, times in ((trainer, "write_checkpoint", 3), (driving, "write_json", 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(driving, name, interrupting(getattr(driving, name), times))
+            patch.setattr(module, name, interrupting(getattr(module, name), times))
             with pytest.raises(Interrupted):
                 run(tmp_path / "parts")
     assert run(tmp_path / "parts").activation_range == result.activation_range

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny_finetuning
 from sklearn.utils.class_weight import compute_class_weight
@@ -16,9 +17,7 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
-from pocketbert.training import loop
 from pocketbert.training.class_weights import class_weights
-from pocketbert.training.options import FinetuneOptions
 
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 
@@ -62,7 +61,7 @@ def test_weights_that_do_not_fit_the_task_are_refused(text: str, task: TaskConfi
 def test_malformed_weights_are_refused(text: str) -> None:
     message = "class_weights must be none, balanced or label=weight,… with positive numbers; received"
     with pytest.raises(UserError, match=message):
-        FinetuneOptions(class_weights=text)
+        runs.FinetuneOptions(class_weights=text)
 
 
 def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
@@ -76,9 +75,9 @@ def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     assert given.labels is not None
     # 5 of 23 and all the others: a mean over classes differs from one over examples.
     train = given.select([*np.flatnonzero(given.labels == 1)[:5], *np.flatnonzero(given.labels == 0)[:18]])
-    options = FinetuneOptions(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
+    options = runs.FinetuneOptions(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
     arguments: dict[str, Any] = {"metrics": ("accuracy",), "main_metric": "accuracy"}
-    loop.finetune(model, task, train, given, folder / "run", options, **arguments)
+    runs.finetune(model, task, train, given, folder / "run", options, **arguments)
     first = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["split"] == "train" and first["step"] == 1
     return first["loss"], model, task, train

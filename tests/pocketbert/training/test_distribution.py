@@ -197,7 +197,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from pocketbert.distillation.stage_data import EncodedSource, StageData
+from pocketbert.training.stage_data import EncodedSource, StageData
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.layers.dropout import Dropout
 from pocketbert.training.distribution import Distribution, open_distribution

@@ -10,6 +10,7 @@ from typing import Any
 import forks
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny_finetuning
 
@@ -18,14 +19,13 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import loop
-from pocketbert.training import run as driving
+from pocketbert.training import trainer
 from pocketbert.training.callbacks import LossWatch
-from pocketbert.training.checkpointing import Position, read_checkpoint, write_checkpoint
-from pocketbert.training.options import FinetuneOptions
 from pocketbert.training.run_folder import open_run
+from pocketbert.training.stage_run import StageRun
+from pocketbert.training.state import TrainState, read_checkpoint, write_checkpoint
 
-OPTIONS = FinetuneOptions(
+OPTIONS = runs.FinetuneOptions(
     learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, seed=5, checkpoint_seconds=0.0, warmup_ratio=0.2
 )
 
@@ -55,7 +55,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def finished(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    loop.finetune(output=folder, **arguments(model_directory))
+    runs.finetune(output=folder, **arguments(model_directory))
     return folder
 
 
@@ -117,7 +117,7 @@ def test_model_that_learned_nothing_is_named(
     dev = dataclasses.replace(train, labels=np.where(np.arange(40) < 3, 1, 0).astype(np.int32))
     only_low = dataclasses.replace(train, labels=np.zeros(40, np.int32))
     options = dataclasses.replace(OPTIONS, epochs=2)
-    result = loop.finetune(
+    result = runs.finetune(
         output=tmp_path / "run", **arguments(model_directory, train=only_low, dev=dev, options=options)
     )
     assert result.metrics["accuracy"] == pytest.approx(37 / 40)
@@ -148,15 +148,15 @@ def test_a_finished_run_gives_its_result_and_refuses_other_options(
     finished: Path, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
-    result = loop.finetune(output=finished, **arguments(model_directory))
+    result = runs.finetune(output=finished, **arguments(model_directory))
     assert "this run is finished" in capsys.readouterr().err
-    assert result.model == str(finished / "model") and result.steps == 30
+    assert result.model_directory == str(finished / "model") and result.steps == 30
     assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
     other = dataclasses.replace(OPTIONS, learning_rate=2e-2, seed=6)
     with pytest.raises(UserError, match="finished run.*learning_rate=0.01, received 0.02, seed=5, received 6.*overwri"):
-        loop.finetune(output=finished, **arguments(model_directory, options=other))
+        runs.finetune(output=finished, **arguments(model_directory, options=other))
     with pytest.raises(UserError, match="other options: dev_sha256="):
-        loop.finetune(output=finished, **arguments(model_directory, dev=tiny_finetuning.examples(44, seed=1)))
+        runs.finetune(output=finished, **arguments(model_directory, dev=tiny_finetuning.examples(44, seed=1)))
 
 
 class Interrupted(BaseException):
@@ -176,19 +176,19 @@ def test_a_resumed_run_ends_with_the_same_bits(
             if len(calls) == 13:
                 raise Interrupted
 
-        patch.setattr(driving, "write_checkpoint", interrupting)
+        patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
-            loop.finetune(output=tmp_path / "run", **arguments(model_directory))
+            runs.finetune(output=tmp_path / "run", **arguments(model_directory))
     # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 14, "split": "train", "loss": 0.5, "learning_rate": 0.1}\n{"step": 1')
     with pytest.raises(UserError, match="unfinished run with other options: epochs=3, received 4;"):
-        loop.finetune(
+        runs.finetune(
             output=tmp_path / "run", **arguments(model_directory, options=dataclasses.replace(OPTIONS, epochs=4))
         )
     # How often checkpoints are written may change.
     resumed = dataclasses.replace(OPTIONS, checkpoint_seconds=1e9)
-    loop.finetune(output=tmp_path / "run", **arguments(model_directory, options=resumed))
+    runs.finetune(output=tmp_path / "run", **arguments(model_directory, options=resumed))
     assert "going on after step 13 of 30" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
 
@@ -238,13 +238,13 @@ def test_killed_runs_end_with_the_same_bits(
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = driving.Driver._steps
+    steps = StageRun.steps
 
-    def poisoned(self: Any, plan: Any) -> Any:
-        for index, loss in enumerate(steps(self, plan)):
+    def poisoned(self: Any, *where: Any) -> Any:
+        for index, loss in enumerate(steps(self, *where)):
             yield loss * (float("nan") if index == 6 else 1.0)
 
-    monkeypatch.setattr(driving.Driver, "_steps", poisoned)
+    monkeypatch.setattr(StageRun, "steps", poisoned)
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
     code = cli.main(
         ["finetune", f"--model={model_directory}", f"--train-file={train}", f"--dev-file={train}", "--epochs=1",
@@ -279,7 +279,7 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
     monkeypatch.setattr(pb.Model, "save_pretrained", counted_save)
     # The shortest texts that there are; windows on paragraphs, which texts do not have, would need 5 tokens.
     options = dataclasses.replace(OPTIONS, evaluation_steps=4, patience=2, max_length=3)
-    result = loop.finetune(
+    result = runs.finetune(
         output=tmp_path / "run", **arguments(model_directory, options=options, metrics=("accuracy",))
     )
     # Evaluations after steps 4 and 8, after the epoch's 10th, and after step 12: the third and fourth are no better.
@@ -294,7 +294,7 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
         return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
 
     options = dataclasses.replace(OPTIONS, precision="bfloat16", epochs=2)
-    summary = loop.finetune_seeds(
+    summary = runs.finetune_seeds(
         (3, 8),
         output=tmp_path / "runs",
         **arguments(
@@ -307,19 +307,19 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
             main_metric="pearson",
         ),
     )
-    runs = summary["runs"]
-    values = [run["metrics"]["pearson"] for run in runs]
-    assert [run["seed"] for run in runs] == [3, 8]
+    made = summary["runs"]
+    values = [run["metrics"]["pearson"] for run in made]
+    assert [run["seed"] for run in made] == [3, 8]
     assert summary["metrics"]["pearson"]["mean"] == pytest.approx(np.mean(values))
     assert summary["metrics"]["pearson"]["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
-    assert summary["best_model"] == runs[int(np.argmax(values))]["model"]
+    assert summary["best_model"] == made[int(np.argmax(values))]["model_directory"]
     assert json.loads((tmp_path / "runs" / "result.json").read_text("utf-8")) == summary
     weights = [(tmp_path / "runs" / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in (3, 8)]
     assert weights[0] != weights[1]
     model = pb.from_pretrained(tmp_path / "runs" / "seed-3" / "model")
     assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
     with pytest.raises(UserError, match="hold runs of these seeds alone"):
-        loop.finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
+        runs.finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
 
 
 def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
@@ -342,7 +342,7 @@ def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
 def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     assert read_checkpoint(path, {}) is None
-    position = Position(epoch=1, step=7, losses=[[0.1], [1 / 3]], best_metrics={"accuracy": 0.5})
+    position = TrainState(epoch=1, step=7, losses=[[0.1], [1 / 3]], best_metrics={"accuracy": 0.5})
     write_checkpoint(path, {"a": tf.Variable([1.0, 2.0]), "s": tf.Variable([3], dtype=tf.int64)}, position)
     restored = {"a": tf.Variable([0.0, 0.0]), "s": tf.Variable([0], dtype=tf.int64)}
     assert read_checkpoint(path, restored) == position

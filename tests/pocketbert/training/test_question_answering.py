@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny_finetuning
 import tiny_questions
@@ -30,11 +31,9 @@ from pocketbert.tasks.base import Evaluator
 from pocketbert.tasks.forward import ModelForward
 from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.training import run as driving
-from pocketbert.training.loop import finetune
-from pocketbert.training.options import FinetuneOptions
+from pocketbert.training import trainer
 
-OPTIONS = FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+OPTIONS = runs.FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
 WINDOWS = WindowOptions(max_length=tiny_questions.MAX_LENGTH)
 
 
@@ -54,7 +53,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tune(bare: Path, files: dict[str, QuestionFile], output: Path, **changes: Any) -> Any:
     options = dataclasses.replace(OPTIONS, **changes)
-    return finetune(
+    return runs.finetune(
         bare, tiny_questions.TASK, files["train"], files["dev"], output, options, ("exact_match", "f1"), "f1"
     )
 
@@ -69,7 +68,7 @@ def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
 ) -> None:
     # Saying that nothing has an answer gives about 0.3, the first word of each paragraph less than 0.1.
     assert finished.metrics["f1"] > 0.9
-    model = pb.from_pretrained(finished.model)
+    model = pb.from_pretrained(finished.model_directory)
     assert model.task.kind == "span"
     assert np.isfinite(model.task.null_threshold)
     # SQuAD's own script, given the answers at that threshold and the leads, finds no better threshold.
@@ -101,7 +100,7 @@ def test_a_resumed_run_ends_with_the_same_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written = 0
-    write = driving.write_checkpoint
+    write = trainer.write_checkpoint
 
     def interrupting(*arguments: Any) -> None:
         nonlocal written
@@ -111,12 +110,12 @@ def test_a_resumed_run_ends_with_the_same_model(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(driving, "write_checkpoint", interrupting)
+        patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(KeyboardInterrupt):
             tune(bare, files, tmp_path / "run", checkpoint_seconds=0.0)
     again = tune(bare, files, tmp_path / "run")
     for name in ("model.safetensors", "config.json"):
-        assert (Path(again.model) / name).read_bytes() == (Path(finished.model) / name).read_bytes()
+        assert (Path(again.model) / name).read_bytes() == (Path(finished.model_directory) / name).read_bytes()
 
 
 def evaluator_of(model: pb.Model, questions: QuestionFile) -> Evaluator:

@@ -1,4 +1,4 @@
-"""The methods: every file in this folder that has a `METHOD`. Adding one is adding a file.
+"""The methods: every file in this folder that defines a `Method`. Adding one is adding a file.
 
 A method's file imports TensorFlow inside its functions alone, because the command line reads all methods' options.
 """
@@ -18,8 +18,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_methods()))
 
 
-def get_method(name: str) -> Method:
-    """The method called `name`.
+def get_method(name: str) -> type[Method]:
+    """The method called `name`: a dataclass, whose fields are the method's options.
 
     Raises:
       UserError: there is none; the message lists those there are.
@@ -31,13 +31,14 @@ def get_method(name: str) -> Method:
 
 
 @functools.cache
-def _methods() -> dict[str, Method]:
-    found: dict[str, Method] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        method = getattr(importlib.import_module(module.name), "METHOD", None)
-        if method is None:
-            continue
-        if method.name in found:
-            raise ValueError(f"{module.name}: a method of the name {method.name!r} is there already")
-        found[method.name] = method
+def _methods() -> dict[str, type[Method]]:
+    found: dict[str, type[Method]] = {}
+    for entry in pkgutil.iter_modules(__path__, __name__ + "."):
+        module = importlib.import_module(entry.name)
+        for value in vars(module).values():
+            if not (isinstance(value, type) and issubclass(value, Method)) or value.__module__ != entry.name:
+                continue
+            if value.name in found:
+                raise ValueError(f"{entry.name}: a method of the name {value.name!r} is there already")
+            found[value.name] = value
     return found

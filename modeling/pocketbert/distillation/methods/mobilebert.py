@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import (
-    Adapters,
-    Batch,
-    OptimizerConfig,
-    Setting,
-    Stage,
-    Steps,
-    StudentFeatures,
-    TeacherFeatures,
-    head_count_mismatches,
-)
-from pocketbert.distillation.methods.mobilebert_options import MobileBERTOptions
-from pocketbert.distillation.teacher_copy import copy_embedding_and_heads, copy_mismatches
-from pocketbert.distillation.transfer_rates import TransferRates
-from pocketbert.errors import UserError
+from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems
+from pocketbert.distillation.methods.mobilebert_stages import distillation_stage, transfer_stages
+from pocketbert.distillation.teacher_copy import copy_embedding_and_heads, copy_problems
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.options import option_problems
+from pocketbert.training.objective import Adapters, Batch, Features, Targets
+from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.model import Model
 
+# The columns of table 9, one by one; each name is what is left out.
+ABLATIONS = ("distillation", "feature_map", "attention")
 
-class MobileBERT:
+# What a None in the options stands for.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "feature_transfer": "mse",
+        "lower_layers": "frozen",
+        "distillation_batch_size": 4096,
+    },
+    "authors-code": {
+        "feature_transfer": "decomposed",
+        "lower_layers": "reduced",
+        "distillation_batch_size": 2048,
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MobileBERT(Method):
     """MobileBERT (Sun et al. 2020, https://arxiv.org/abs/2004.02984).
 
     On pretraining's examples, without a task. Stages: `transfer_01`, `transfer_02`, … (progressive) or `transfer`
@@ -59,25 +71,125 @@ class MobileBERT:
     A next-sentence classifier is copied although the teacher's reads its tanh pooler and MobileBERT's the raw first
     token; it has to learn that in distillation. So has the masked-LM head's transform, whose activation is each model's
     own. In auxiliary transfer and without transfer nothing is copied.
+
+    Attributes:
+      preset: source of defaults: the `paper`, or `authors-code` where that differs.
+      strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
+        layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
+      without: the ablations of table 9: `distillation` (masked words are learned from the data alone), `feature_map`,
+        `attention`; without these two no stage of transfer is left.
+      feature_transfer: feature maps are compared by `mse` (eq. 2), or `decomposed` into the difference of normalized
+        features, of means and of variances; paper: mse, authors' code: decomposed.
+      lower_layers: in progressive transfer, layers that had their turn are `frozen`, or learn on at a `reduced` rate, a
+        tenth of the current layer's; paper: frozen, authors' code: reduced.
+      first_layer: progressive transfer begins with this layer, in a student from a directory in which the layers below
+        had their turn.
+      copy_norms: copy the embedding norm's scale and shift into a student with another kind of norm too; the authors'
+        TF1 code: no, their TF2 code: yes.
+      student_dropout: the student's dropout is active; authors' code: no.
+      max_length: tokens of an example.
+      transfer_steps: updates of knowledge transfer, in progressive transfer split evenly over the layers.
+      transfer_batch_size: examples an update; authors' code: 2048.
+      transfer_learning_rate: in progressive and joint transfer, the rate that the layers' multipliers (up to 3) are of.
+      distillation_steps: updates of pretraining distillation, 250000 in the paper's ablations; 0 leaves the stage out,
+        so that a run can be split.
+      distillation_batch_size: examples an update, in auxiliary transfer too; paper: 4096, authors' code: 2048.
+      distillation_learning_rate: the highest rate, in auxiliary transfer too.
+      distillation_warmup_steps: updates in which that rate rises from 0, at most a tenth of the stage.
+      distillation_schedule: after the warm-up `linear` down to 0, or `constant`.
+      alpha: weight of the masked words' labels (eq. 4); the teacher's answers have what is left to 1.
+      feature_map_weight: weight of eq. 2.
+      feature_normalized_weight: weight of the normalized features' difference; authors' code: 100.
+      feature_mean_weight: weight of the means' difference; authors' code: 5000.
+      feature_variance_weight: weight of the variances' difference; authors' code: 5.
+      attention_weight: weight of eq. 3; authors' code: 1.
+      weight_decay: decoupled decay of all weights but biases and norms.
+      clip_norm: the highest global norm of the gradients; 0 for no clipping.
+      bias_correction: correct LAMB's moments, as LAMB's paper has it; authors' code: no.
+      micro_batches: parts that each batch is computed in, to save memory; the result is the same.
     """
 
-    name = "mobilebert"
-    reference = "Sun et al. 2020, MobileBERT, eq. 2-4, section 3.6, https://arxiv.org/abs/2004.02984"
-    options = MobileBERTOptions
+    name: ClassVar[str] = "mobilebert"
+    reference: ClassVar[str] = "Sun et al. 2020, MobileBERT, eq. 2-4, section 3.6, https://arxiv.org/abs/2004.02984"
+    GROUP: ClassVar = "Method"
+    COMMON: ClassVar = ("preset", "strategy", "max_length", "transfer_steps", "distillation_steps", "micro_batches")
 
-    def stages(self, setting: Setting, options: MobileBERTOptions) -> Sequence[Stage]:
+    preset: Literal["paper", "authors-code"] = "paper"
+    strategy: Literal["progressive", "joint", "auxiliary", "none"] = "progressive"
+    without: tuple[str, ...] = ()
+    feature_transfer: Literal["mse", "decomposed"] | None = None
+    lower_layers: Literal["frozen", "reduced"] | None = None
+    first_layer: int = 1
+    copy_norms: bool = False
+    student_dropout: bool = False
+    max_length: int = 512
+    transfer_steps: int = 240_000
+    transfer_batch_size: int = 2048
+    transfer_learning_rate: float = 1.5e-3
+    distillation_steps: int = 500_000
+    distillation_batch_size: int | None = None
+    distillation_learning_rate: float = 1.5e-3
+    distillation_warmup_steps: int = 10_000
+    distillation_schedule: Literal["linear", "constant"] = "linear"
+    alpha: float = 0.5
+    feature_map_weight: float = 100.0
+    feature_normalized_weight: float = 100.0
+    feature_mean_weight: float = 5000.0
+    feature_variance_weight: float = 5.0
+    attention_weight: float = 1.0
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool = False
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        may_be_zero = ("distillation_steps", "distillation_warmup_steps", "weight_decay", "clip_norm")
+        problems = option_problems(self, may_be_zero=may_be_zero)
+        unknown = [name for name in self.without if name not in ABLATIONS]
+        if unknown:
+            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+        if self.alpha >= 1:
+            problems.append(
+                f"alpha must be below 1; received {self.alpha}; leave out distillation (without) to learn from the "
+                "labels alone"
+            )
+        if self.first_layer > 1 and self.strategy != "progressive":
+            problems.append(
+                f"first_layer is of progressive transfer; received {self.first_layer} with strategy={self.strategy}"
+            )
+        raise_if_any(problems, "mobilebert options")
+
+    def resolved(self) -> MobileBERT:
+        """The same with the preset's value wherever an option that a preset decides was not given."""
+        missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
+
+    @property
+    def transferred(self) -> tuple[str, ...]:
+        """The features that layers take from the teacher: out of `hidden_states` and `attention_logits`."""
+        if self.strategy == "none":
+            return ()
+        features = {"feature_map": "hidden_states", "attention": "attention_logits"}
+        return tuple(feature for term, feature in features.items() if term not in self.without)
+
+    @property
+    def copies(self) -> bool:
+        """Whether the student starts with the teacher's embedding and heads, as section 3.6 has it."""
+        return self.strategy in ("progressive", "joint") and bool(self.transferred)
+
+    def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
         """`transfer_01`… or `transfer`, then `distillation`; or `auxiliary`.
 
         Raises:
           UserError: nothing is left to learn, or fewer steps than layers.
         """
-        options = options.resolved()
-        layers = setting.student.num_layers
-        if options.strategy == "auxiliary":
-            return [_distillation_stage("auxiliary", tuple(range(1, layers + 1)), options)]
-        stages = _transfer_stages(layers, options) if options.transferred else []
-        if options.distillation_steps:
-            stages.append(_distillation_stage("distillation", (), options))
+        method = self.resolved()
+        layers = spec.student.num_layers
+        if method.strategy == "auxiliary":
+            return [distillation_stage("auxiliary", tuple(range(1, layers + 1)), method)]
+        stages = transfer_stages(layers, method) if method.transferred else []
+        if method.distillation_steps:
+            stages.append(distillation_stage("distillation", (), method))
         if not stages:
             raise UserError(
                 "mobilebert: there must be a stage of transfer or of distillation; both are left out; give "
@@ -85,51 +197,51 @@ class MobileBERT:
             )
         return stages
 
-    def adapters(self, setting: Setting, options: MobileBERTOptions) -> Adapters:
+    def adapters(self, spec: DistillationSpec) -> Adapters:
         """None: teacher and student have feature maps of one width (section 3.1)."""
         return {}
 
-    def mismatches(self, setting: Setting, options: MobileBERTOptions) -> list[str]:
+    def validate(self, spec: DistillationSpec) -> list[str]:
         """Depth, widths, heads and tables, of those that the strategy compares or copies; and where to start."""
-        teacher, student = setting.teacher, setting.student
+        teacher, student = spec.teacher, spec.student
         problems = []
-        if setting.task is not None:
+        if spec.task is not None:
             problems.append(
-                f"mobilebert distils on pretraining's examples; received the task {setting.task.name or 'given'}; "
+                f"mobilebert distils on pretraining's examples; received the task {spec.task.name or 'given'}; "
                 "distil without one and fine-tune the result"
             )
         if student.pooler == "none":
             problems.append(
                 "the next-sentence head needs a pooler; the student has none; give one with first_token or tanh"
             )
-        if options.transferred and teacher.num_layers != student.num_layers:
+        if self.transferred and teacher.num_layers != student.num_layers:
             problems.append(
                 f"layer by layer, both need one depth, as in the paper; the teacher has {teacher.num_layers} layers, "
                 f"the student {student.num_layers}; give a student with {teacher.num_layers}, or transfer nothing "
                 "(strategy none)"
             )
-        if "attention_logits" in options.transferred:
+        if "attention_logits" in self.transferred:
             remedy = f"or a teacher with {student.num_attention_heads}, or leave out attention (without)"
-            problems += [f"{text}, {remedy}" for text in head_count_mismatches(setting)]
-        if options.copies:
-            problems += copy_mismatches(setting)
-        elif "hidden_states" in options.transferred and teacher.hidden_size != student.hidden_size:
+            problems += [f"{text}, {remedy}" for text in head_count_problems(spec)]
+        if self.copies:
+            problems += copy_problems(spec)
+        elif "hidden_states" in self.transferred and teacher.hidden_size != student.hidden_size:
             problems.append(
                 f"feature maps are compared as they are; the teacher's are {teacher.hidden_size} wide, the student's "
                 f"{student.hidden_size}; give a student with {teacher.hidden_size}, or leave out feature_map (without)"
             )
-        if options.first_layer > student.num_layers:
+        if self.first_layer > student.num_layers:
             problems.append(
-                f"first_layer must be one of the student's {student.num_layers} layers; received {options.first_layer}"
+                f"first_layer must be one of the student's {student.num_layers} layers; received {self.first_layer}"
             )
-        if options.first_layer > 1 and setting.start not in ("directory", None):
+        if self.first_layer > 1 and spec.start not in ("directory", None):
             problems.append(
-                f"transfer from layer {options.first_layer} on needs layers below that had their turn; the student "
+                f"transfer from layer {self.first_layer} on needs layers below that had their turn; the student "
                 "starts fresh; give the model directory that they are in"
             )
         return problems
 
-    def initialize(self, teacher: Model | None, student: Model, options: MobileBERTOptions) -> None:
+    def initialize(self, teacher: Model | None, student: Model) -> None:
         """In progressive and joint transfer: copies the teacher's embedding and heads (section 3.6).
 
         What exactly is told in `teacher_copy`. A student from a directory keeps what it has: the run does not call
@@ -138,16 +250,16 @@ class MobileBERT:
         Raises:
           UserError: there is no live teacher to copy from.
         """
-        if not options.copies:
+        if not self.copies:
             return
         if teacher is None:
             raise UserError(
                 "the embedding and the heads are copied from the teacher's own weights; received stored targets; give "
                 "a live teacher"
             )
-        copy_embedding_and_heads(teacher, student, any_norm=options.copy_norms)
+        copy_embedding_and_heads(teacher, student, any_norm=self.copy_norms)
 
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
+    def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
         """The teacher's features by name and layer: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
 
         In distillation `masked_lm_logits`, [B, P, V].
@@ -158,16 +270,11 @@ class MobileBERT:
         return targets
 
     def loss(
-        self,
-        stage: Stage,
-        targets: Mapping[str, tf.Tensor],
-        student: StudentFeatures,
-        adapters: Adapters,
-        batch: Batch,
+        self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
         """The terms of `stage.weights`; see the class."""
-        from pocketbert.distillation.label_losses import masked_lm_loss, next_sentence_loss
         from pocketbert.distillation.losses import attention_transfer, soft_cross_entropy
+        from pocketbert.training.label_losses import pretraining_losses
 
         mask = batch["input_mask"]
         losses: dict[str, list[tf.Tensor]] = {term: [] for term in stage.weights}
@@ -177,120 +284,23 @@ class MobileBERT:
         for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(attention_transfer(target, learned, mask))
         if "masked_lm" in losses:
-            masked_lm_logits, next_sentence_logits = student["logits"]
-            losses["masked_lm"].append(masked_lm_loss(batch["masked_lm_labels"], masked_lm_logits))
-            losses["next_sentence"].append(next_sentence_loss(batch["next_sentence_labels"], next_sentence_logits))
+            for term, value in pretraining_losses(student, batch).items():
+                losses[term].append(value)
             if "distillation" in losses:
                 # The first token, [CLS], is never masked: its position fills up the rows.
                 masked = batch["masked_lm_positions"] > 0
                 losses["distillation"].append(
-                    soft_cross_entropy(targets["masked_lm_logits"], masked_lm_logits, mask=masked)
+                    soft_cross_entropy(targets["masked_lm_logits"], student["logits"][0], mask=masked)
                 )
         return {term: sum(layers[1:], layers[0]) / len(layers) for term, layers in losses.items()}
 
 
-METHOD = MobileBERT()
-
-
-def _transfer_stages(num_layers: int, options: MobileBERTOptions) -> list[Stage]:
-    """A stage a layer, of which the first few may be left out; or one stage."""
-    if options.strategy == "joint":
-        return [_transfer_stage("transfer", 1, num_layers, options.transfer_steps, options)]
-    if options.transfer_steps < num_layers:
-        raise UserError(
-            f"mobilebert: progressive transfer needs a step a layer; received transfer_steps={options.transfer_steps} "
-            f"for {num_layers} layers"
-        )
-    # Layer ℓ ends after ℓ/L of the steps: their sum is exact whatever L is.
-    ends = [layer * options.transfer_steps // num_layers for layer in range(num_layers + 1)]
-    digits = max(2, len(str(num_layers)))
-    return [
-        _transfer_stage(f"transfer_{layer:0{digits}}", layer, layer, ends[layer] - ends[layer - 1], options)
-        for layer in range(options.first_layer, num_layers + 1)
-    ]
-
-
-def _transfer_stage(name: str, first: int, last: int, steps: int, options: MobileBERTOptions) -> Stage:
-    """Layers `first` to `last` follow the teacher's."""
-    rates = TransferRates(first=first, last=last, steps=steps, lower=options.lower_layers == "reduced")
-    features = dict.fromkeys(options.transferred, tuple(range(first, last + 1)))
-    return Stage(
-        name=name,
-        teacher_features=features,
-        student_features=features,
-        weights=_transfer_weights(options),
-        duration=Steps(steps),
-        batch_size=options.transfer_batch_size,
-        optimizer=_optimizer(options, learning_rate=options.transfer_learning_rate, schedule="constant"),
-        trainable=rates.trains,
-        learning_rate_multiplier=rates,
-        **_common_fields(options),
-    )
-
-
-def _distillation_stage(name: str, layers: tuple[int, ...], options: MobileBERTOptions) -> Stage:
-    """Pretraining distillation, with knowledge transfer in these layers beside it."""
-    assert options.distillation_batch_size is not None
-    features: dict[str, tuple[int, ...]] = dict.fromkeys(options.transferred if layers else (), layers)
-    weights = _transfer_weights(options) if layers else {}
-    teaches = "distillation" not in options.without
-    weights |= {"masked_lm": options.alpha if teaches else 1.0, "next_sentence": 1.0}
-    if teaches:
-        weights["distillation"] = 1 - options.alpha
-    return Stage(
-        name=name,
-        teacher_features={**features, "logits": ()} if teaches else features,
-        student_features={**features, "logits": ()},
-        weights=weights,
-        duration=Steps(options.distillation_steps + (options.transfer_steps if layers else 0)),
-        batch_size=options.distillation_batch_size,
-        optimizer=_optimizer(
-            options,
-            learning_rate=options.distillation_learning_rate,
-            schedule=options.distillation_schedule,
-            warmup_steps=options.distillation_warmup_steps,
-        ),
-        **_common_fields(options),
-    )
-
-
-def _common_fields(options: MobileBERTOptions) -> dict[str, Any]:
-    return {
-        "data": "pretraining",
-        "max_length": options.max_length,
-        "micro_batches": options.micro_batches,
-        "student_dropout": options.student_dropout,
-        "options": options,
-    }
-
-
-def _optimizer(options: MobileBERTOptions, **fields: Any) -> OptimizerConfig:
-    return OptimizerConfig(
-        algorithm="lamb",
-        weight_decay=options.weight_decay,
-        clip_norm=options.clip_norm or None,
-        bias_correction=options.bias_correction,
-        **fields,
-    )
-
-
-def _transfer_weights(options: MobileBERTOptions) -> dict[str, float]:
-    weights = {}
-    if "hidden_states" in options.transferred:
-        decomposed = ("feature_normalized", "feature_mean", "feature_variance")
-        terms = decomposed if options.feature_transfer == "decomposed" else ("feature_map",)
-        weights = {term: getattr(options, f"{term}_weight") for term in terms}
-    if "attention_logits" in options.transferred:
-        weights["attention"] = options.attention_weight
-    return weights
-
-
 def _feature_map_terms(
-    teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor, options: MobileBERTOptions
+    teacher: tf.Tensor, student: tf.Tensor, mask: tf.Tensor, method: MobileBERT
 ) -> dict[str, tf.Tensor]:
     from pocketbert.distillation.losses import feature_map_transfer, feature_statistics_transfer
 
-    if options.feature_transfer == "mse":
+    if method.feature_transfer == "mse":
         return {"feature_map": feature_map_transfer(teacher, student, mask)}
     statistics = feature_statistics_transfer(teacher, student, mask)
     return {f"feature_{name}": value for name, value in statistics.items()}

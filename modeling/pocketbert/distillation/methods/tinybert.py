@@ -4,37 +4,56 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import (
-    Adapters,
-    Batch,
-    Epochs,
-    OptimizerConfig,
-    Setting,
-    Stage,
-    Steps,
-    StudentFeatures,
-    TeacherFeatures,
-    head_count_mismatches,
+from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems
+from pocketbert.distillation.methods.tinybert_stages import (
+    general_stage,
+    intermediate_stage,
+    label_stage,
+    layer_map,
+    prediction_stage,
+    text_segments,
 )
-from pocketbert.distillation.methods.tinybert_options import TinyBERTOptions
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.options import option_problems
+from pocketbert.training.objective import Adapters, Batch, Features, Targets
+from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from pocketbert.model import Model
+# The procedures of table 2 and the objectives of table 3; each name is what is left out.
+_PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
+ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
-# Section 4.2 and its footnote 4; every other task has 20.
-_PAPER_EPOCHS = {"cola": 50, "mnli": 10, "qqp": 10, "qnli": 10}
-# What task_distill.py has in a table; a slip in it keeps the table from being read (Huawei's issue 77).
-_AUTHORS_EPOCHS = {"cola": 50, "sst2": 10, "qnli": 10, "mnli": 5, "qqp": 5}
-_OTHER_EPOCHS = 20
+# What a None in the options stands for. The paper says nothing of schedule, warm-up and bias correction in task
+# distillation; there the authors' code fills in, but for the correction, which is that of fine-tuning here.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "shared_projection": False,
+        "mean_over_classes": False,
+        "regression_target": "teacher",
+        "masked_text": True,
+        # BERT's pretraining (Devlin et al. 2019, appendix A.2).
+        "general_learning_rate": 1e-4,
+        "bias_correction": True,
+    },
+    "authors-code": {
+        "shared_projection": True,
+        "mean_over_classes": True,
+        "regression_target": "labels",
+        "masked_text": False,
+        "general_learning_rate": 5e-5,
+        "bias_correction": False,
+    },
+}
 
 
-class TinyBERT:
+@dataclass(frozen=True, kw_only=True)
+class TinyBERT(Method):
     """TinyBERT (Jiao et al. 2020, https://arxiv.org/abs/1909.10351).
 
     Without a task: general distillation. With one: intermediate layer distillation, then prediction layer
@@ -67,77 +86,159 @@ class TinyBERT:
     are equal, which is the paper's formula and the code's practice: the student's features need not be the teacher's.
     Padding never counts. The authors' code puts a relu between pooler and classifier of the student, and augments with
     another number of samples a task; neither is an option here.
+
+    Attributes:
+      preset: source of defaults: the `paper`, or `authors-code` where that differs.
+      mapping: which of the teacher's layers the student's learn from: `uniform`, `top`, `bottom`, or a list with one
+        layer for each of the student's, such as 3,6,9,12.
+      without: the paper's ablations (tables 2 and 3): `general_distillation` (the student must then not start from a
+        directory), `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`,
+        `embedding`, `prediction` (the labels of the original data instead), `transformer` (attention and hidden),
+        `attention`, `hidden`.
+      shared_projection: one projection for the embedding and all layers, instead of one for the embedding and one for
+        the layers; paper: no, authors' code: yes.
+      temperature: of teacher and student in the prediction's cross-entropy.
+      mean_over_classes: divide the prediction's cross-entropy by the number of classes too; paper: no, authors' code:
+        yes.
+      regression_target: whom a regression's prediction follows: the `teacher` (the paper, as we read it) or the
+        `labels` (authors' code).
+      masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
+        no.
+      text_segments: segments of a piece of text in general distillation; by default 2, as in BERT's pretraining, where
+        teacher and student have two token types, else 1.
+      max_length: tokens; by default 128 for text and pairs, 64 for single sentences, 384 for questions on paragraphs.
+      epochs: passes over the data of each stage that has no number of its own below; by default the paper's.
+      general_epochs: passes over the text; paper: 3.
+      general_steps: updates instead of passes over the text.
+      general_batch_size: pieces of text an update.
+      general_learning_rate: the highest learning rate; paper: 1e-4 as in BERT's pretraining, authors' code: 5e-5.
+      intermediate_epochs: passes over the task's data; paper: 20, but 50 for CoLA and 10 for MNLI, QQP and QNLI.
+      intermediate_batch_size: examples an update.
+      intermediate_learning_rate: the learning rate.
+      intermediate_schedule: `constant` or, down to 0, `linear`.
+      prediction_epochs: passes over the task's data; paper: 3.
+      prediction_batch_size: examples an update; the paper chooses 16 or 32 on the development set.
+      prediction_learning_rate: the highest learning rate; the paper chooses 1e-5, 2e-5 or 3e-5 on the development set.
+      weight_decay: decoupled decay of all weights but biases and norms.
+      clip_norm: the highest global norm of the gradients; 0 for no clipping.
+      bias_correction: correct Adam's moments; authors' code: no.
+      micro_batches: parts that each batch is computed in, to save memory; the result is the same.
     """
 
-    name = "tinybert"
-    reference = "Jiao et al. 2020, TinyBERT, eq. 6-11, https://arxiv.org/abs/1909.10351"
-    options = TinyBERTOptions
+    name: ClassVar[str] = "tinybert"
+    reference: ClassVar[str] = "Jiao et al. 2020, TinyBERT, eq. 6-11, https://arxiv.org/abs/1909.10351"
+    GROUP: ClassVar = "Method"
+    COMMON: ClassVar = ("preset", "mapping", "max_length", "general_epochs", "intermediate_epochs", "prediction_epochs")
 
-    def stages(self, setting: Setting, options: TinyBERTOptions) -> Sequence[Stage]:
+    preset: Literal["paper", "authors-code"] = "paper"
+    mapping: str = "uniform"
+    without: tuple[str, ...] = ()
+    shared_projection: bool | None = None
+    temperature: float = 1.0
+    mean_over_classes: bool | None = None
+    regression_target: Literal["teacher", "labels"] | None = None
+    masked_text: bool | None = None
+    text_segments: int | None = None
+    max_length: int | None = None
+    epochs: int | None = None
+    general_epochs: int | None = None
+    general_steps: int | None = None
+    general_batch_size: int = 256
+    general_learning_rate: float | None = None
+    intermediate_epochs: int | None = None
+    intermediate_batch_size: int = 32
+    intermediate_learning_rate: float = 5e-5
+    intermediate_schedule: Literal["constant", "linear"] = "constant"
+    prediction_epochs: int | None = None
+    prediction_batch_size: int = 32
+    prediction_learning_rate: float = 3e-5
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool | None = None
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("weight_decay", "clip_norm"))
+        unknown = [name for name in self.without if name not in ABLATIONS]
+        if unknown:
+            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+        if self.text_segments is not None and self.text_segments > 2:
+            problems.append(f"text_segments is 1 or 2; received {self.text_segments}")
+        raise_if_any(problems, "tinybert options")
+
+    def resolved(self) -> TinyBERT:
+        """The same with the preset's value wherever an option that a preset decides was not given."""
+        missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing)
+
+    @property
+    def layer_terms(self) -> tuple[str, ...]:
+        """The losses of embedding and Transformer layers that no ablation leaves out."""
+        dropped = {*self.without, *(("attention", "hidden") if "transformer" in self.without else ())}
+        return tuple(term for term in ("embedding", "attention", "hidden") if term not in dropped)
+
+    def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
         """`general`; or `intermediate` and `prediction`; or, without task distillation, `finetuning`.
 
         Raises:
           UserError: no layer map, or nothing left to learn.
         """
-        options = options.resolved()
-        if setting.task is None:
-            if not options.layer_terms:
+        method = self.resolved()
+        if spec.task is None:
+            if not method.layer_terms:
                 raise UserError("tinybert: general distillation needs a loss; every one of them is left out")
-            return [_general_stage(setting, options)]
-        if "task_distillation" in options.without:
-            return [_label_stage("finetuning", setting, options, original="augmentation" in options.without)]
-        stages = [_prediction_stage(setting, options)]
-        if options.layer_terms:
-            stages.insert(0, _intermediate_stage(setting, options))
+            return [general_stage(spec, method)]
+        if "task_distillation" in method.without:
+            return [label_stage("finetuning", spec, method, original="augmentation" in method.without)]
+        stages = [prediction_stage(spec, method)]
+        if method.layer_terms:
+            stages.insert(0, intermediate_stage(spec, method))
         return stages
 
-    def adapters(self, setting: Setting, options: TinyBERTOptions) -> Adapters:
+    def adapters(self, spec: DistillationSpec) -> Adapters:
         """W_h (`hidden_projection`) and W_e (`embedding_projection`), or one `shared_projection`; those that are used.
 
         Each maps the student's width to the teacher's.
         """
         from pocketbert.layers.dense import Dense
 
-        options = options.resolved()
-        if setting.task is not None and "task_distillation" in options.without:
+        method = self.resolved()
+        if spec.task is not None and "task_distillation" in method.without:
             return {}
-        projected = [term for term in ("hidden", "embedding") if term in options.layer_terms]
-        names = dict.fromkeys(_projection(term, options) for term in projected)
-        return {name: Dense(setting.student.hidden_size, setting.teacher.hidden_size) for name in names}
+        projected = [term for term in ("hidden", "embedding") if term in method.layer_terms]
+        names = dict.fromkeys(_projection(term, method) for term in projected)
+        return {name: Dense(spec.student.hidden_size, spec.teacher.hidden_size) for name in names}
 
-    def mismatches(self, setting: Setting, options: TinyBERTOptions) -> list[str]:
+    def validate(self, spec: DistillationSpec) -> list[str]:
         """Heads, layers, the task, and ablations that this run cannot leave out."""
         problems = []
-        mapped = {"attention", "hidden"} & {*options.layer_terms}
-        if setting.task is not None and "task_distillation" in options.without:
+        mapped = {"attention", "hidden"} & {*self.layer_terms}
+        if spec.task is not None and "task_distillation" in self.without:
             mapped = set()
         if "attention" in mapped:
-            problems += [f"{text}, or leave out attention (without)" for text in head_count_mismatches(setting)]
+            problems += [f"{text}, or leave out attention (without)" for text in head_count_problems(spec)]
         if mapped:
             try:
-                _layer_map(setting, options)
+                layer_map(spec, self)
             except UserError as error:
                 problems.append(str(error))
-        if setting.task is not None and setting.task.kind not in ("classification", "regression", "span"):
-            problems.append(f"TinyBERT knows classification, regression and span; received {setting.task.kind}")
-        if setting.task is None and options.text_segments == 2 and _text_segments(setting) == 1:
+        if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
+            problems.append(f"TinyBERT knows classification, regression and span; received {spec.task.kind}")
+        if spec.task is None and self.text_segments == 2 and text_segments(spec) == 1:
             problems.append(
                 "text of two segments needs two token types on both sides; received a teacher with "
-                f"{setting.teacher.type_vocab_size} and a student with {setting.student.type_vocab_size}; give "
+                f"{spec.teacher.type_vocab_size} and a student with {spec.student.type_vocab_size}; give "
                 "text_segments=1"
             )
-        if "general_distillation" in options.without and setting.task is None:
+        if "general_distillation" in self.without and spec.task is None:
             problems.append("general distillation cannot be left out of a run that is nothing else; give a task")
-        if "general_distillation" in options.without and setting.start == "directory":
+        if "general_distillation" in self.without and spec.start == "directory":
             problems.append(
                 "without general distillation a student starts fresh; received a directory; give a preset's name"
             )
         return problems
 
-    def initialize(self, teacher: Model | None, student: Model, options: TinyBERTOptions) -> None:
-        """Copies nothing: the student starts as `initialization` made it, in the paper by general distillation."""
-
-    def targets(self, stage: Stage, teacher: TeacherFeatures, batch: Batch) -> Mapping[str, tf.Tensor]:
+    def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
         """The teacher's features by name and layer: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
 
         In the prediction stage `logits`, [B, C] or [B]; of spans `start_logits` and `end_logits`, [B, S].
@@ -148,16 +249,11 @@ class TinyBERT:
         return targets
 
     def loss(
-        self,
-        stage: Stage,
-        targets: Mapping[str, tf.Tensor],
-        student: StudentFeatures,
-        adapters: Adapters,
-        batch: Batch,
+        self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
         """The terms of `stage.weights`; see the class."""
-        from pocketbert.distillation.label_losses import label_loss, span_label_loss
         from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
+        from pocketbert.training.label_losses import labels_loss
 
         mask = batch["input_mask"]
         losses: dict[str, list[tf.Tensor]] = {term: [] for term in stage.weights}
@@ -171,126 +267,12 @@ class TinyBERT:
         if "prediction" in losses:
             losses["prediction"].append(_prediction_loss(targets, outputs, mask, stage.options))
         if "labels" in losses:
-            labels = batch["labels"]
-            own = outputs.get("logits")
-            losses["labels"].append(span_label_loss(labels, outputs, mask) if own is None else label_loss(labels, own))
+            losses["labels"].append(labels_loss(stage, student, batch))
         return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
 
 
-METHOD = TinyBERT()
-
-
-def _general_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
-    # BERT's pretraining, Devlin et al. 2019, appendix A.2; the authors' code has 10 % of the steps.
-    warmup: dict[str, Any] = {"warmup_steps": 10_000} if options.preset == "paper" else {"warmup_ratio": 0.1}
-    assert options.general_learning_rate is not None and options.masked_text is not None
-    return Stage(
-        name="general",
-        **_layer_features(setting, options),
-        data="text",
-        masked_text=options.masked_text,
-        text_segments=1 if options.text_segments == 1 else _text_segments(setting),
-        max_length=options.max_length or 128,
-        duration=Steps(options.general_steps) if options.general_steps else Epochs(options.general_epochs),
-        batch_size=options.general_batch_size,
-        micro_batches=options.micro_batches,
-        optimizer=_optimizer(options, learning_rate=options.general_learning_rate, **warmup),
-        options=options,
-    )
-
-
-def _text_segments(setting: Setting) -> Literal[1, 2]:
-    """The most that both sides tell apart."""
-    return 1 if min(setting.teacher.type_vocab_size, setting.student.type_vocab_size) < 2 else 2
-
-
-def _intermediate_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
-    assert setting.task is not None
-    epochs = _PAPER_EPOCHS if options.preset == "paper" else _AUTHORS_EPOCHS
-    return Stage(
-        name="intermediate",
-        **_layer_features(setting, options),
-        data="task" if "augmentation" in options.without else "augmented",
-        max_length=_task_length(setting, options),
-        duration=Epochs(options.intermediate_epochs or epochs.get(setting.task.name, _OTHER_EPOCHS)),
-        batch_size=options.intermediate_batch_size,
-        micro_batches=options.micro_batches,
-        optimizer=_optimizer(
-            options, learning_rate=options.intermediate_learning_rate, schedule=options.intermediate_schedule
-        ),
-        options=options,
-    )
-
-
-def _prediction_stage(setting: Setting, options: TinyBERTOptions) -> Stage:
-    assert setting.task is not None
-    regression = setting.task.kind == "regression"
-    if "prediction" in options.without or (regression and options.regression_target == "labels"):
-        # Footnotes 5 and 10: the original data.
-        return _label_stage("prediction", setting, options, original=True)
-    # Footnote 5, and appendix B of spans.
-    original = setting.task.kind != "classification" or "augmentation" in options.without
-    stage = _label_stage("prediction", setting, options, original=original)
-    return dataclasses.replace(stage, teacher_features={"logits": ()}, weights={"prediction": 1.0})
-
-
-def _label_stage(name: str, setting: Setting, options: TinyBERTOptions, *, original: bool) -> Stage:
-    """A stage that trains the head, here on labels alone."""
-    return Stage(
-        name=name,
-        teacher_features={},
-        student_features={"logits": ()},
-        weights={"labels": 1.0},
-        data="task" if original else "augmented",
-        max_length=_task_length(setting, options),
-        duration=Epochs(options.prediction_epochs),
-        batch_size=options.prediction_batch_size,
-        micro_batches=options.micro_batches,
-        optimizer=_optimizer(options, learning_rate=options.prediction_learning_rate, warmup_ratio=0.1),
-        keep="best",
-        options=options,
-    )
-
-
-def _optimizer(options: TinyBERTOptions, **fields: Any) -> OptimizerConfig:
-    return OptimizerConfig(
-        weight_decay=options.weight_decay,
-        clip_norm=options.clip_norm or None,
-        bias_correction=options.bias_correction is True,
-        **fields,
-    )
-
-
-def _task_length(setting: Setting, options: TinyBERTOptions) -> int:
-    if setting.task is not None and setting.task.kind == "span":
-        return options.max_length or 384
-    return options.max_length or (128 if setting.pairs else 64)
-
-
-def _layer_map(setting: Setting, options: TinyBERTOptions) -> layer_maps.LayerMap:
-    return layer_maps.named(options.mapping, setting.student.num_layers, setting.teacher.num_layers)
-
-
-def _layer_features(setting: Setting, options: TinyBERTOptions) -> dict[str, Any]:
-    """The stage's weights, and of teacher and student the features that these losses read and no others."""
-    terms = options.layer_terms
-    # Without a Transformer-layer loss no layer is mapped, and a depth that does not fit does no harm.
-    mapped = _layer_map(setting, options) if {"attention", "hidden"} & {*terms} else ()
-    own = tuple(range(1, len(mapped) + 1))
-    requests: list[dict[str, tuple[int, ...]]] = []
-    for layers in (mapped, own):
-        hidden = ((0,) if "embedding" in terms else ()) + (layers if "hidden" in terms else ())
-        request = {"hidden_states": hidden, "attention_logits": layers if "attention" in terms else ()}
-        requests.append({name: asked for name, asked in request.items() if asked})
-    return {
-        "teacher_features": requests[0],
-        "student_features": requests[1],
-        "weights": dict.fromkeys(terms, 1.0),
-    }
-
-
-def _projection(term: str, options: TinyBERTOptions) -> str:
-    return "shared_projection" if options.shared_projection else f"{term}_projection"
+def _projection(term: str, method: TinyBERT) -> str:
+    return "shared_projection" if method.shared_projection else f"{term}_projection"
 
 
 def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -301,11 +283,10 @@ def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def _prediction_loss(
-    targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, options: TinyBERTOptions
+    targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, method: TinyBERT
 ) -> tf.Tensor:
     """Eq. 10 for logits [B, C], for spans its mean over start and end; the mean squared difference of scores [B]."""
-    from pocketbert.distillation.label_losses import mean_squared_error
-    from pocketbert.distillation.losses import soft_cross_entropy
+    from pocketbert.distillation.losses import mean_squared_error, soft_cross_entropy
     from pocketbert.tasks.span import without_padding
 
     # Every example has a first token: so they are counted without asking a network how many there are.
@@ -314,12 +295,10 @@ def _prediction_loss(
         teachers, students = (
             without_padding({name: each[name] for name in student}, mask) for each in (targets, student)
         )
-        losses = [
-            soft_cross_entropy(teachers[name], students[name], options.temperature, examples) for name in students
-        ]
+        losses = [soft_cross_entropy(teachers[name], students[name], method.temperature, examples) for name in students]
         return sum(losses[1:], losses[0]) / len(losses)
     logits = student["logits"]
     if logits.shape.rank == 1:
         return mean_squared_error(targets["logits"], logits, examples)
-    loss = soft_cross_entropy(targets["logits"], logits, options.temperature, examples)
-    return loss / logits.shape[-1] if options.mean_over_classes else loss
+    loss = soft_cross_entropy(targets["logits"], logits, method.temperature, examples)
+    return loss / logits.shape[-1] if method.mean_over_classes else loss

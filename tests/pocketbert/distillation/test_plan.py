@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 import tiny_distillation
 import tiny_finetuning
 import toy_method
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.teacher_cache_layout import read_manifest
-from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_stages
-from pocketbert.distillation.evaluation import stored_teacher_metrics
-from pocketbert.distillation.method import Epochs, OptimizerConfig
+from pocketbert.distillation.evaluation import cached_teacher_metrics
 from pocketbert.distillation.methods import get_method
-from pocketbert.distillation.methods.tinybert import TinyBERTOptions
-from pocketbert.distillation.preparation import Preparation, prepare
-from pocketbert.distillation.run_options import RunOptions
+from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.errors import UserError
+from pocketbert.training.config import RunConfig
+from pocketbert.training.stage import Epochs, OptimizerConfig
 
-BOTH_STAGES = TinyBERTOptions(max_length=19, without=("augmentation",))
+BOTH_STAGES = TinyBERT(max_length=19, without=("augmentation",))
 PREDICTION = dataclasses.replace(BOTH_STAGES, without=("augmentation", "embedding", "transformer"))
 
 
@@ -51,7 +50,7 @@ def given(teacher: Path, task_data: TaskData) -> dict[str, Any]:
     return {
         "method": get_method("tinybert"),
         "options": BOTH_STAGES,
-        "run": RunOptions(),
+        "run": RunConfig(),
         "student": tiny_distillation.STUDENT,
         "teacher_layers": (),
         "teacher_directory": teacher,
@@ -64,7 +63,7 @@ def given(teacher: Path, task_data: TaskData) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def dumped(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = tmp_path_factory.mktemp("stores") / "task"
-    cache_stages(prepare(**given), store)
+    cache_stages(runs.plan(**given), store)
     return store
 
 
@@ -94,50 +93,21 @@ def add_general(store: Path) -> None:
 
 
 def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dict[str, Any], store: Path) -> None:
-    before = prepare(**from_store)
+    before = runs.plan(**from_store)
     add_general(store)
-    after = prepare(**from_store)
-    assert after.setting == before.setting and after.setting.teacher.num_layers == 2
+    after = runs.plan(**from_store)
+    assert after.spec == before.spec and after.spec.teacher.num_layers == 2
     assert after.stages == before.stages and after.vocabulary.path.parent.name == "intermediate"
-    assert after.recorded({})["store_sha256"] == before.recorded({})["store_sha256"]
+    assert after.recorded()["teacher_cache_sha256"] == before.recorded()["teacher_cache_sha256"]
 
 
 def test_the_stages_that_are_read_decide_the_result_and_no_other(from_store: dict[str, Any], store: Path) -> None:
     def digest(**options: Any) -> str:
-        return str(prepare(**{**from_store, **options}).recorded({})["store_sha256"])
+        return str(runs.plan(**{**from_store, **options}).recorded()["teacher_cache_sha256"])
 
     both, prediction = digest(), digest(options=PREDICTION)
     changed(store / "intermediate", dataset="0" * 64)
     assert digest() != both and digest(options=PREDICTION) == prediction
-
-
-def test_a_run_that_recorded_the_whole_store_goes_on(
-    from_store: dict[str, Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    digests = [hashlib.sha256((store / name / "manifest.json").read_bytes()).hexdigest() for name in
-               ("intermediate", "prediction")]  # fmt: skip
-    whole = hashlib.sha256(" ".join(digests).encode()).hexdigest()
-    arguments = {**from_store, "options": PREDICTION}
-    preparation = prepare(**arguments)
-    ours = preparation.recorded({})
-    assert ours["store_sha256"] == hashlib.sha256(digests[1].encode()).hexdigest()
-    assert preparation.recorded({"store_sha256": whole}) == ours | {"store_sha256": whole}
-    assert preparation.recorded({"store_sha256": "0" * 64}) == ours
-
-    # As such a run stands: finished, with what it recorded.
-    finished = tmp_path / "run"
-    finished.mkdir()
-    (finished / ".pocketbert").write_text('{"kind": "run", "files": []}')
-    (finished / "run.json").write_text(json.dumps(ours | {"store_sha256": whole}))
-    result = {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "teacher_metrics": None, "seed": 0,
-              "best_step": 1, "steps": 2, "seconds": 3.0, "stages": []}  # fmt: skip
-    (finished / "result.json").write_text(json.dumps(result))
-    monkeypatch.setattr(distillation, "_Run", lambda *_: pytest.fail("it began anew"))
-    assert distillation.distill(output=finished, **arguments).steps == 2
-    changed(store / "prediction", teacher="0" * 64)
-    changed(store / "intermediate", teacher="0" * 64)
-    with pytest.raises(UserError, match=f"a finished run with other options: store_sha256='{whole}', received"):
-        distillation.distill(output=finished, **arguments)
 
 
 def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
@@ -146,7 +116,7 @@ def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
     kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
 
     def found(**changes: Any) -> Any:
-        return stored_teacher_metrics(prepare(**{**from_store, **changes}))
+        return cached_teacher_metrics(runs.plan(**{**from_store, **changes}))
 
     assert found() == found(options=PREDICTION) == kept and set(kept) == {"accuracy"}
     assert "was not measured" not in capsys.readouterr().err
@@ -178,7 +148,7 @@ def test_stages_of_two_teachers_or_tokenizers_are_refused(
         "SHA-256 000000000000… in prediction; make them with one cache-teacher command"
     )
     with pytest.raises(UserError, match=message):
-        distillation.distill(output=tmp_path / "run", **from_store)
+        runs.distill(output=tmp_path / "run", **from_store)
     assert not (tmp_path / "run").exists()
 
 
@@ -201,10 +171,10 @@ def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
     now = Path(shutil.copytree(teacher, tmp_path / "teacher"))
     edit(now)
     with pytest.raises(UserError, match="this store cannot stand for the teacher here: another tokenizer"):
-        distillation.distill(output=tmp_path / "run", **{**from_store, "teacher_directory": now})
+        runs.distill(output=tmp_path / "run", **{**from_store, "teacher_directory": now})
     assert not (tmp_path / "run").exists()
     # Nothing but the tokenizer differs, and without the teacher there is nothing to differ from.
-    assert prepare(**from_store).vocabulary.path.parent.parent == from_store["store"]
+    assert runs.plan(**from_store).vocabulary.path.parent.parent == from_store["store"]
 
 
 @pytest.mark.parametrize("given_teacher", [True, False])
@@ -217,26 +187,26 @@ def test_what_no_stage_reads_is_refused(
     augmented = dataclasses.replace(given["task_data"].train, source="more.jsonl")
     data = dataclasses.replace(given["task_data"], augmented=augmented)
     with pytest.raises(UserError) as caught:
-        prepare(**{**start, "text": text, "task_data": data})
+        runs.plan(**{**start, "text": text, "task_data": data})
     said = str(caught.value)
     assert f"no stage of this run learns from plain text; received {text}; leave it out (--text)" in said
     assert "no stage of this run learns from augmented examples; received more.jsonl; leave them out" in said
     reads = dataclasses.replace(BOTH_STAGES, without=())
-    assert isinstance(prepare(**{**given, "task_data": data, "options": reads}), Preparation)
-    assert isinstance(prepare(**{**given, "task_data": None, "text": text}), Preparation)
+    assert isinstance(runs.plan(**{**given, "task_data": data, "options": reads}), DistillationPlan)
+    assert isinstance(runs.plan(**{**given, "task_data": None, "text": text}), DistillationPlan)
 
 
 def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], store: Path) -> None:
     best = {"duration": Epochs(1), "optimizer": OptimizerConfig(learning_rate=1e-3)}
     wrong = {
         **given,
-        "method": toy_method.ToyMethod(only="hidden", data="text", max_length=30, keep="best", **best),
-        "options": toy_method.ToyOptions(),
+        "method": toy_method.toy(only="hidden", data="text", max_length=30, keep="best", **best),
+        "options": None,
         "student": tiny_distillation.STUDENT.replace(vocab_size=98),
         "store": store,
     }
     with pytest.raises(UserError) as caught:
-        prepare(**wrong)
+        runs.plan(**wrong)
     for each in (
         "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 pieces, the "
         "student's 98",
@@ -252,7 +222,7 @@ def test_everything_that_cannot_be_read_is_in_one_message(given: dict[str, Any],
     empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="f1")
     missing = Path("no-such-folder")
     with pytest.raises(UserError) as caught:
-        prepare(**{**given, "task_data": empty, "student": "no_such_student", "pretraining": missing})
+        runs.plan(**{**given, "task_data": empty, "student": "no_such_student", "pretraining": missing})
     for each in (
         "the main metric must be among accuracy; received f1",
         "there must be development examples; made for the test holds none",

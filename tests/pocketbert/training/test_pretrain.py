@@ -11,8 +11,8 @@ from typing import Any
 import forks
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
-import tiny
 import tiny_finetuning
 import tiny_pretraining
 import toy_method
@@ -23,15 +23,15 @@ from pocketbert import cli
 from pocketbert._keras import tf_keras
 from pocketbert.commands.command_line import parse
 from pocketbert.configs import TaskConfig
-from pocketbert.distillation import run as distillation
-from pocketbert.distillation.distiller import Distiller
-from pocketbert.distillation.initialization import make_student, plan_student
-from pocketbert.distillation.method import Setting
-from pocketbert.distillation.pretraining import Pretraining, PretrainOptions, pretrain
-from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.stage_data import PretrainingSource
+from pocketbert.distillation.method import DistillationSpec
 from pocketbert.errors import UserError
+from pocketbert.training import trainer
+from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.initialization import make_model, plan_model
+from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+from pocketbert.training.stage_data import PretrainingSource
+from pocketbert.training.step import TrainingModel
 
 HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
 METRICS = ["masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy"]
@@ -102,7 +102,7 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
         assert line["loss"] == pytest.approx(line["masked_lm"] + line["next_sentence"], rel=1e-6)
     assert all(set(line) == {"step", "split", "stage", *METRICS} for line in lines[1::2])
     result = json.loads((finished / "result.json").read_text("utf-8"))
-    assert result["main_metric"] == "masked_lm_accuracy" and result["teacher_metrics"] is None
+    assert result["main_metric"] == "masked_lm_accuracy"
     assert result["metrics"] == {name: lines[-1][name] for name in METRICS}
     # transformers' class for both heads, which test_transformers.py compares with ours.
     config = json.loads((finished / "model" / "config.json").read_text("utf-8"))
@@ -117,14 +117,14 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
 
 
 def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tmp_path: Path) -> None:
-    result = pretrain(
+    result = runs.pretrain(
         model=inputs / "config.json",
         data=inputs / "data",
         dev_data=inputs / "dev",
-        options=PretrainOptions(
+        options=PretrainConfig(
             steps=20, batch_size=30, micro_batches=3, optimizer="adamw", learning_rate=1e-2, warmup_steps=4
         ),
-        run=RunOptions(precision="bfloat16", evaluation_batches=1),
+        run=RunConfig(precision="bfloat16", evaluation_batches=1),
         output=tmp_path / "run",
     )
     # 12 of the 97 pieces are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
@@ -156,12 +156,11 @@ def batch_of(inputs: Path, rows: int) -> dict[str, tf.Tensor]:
     return next(iter(data.dataset([np.arange(rows)], seed=3, epoch=1)))
 
 
-def distiller_of(micro_batches: int, batch_size: int) -> Distiller:
-    setting = Setting(teacher=tiny_pretraining.MODEL, student=tiny_pretraining.MODEL, task=None)
-    method = Pretraining(tiny_pretraining.MAX_LENGTH)
-    stage = method.stages(setting, PretrainOptions(batch_size=batch_size, micro_batches=micro_batches))[0]
+def distiller_of(micro_batches: int, batch_size: int) -> TrainingModel:
+    config = PretrainConfig(batch_size=batch_size, micro_batches=micro_batches)
+    stage = pretraining_stage(config, tiny_pretraining.MAX_LENGTH)
     stage = dataclasses.replace(stage, student_dropout=False)
-    distiller = Distiller(pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=4), method, stage)
+    distiller = TrainingModel(pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=4), Pretraining(), stage)
     # Without clipping and moments, so that the change of a weight is its gradients'.
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.05))
     return distiller
@@ -172,7 +171,7 @@ def test_the_terms_are_berts_two_losses(inputs: Path) -> None:
     arrays = {name: value.numpy() for name, value in batch.items()}
     # Rows with different numbers of masked words, and with none in some places.
     assert len(set((arrays["masked_lm_labels"] >= 0).sum(1))) > 1
-    expected = scores(distiller.student, [arrays])
+    expected = scores(distiller.model, [arrays])
     words, sentences = expected["masked_lm_loss"], expected["next_sentence_loss"]
     assert np.allclose(distiller.losses(batch), [words + sentences, words, sentences], rtol=1e-5)
 
@@ -196,34 +195,32 @@ def test_micro_batches_with_different_numbers_of_masked_words_change_nothing(inp
 
 
 def test_the_defaults_are_the_papers(inputs: Path) -> None:
-    setting = Setting(teacher=tiny.IB_BERT, student=tiny.IB_BERT, task=None)
-    stage = Pretraining(128).stages(setting, PretrainOptions())[0]
+    stage = pretraining_stage(PretrainConfig(), 23)
     assert stage.describe()["duration"] == {"steps": 500_000} and stage.batch_size == 4096
     optimizer = stage.optimizer
     assert (optimizer.algorithm, optimizer.bias_correction, optimizer.epsilon) == ("lamb", False, 1e-6)
     assert (optimizer.weight_decay, optimizer.clip_norm, optimizer.warmup(500_000)) == (0.01, 1.0, 10_000)
-    epochs = Pretraining(128).stages(setting, PretrainOptions(epochs=3, clip_norm=0.0, steps=7))[0]
+    epochs = pretraining_stage(PretrainConfig(epochs=3, clip_norm=0.0, steps=7), 23)
     assert epochs.describe()["duration"] == {"epochs": 3} and epochs.optimizer.clip_norm is None
 
 
 def test_options_of_both_kinds_arrive() -> None:
     line = "--bias-correction --optimizer=adamw --epochs=2 --distribution=mirrored --evaluation-batches=7".split()
     values = parse("pretrain", ["--model=m", "--data=d", "--output=o", *line])
-    options, run = values[PretrainOptions], values[RunOptions]
+    options, run = values[PretrainConfig], values[RunConfig]
     assert (options.bias_correction, options.optimizer, options.epochs) == (True, "adamw", 2)
     assert (run.distribution, run.evaluation_batches) == ("mirrored", 7)
 
 
 def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finished: Path, tmp_path: Path) -> None:
     config = tiny_pretraining.MODEL
-    plan = plan_student(finished / "model", None)
-    student = make_student(plan, tasks=HEADS, tokenizer=None, seed=8)
+    student = make_model(plan_model(finished / "model"), HEADS, None, seed=8)
     kept = pb.from_pretrained(finished / "model").weights_by_path()
     for path, variable in student.weights_by_path().items():
         assert np.array_equal(variable, kept[path]), path
     pb.from_preset(config, HEADS[:1], seed=3).save_pretrained(tmp_path / "words")
     theirs = pb.from_pretrained(tmp_path / "words").weights_by_path()
-    ours = make_student(plan_student(tmp_path / "words", None), tasks=HEADS, tokenizer=None, seed=8).weights_by_path()
+    ours = make_model(plan_model(tmp_path / "words"), HEADS, None, seed=8).weights_by_path()
     assert all(np.array_equal(ours[path], variable) for path, variable in theirs.items())
     fresh = set(ours) - set(theirs)
     assert fresh == {"heads.next_sentence.output.kernel", "heads.next_sentence.output.bias"}
@@ -245,30 +242,29 @@ def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path
 def test_whole_words_are_handed_on_and_recorded(
     finished: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A run from before there was a choice goes on.
-    assert "whole_words" not in json.loads((finished / "run.json").read_text("utf-8"))
+    assert json.loads((finished / "run.json").read_text("utf-8"))["whole_words"] is False
     given: dict[str, Any] = {"model": inputs / "config.json", "data": inputs / "data"}
-    given |= {"run": RunOptions(whole_words=True), "options": PretrainOptions(batch_size=32)}
+    given |= {"run": RunConfig(whole_words=True), "options": PretrainConfig(batch_size=32)}
     with pytest.raises(UserError, match="a finished run with other options: .*whole_words="):
-        pretrain(**given, output=finished)
+        runs.pretrain(**given, output=finished)
     handed_on: list[dict[str, Any]] = []
 
     def source_of(*arguments: Any, **options: Any) -> None:
         handed_on.append(options)
         raise UserError("seen")
 
-    monkeypatch.setattr(distillation, "PretrainingSource", source_of)
+    monkeypatch.setattr(trainer, "PretrainingSource", source_of)
     with pytest.raises(UserError, match="seen"):
-        pretrain(**given, output=tmp_path / "run")
+        runs.pretrain(**given, output=tmp_path / "run")
     assert handed_on == [{"whole_words": True}]
 
 
 class WithTeacher(toy_method.ToyMethod):
     """The last layer follows a teacher's; then words and sentences are learned, and its logits are read."""
 
-    def stages(self, setting: Setting, options: Any) -> Any:
-        learned = Pretraining(tiny_pretraining.MAX_LENGTH).stages(setting, PretrainOptions(steps=3, batch_size=30))[0]
-        hidden = toy_method.hidden_stage(setting, data="pretraining", max_length=tiny_pretraining.MAX_LENGTH)
+    def stages(self, spec: DistillationSpec) -> Any:
+        learned = pretraining_stage(PretrainConfig(steps=3, batch_size=30), tiny_pretraining.MAX_LENGTH)
+        hidden = toy_method.hidden_stage(spec, data="pretraining", max_length=tiny_pretraining.MAX_LENGTH)
         stages = [hidden, dataclasses.replace(learned, teacher_features={"logits": ()})]
         return [dataclasses.replace(stage, **self.changes) for stage in stages if self.only in (None, stage.name)]
 
@@ -279,18 +275,18 @@ class WithTeacher(toy_method.ToyMethod):
         if stage.name == "hidden":
             assert not {name for name in batch if name.endswith("labels")}
             return super().loss(stage, targets, student, adapters, batch)
-        return dict(Pretraining(0).loss(stage, targets, student, adapters, batch))
+        return dict(Pretraining().loss(stage, targets, student, adapters, batch))
 
 
 def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inputs: Path, tmp_path: Path) -> None:
     student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
-    result = distillation.distill(
+    result = runs.distill(
         method=WithTeacher(),
         student=student,
         teacher_directory=finished / "model",
         pretraining=inputs / "data",
         dev_pretraining=inputs / "dev",
-        run=RunOptions(evaluation_batches=2),
+        run=RunConfig(evaluation_batches=2),
         output=tmp_path / "run",
     )
     # Two epochs of whole batches of 16.
@@ -300,26 +296,40 @@ def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inp
     assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
     dev = [(line["stage"], line["step"]) for line in log_of(tmp_path / "run") if line["split"] == "dev"]
     assert dev == [("hidden", epoch), ("hidden", 2 * epoch), ("pretraining", 2 * epoch + 3)]
-    assert pb.from_pretrained(result.model).tasks == HEADS
+    assert pb.from_pretrained(result.model_directory).tasks == HEADS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithoutTeacher(toy_method.ToyMethod):
+    """Pretraining alone."""
+
+    config: PretrainConfig = PretrainConfig()
+    max_length: int = tiny_pretraining.MAX_LENGTH
+
+    def stages(self, spec: DistillationSpec) -> Any:
+        return [pretraining_stage(self.config, self.max_length)]
+
+    def loss(self, stage: Any, targets: Any, student: Any, adapters: Any, batch: Any) -> dict[str, tf.Tensor]:
+        return dict(Pretraining().loss(stage, targets, student, adapters, batch))
 
 
 def refusals() -> list[Any]:
     model = tiny_pretraining.MODEL
-    hidden = WithTeacher("hidden")
+    hidden = WithTeacher(only="hidden")
     return [
         ({"student": model.replace(vocab_size=98)}, "has 97 pieces, the student 98; make the examples with this"),
         ({"student": model.replace(pooler="none")}, "the student has pooler='none'; give one with a pooler"),
         ({"student": model.replace(max_position_embeddings=20)}, "texts of 21 tokens; the student has 20 positions"),
         ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
-        ({"method": Pretraining(20)}, "the examples may have 20 tokens; those of .*data have up to 21; make them with"),
+        ({"method": WithoutTeacher(max_length=20)}, "may have 20 tokens; those of .*data have up to 21; make them"),
         ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; recei"),
         ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
-        ({"method": WithTeacher("pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
+        ({"method": WithTeacher(only="pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
         ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
-        ({"options": PretrainOptions(batch_size=999)}, "takes 999 examples a step; .* has"),
-        ({"run": RunOptions(patience=2)}, "patience waits for a new best, and no stage here keeps its best weights"),
-        ({"run": RunOptions(whole_words=True), "pretraining": None, "text": Path("x")}, "whole_words is for pretrain"),
-        ({"student": None}, "a student that consists of a teacher's layers needs the teacher"),
+        ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "takes 999 examples a step; .* has"),
+        ({"run": RunConfig(patience=2)}, "patience waits for a new best, and no stage here keeps its best weights"),
+        ({"run": RunConfig(whole_words=True), "pretraining": None, "text": Path("x")}, "whole_words is for pretrain"),
+        ({"teacher_layers": (1,)}, "a student that consists of a teacher's layers needs the teacher"),
     ]  # fmt: skip
 
 
@@ -327,9 +337,9 @@ def refusals() -> list[Any]:
 def test_what_does_not_fit_is_refused_before_anything_is_written(
     changes: dict[str, Any], message: str, inputs: Path, tmp_path: Path
 ) -> None:
-    arguments = {"method": Pretraining(21), "student": tiny_pretraining.MODEL, "pretraining": inputs / "data"}
+    arguments = {"method": WithoutTeacher(), "student": tiny_pretraining.MODEL, "pretraining": inputs / "data"}
     with pytest.raises(UserError, match=message):
-        distillation.distill(**{**arguments, **changes}, output=tmp_path / "run")
+        runs.distill(**{**arguments, **changes}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -340,20 +350,20 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
     tokenizer = pb.WordPieceTokenizer(tiny_pretraining.write_vocabulary(tmp_path / "vocab.txt", pieces))
     pb.from_preset(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="differ in 2 pieces, the first at id 40: 'word35' and 'word36'; make the"):
-        pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
+        runs.pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
     pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
     with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
-        distillation.distill(
-            method=WithTeacher("pretraining"), student=model, teacher_directory=tmp_path / "tuned",
+        runs.distill(
+            method=WithTeacher(only="pretraining"), student=model, teacher_directory=tmp_path / "tuned",
             pretraining=inputs / "data", output=tmp_path / "run",
         )  # fmt: skip
     with pytest.raises(UserError, match="reads hidden_states .*received neither"):
-        distillation.distill(method=WithTeacher(), student=model, pretraining=inputs / "data", output=tmp_path / "run")
+        runs.distill(method=WithTeacher(), student=model, pretraining=inputs / "data", output=tmp_path / "run")
     with pytest.raises(UserError, match="a finished run with other options: .*pretraining_sha256="):
-        pretrain(
+        runs.pretrain(
             model=inputs / "config.json",
             data=inputs / "dev",
-            options=PretrainOptions(batch_size=32),
+            options=PretrainConfig(batch_size=32),
             output=finished,
         )
     assert not (tmp_path / "run").exists()

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from pocketbert.errors import UserError
-from pocketbert.training import checkpointing
-from pocketbert.training.checkpointing import Position
+from pocketbert.training import state as checkpointing
 from pocketbert.training.run import run_once
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run
+from pocketbert.training.state import TrainState
 
 OPTIONS = {"epochs": 3}
 
@@ -39,13 +39,13 @@ def mutations(content: bytes, count: int) -> Iterator[bytes]:
 
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     path, read = tmp_path / "checkpoint.safetensors", variables()
-    checkpointing.write_checkpoint(path, variables(1.5), Position(epoch=2, step=17, losses=[[0.25]]))
+    checkpointing.write_checkpoint(path, variables(1.5), TrainState(epoch=2, step=17, losses=[[0.25]]))
     content = path.read_bytes()
     for number, damaged in enumerate(mutations(content, 200)):
         path.write_bytes(damaged)
         for reader in (
             lambda: checkpointing.read_checkpoint(path, read),
-            lambda: checkpointing.read_position(path),
+            lambda: checkpointing.read_state(path),
             lambda: checkpointing.read_arrays(path, "weights/"),
         ):
             try:
@@ -56,13 +56,13 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
             raise AssertionError(f"mutation {number} was accepted")
     assert all(np.all(variable.numpy() == 0) for variable in read.values())
     path.write_bytes(content)
-    assert checkpointing.read_checkpoint(path, read) == Position(epoch=2, step=17, losses=[[0.25]])
+    assert checkpointing.read_checkpoint(path, read) == TrainState(epoch=2, step=17, losses=[[0.25]])
     assert all(np.all(variable.numpy() == 1.5) for variable in read.values())
 
 
 def test_checkpoint_of_other_shapes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
-    checkpointing.write_checkpoint(path, variables(), Position())
+    checkpointing.write_checkpoint(path, variables(), TrainState())
     other = {**variables(), "weights/b": tf.Variable(tf.zeros([6]))}
     with pytest.raises(UserError, match=r"must hold this run's variables; 1 differ \(weights/b"):
         checkpointing.read_checkpoint(path, other)

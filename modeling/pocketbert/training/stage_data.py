@@ -1,4 +1,4 @@
-"""A stage's data as batches: which examples each step takes, and their tokens, labels and stored targets."""
+"""A stage's data as batches: which examples each step takes, and their tokens, labels and cached targets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.masking import masked_dataset
 from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.distillation.method import Batch
-from pocketbert.distillation.stage import Stage, Steps
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.training.objective import Batch
+from pocketbert.training.stage import Stage, Steps
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
@@ -34,18 +34,18 @@ class Source(Protocol):
         """The examples of each step of an epoch; only the last step may have fewer than `batch_size`."""
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """What `Distiller` takes, a batch for each array of examples."""
+        """What `TrainingModel` takes, a batch for each array of examples."""
 
 
 class EncodedSource:
-    """Examples in memory: a task's, or packed text; with the teacher's stored targets where there is a store.
+    """Examples in memory: a task's, or packed text; with the teacher's cached targets where there are any.
 
     Args:
       encoded: the examples.
       seed: of order and masks.
       masks: the tokenizer that encoded them, where they are masked anew in each epoch, as BERT masks examples of
         their length; else None.
-      store: their targets; None for a live teacher.
+      cache: the teacher's targets for them; None for a live teacher, or none.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class EncodedSource:
         seed: int,
         *,
         masks: WordPieceTokenizer | None = None,
-        store: TeacherCache | None = None,
+        cache: TeacherCache | None = None,
     ) -> None:
-        self._encoded, self._seed, self._masks, self._store = encoded, seed, masks, store
+        self._encoded, self._seed, self._masks, self._cache = encoded, seed, masks, cache
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -67,8 +67,8 @@ class EncodedSource:
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
         """As `Source`."""
-        if self._store is not None:
-            return self._store.dataset(self._encoded, rows)
+        if self._cache is not None:
+            return self._cache.dataset(self._encoded, rows)
         if self._masks is not None:
             options = MaskingOptions.of_length(self._encoded.max_length)
             return masked_dataset(self._encoded, rows, self._masks, seed=self._seed, epoch=epoch, options=options)
@@ -146,11 +146,11 @@ class StageData:
         return [row for row in shared if len(row)]
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """What `Distiller` takes, a batch for each array of examples."""
+        """What `TrainingModel` takes, a batch for each array of examples."""
         return self._source.batches(rows, epoch)
 
     def some(self, batches: int, batch_size: int) -> Iterator[Batch]:
-        """So many batches at most of the first epoch's examples, always the same, without stored targets."""
+        """So many batches at most of the first epoch's examples, always the same, without cached targets."""
         rows = self._source.plan(min(batch_size, len(self)), 0)[:batches]
         for batch in self._source.batches(rows, 0):
             yield batch[0] if isinstance(batch, tuple) else batch

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import runs
 import tiny_pretraining
 
 import pocketbert as pb
 from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.data.pretraining_run import write_pretraining_data
-from pocketbert.distillation.pretraining import PretrainOptions, pretrain
-from pocketbert.distillation.run_options import RunOptions
-from pocketbert.distillation.stage_data import PretrainingSource
 from pocketbert.errors import UserError
+from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.stage_data import PretrainingSource
 
 SPECIAL = tiny_pretraining.PIECES[:5]
 STEMS, ENDINGS = "play walk jump turn".split(), "##ing ##ed ##er ##s".split()
@@ -73,11 +73,11 @@ def test_baked_masks_stay_what_they_are(tmp_path: Path) -> None:
     baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
     config = tiny_pretraining.MODEL.replace(vocab_size=len(SPECIAL) + len(STEMS) + len(ENDINGS))
     with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
-        pretrain(
+        runs.pretrain(
             model=config,
             data=baked,
-            run=RunOptions(whole_words=True),
-            options=PretrainOptions(batch_size=8),
+            run=RunConfig(whole_words=True),
+            options=PretrainConfig(batch_size=8),
             output=tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,6 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
-from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
 from pocketbert.files import sha256, write_tensors
 from pocketbert.json_dataclasses import from_json
@@ -29,7 +28,7 @@ _POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 
 
 @dataclasses.dataclass
-class Position:
+class TrainState:
     """Where a run stands: with the variables, all that the next step depends on.
 
     Attributes:
@@ -68,9 +67,9 @@ class Position:
         """What a result says of the stage at hand."""
         return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
 
-    def next_stage(self) -> Position:
+    def next_stage(self) -> TrainState:
         """Where the run stands as the following stage begins."""
-        return Position(
+        return TrainState(
             step=self.step,
             log_bytes=self.log_bytes,
             seconds=self.seconds,
@@ -108,16 +107,16 @@ def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, t
     }
 
 
-def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], position: Position) -> None:
+def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], state: TrainState) -> None:
     """Writes all into one file with a digest, aside, and renames it over the previous one.
 
     Args:
       path: the file.
       variables: as `training_variables` gives them.
-      position: where the run stands.
+      state: where the run stands.
     """
     arrays = {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
-    text = json.dumps(dataclasses.asdict(position))
+    text = json.dumps(dataclasses.asdict(state))
     digest = _digest(text, ((name, arrays[name]) for name in sorted(arrays)))
     write_tensors(path, arrays, {_POSITION_KEY: text, _DIGEST_KEY: digest})
 
@@ -132,7 +131,7 @@ def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Position]]:
+def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
     """A checkpoint whose digest is right, and its position.
 
     Raises:
@@ -144,7 +143,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Position]]:
             text = metadata[_POSITION_KEY]
             found = _digest(text, ((name, stored.get_tensor(name)) for name in sorted(stored.keys())))
             whole = found == metadata[_DIGEST_KEY]
-            position = from_json(Position, parse_json(text, path), str(path)) if whole else None
+            position = from_json(TrainState, parse_json(text, path), str(path)) if whole else None
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(_damaged(path)) from error
     if position is None:
@@ -160,7 +159,7 @@ def _damaged(path: Path) -> str:
     )
 
 
-def read_position(path: Path) -> Position | None:
+def read_state(path: Path) -> TrainState | None:
     """Where the run stood when `write_checkpoint` wrote a file, or None if there is no such file.
 
     Raises:
@@ -178,7 +177,7 @@ def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
         return {name.removeprefix(prefix): stored.get_tensor(name) for name in stored.keys() if name.startswith(prefix)}
 
 
-def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> Position | None:
+def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainState | None:
     """Sets all variables to what `write_checkpoint` wrote.
 
     Args:
@@ -227,20 +226,6 @@ def load_weights(model: Model, model_directory: Path) -> None:
     tensors = read_directory(model_directory).tensors
     for path, variable in model.weights_by_path().items():
         variable.assign(tensors[path])
-
-
-def describe_inputs(model_directory: str | os.PathLike[str], train: LabelledData, dev: LabelledData) -> dict[str, str]:
-    """SHA-256 of what a run is made from, so that a resumed run notices when it has changed.
-
-    Args:
-      model_directory: the folder with the initial weights.
-      train: the training examples.
-      dev: the examples that choose the best checkpoint.
-
-    Returns:
-      `model`, `train` and `dev` → hexadecimal digest.
-    """
-    return {"model": digest_directory(model_directory), "train": train.identity, "dev": dev.identity}
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import raise_if_any
 
 if TYPE_CHECKING:
@@ -118,9 +119,9 @@ class Stage:
     `adapters.NAME.kernel` and `adapters.NAME.bias`.
 
     Attributes:
-      name: a folder's and a curve's name, unique in the run.
+      name: a folder's and a curve's name, unique in the run; empty where the run has no stages to tell apart.
       teacher_features: what `Method.targets` reads; empty where the teacher is neither loaded nor read.
-      student_features: what `Method.loss` reads.
+      student_features: what `Objective.loss` reads of the model that is trained.
       weights: term → weight in the sum; exactly the terms that `Method.loss` gives. A loss is given labels of those
         `LABEL_TERMS` alone that are among them.
       data: plain text, pretraining examples (pairs of segments with masked tokens), the task's examples, or those
@@ -138,12 +139,13 @@ class Stage:
         next stage, and the student that is saved, start from it.
       evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
-      text_segments: with `data="text"`: segments of an input, 1 or 2 (`pocketbert.data.packing.pack`).
+      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
+      task: whose loss the term `labels` is; None where there is no such term.
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """
 
     name: str
-    teacher_features: FeatureRequest
+    teacher_features: FeatureRequest = field(default_factory=dict)
     student_features: FeatureRequest
     weights: Mapping[str, float]
     data: Data
@@ -160,11 +162,12 @@ class Stage:
     evaluations: int | None = None
     masked_text: bool = False
     text_segments: Literal[1, 2] = 1
+    task: TaskConfig | None = None
     options: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         problems = _positive(self, "batch_size", "micro_batches", "evaluations")
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
+        if not re.fullmatch(r"([a-z0-9][a-z0-9_-]*)?", self.name):
             problems.append(f"name must be of a-z, 0-9, _ and -, to name a folder; received {self.name!r}")
         if not self.weights:
             problems.append("there must be at least one loss term; received no weights")
@@ -205,6 +208,17 @@ class Stage:
         """The stage as JSON values, for a run's records; functions are left out, `options` say what made them."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items() if not callable(value)}
+
+
+def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage]) -> list[str]:
+    """Texts that are longer than a model takes; said once, though a method may have a stage for each layer."""
+    longest = max(stages, key=lambda stage: stage.max_length, default=None)
+    if longest is None or longest.max_length <= config.max_position_embeddings:
+        return []
+    return [
+        f"stage {longest.name} has texts of {longest.max_length} tokens; the {side} has "
+        f"{config.max_position_embeddings} positions; lower the length"
+    ]
 
 
 def _plain(value: Any) -> Any:

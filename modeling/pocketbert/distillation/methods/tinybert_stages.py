@@ -1,0 +1,137 @@
+"""The stages of TinyBERT; see `TinyBERT` for what the paper leaves open."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+from pocketbert.distillation import layer_maps
+from pocketbert.distillation.method import DistillationSpec
+from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
+
+if TYPE_CHECKING:
+    from pocketbert.distillation.methods.tinybert import TinyBERT
+
+# Section 4.2 and its footnote 4; every other task has 20.
+_PAPER_EPOCHS = {"cola": 50, "mnli": 10, "qqp": 10, "qnli": 10}
+# What task_distill.py has in a table; a slip in it keeps the table from being read (Huawei's issue 77).
+_AUTHORS_EPOCHS = {"cola": 50, "sst2": 10, "qnli": 10, "mnli": 5, "qqp": 5}
+_OTHER_EPOCHS = 20
+# Of general distillation and of the prediction stage (sections 4.2 and 4.3).
+_EPOCHS = 3
+
+
+def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
+    """General distillation, on plain text."""
+    # BERT's pretraining, Devlin et al. 2019, appendix A.2; the authors' code has 10 % of the steps.
+    warmup: dict[str, Any] = {"warmup_steps": 10_000} if method.preset == "paper" else {"warmup_ratio": 0.1}
+    assert method.general_learning_rate is not None and method.masked_text is not None
+    return Stage(
+        name="general",
+        **_layer_features(spec, method),
+        data="text",
+        masked_text=method.masked_text,
+        text_segments=1 if method.text_segments == 1 else text_segments(spec),
+        max_length=method.max_length or 128,
+        duration=Steps(method.general_steps)
+        if method.general_steps
+        else Epochs(method.general_epochs or method.epochs or 3),
+        batch_size=method.general_batch_size,
+        micro_batches=method.micro_batches,
+        optimizer=_optimizer(method, learning_rate=method.general_learning_rate, **warmup),
+        options=method,
+    )
+
+
+def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
+    """The most that both sides tell apart."""
+    return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
+
+
+def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
+    """The layers' losses, on the task's augmented data."""
+    assert spec.task is not None
+    epochs = _PAPER_EPOCHS if method.preset == "paper" else _AUTHORS_EPOCHS
+    return Stage(
+        name="intermediate",
+        **_layer_features(spec, method),
+        data="task" if "augmentation" in method.without else "augmented",
+        max_length=_task_length(spec, method),
+        duration=Epochs(method.intermediate_epochs or method.epochs or epochs.get(spec.task.name, _OTHER_EPOCHS)),
+        batch_size=method.intermediate_batch_size,
+        micro_batches=method.micro_batches,
+        optimizer=_optimizer(
+            method, learning_rate=method.intermediate_learning_rate, schedule=method.intermediate_schedule
+        ),
+        options=method,
+    )
+
+
+def prediction_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
+    """The teacher's answers, or the labels where an option says so."""
+    assert spec.task is not None
+    regression = spec.task.kind == "regression"
+    if "prediction" in method.without or (regression and method.regression_target == "labels"):
+        # Footnotes 5 and 10: the original data.
+        return label_stage("prediction", spec, method, original=True)
+    # Footnote 5, and appendix B of spans.
+    original = spec.task.kind != "classification" or "augmentation" in method.without
+    stage = label_stage("prediction", spec, method, original=original)
+    return dataclasses.replace(stage, teacher_features={"logits": ()}, weights={"prediction": 1.0})
+
+
+def label_stage(name: str, spec: DistillationSpec, method: TinyBERT, *, original: bool) -> Stage:
+    """A stage that trains the head, here on labels alone."""
+    return Stage(
+        name=name,
+        teacher_features={},
+        student_features={"logits": ()},
+        weights={"labels": 1.0},
+        task=spec.task,
+        data="task" if original else "augmented",
+        max_length=_task_length(spec, method),
+        duration=Epochs(method.prediction_epochs or method.epochs or _EPOCHS),
+        batch_size=method.prediction_batch_size,
+        micro_batches=method.micro_batches,
+        optimizer=_optimizer(method, learning_rate=method.prediction_learning_rate, warmup_ratio=0.1),
+        keep="best",
+        options=method,
+    )
+
+
+def _optimizer(method: TinyBERT, **fields: Any) -> OptimizerConfig:
+    return OptimizerConfig(
+        weight_decay=method.weight_decay,
+        clip_norm=method.clip_norm or None,
+        bias_correction=method.bias_correction is True,
+        **fields,
+    )
+
+
+def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
+    if spec.task is not None and spec.task.kind == "span":
+        return method.max_length or 384
+    return method.max_length or (128 if spec.pairs else 64)
+
+
+def layer_map(spec: DistillationSpec, method: TinyBERT) -> layer_maps.LayerMap:
+    """The teacher's layer of each of the student's."""
+    return layer_maps.named(method.mapping, spec.student.num_layers, spec.teacher.num_layers)
+
+
+def _layer_features(spec: DistillationSpec, method: TinyBERT) -> dict[str, Any]:
+    """The stage's weights, and of teacher and student the features that these losses read and no others."""
+    terms = method.layer_terms
+    # Without a Transformer-layer loss no layer is mapped, and a depth that does not fit does no harm.
+    mapped = layer_map(spec, method) if {"attention", "hidden"} & {*terms} else ()
+    own = tuple(range(1, len(mapped) + 1))
+    requests: list[dict[str, tuple[int, ...]]] = []
+    for layers in (mapped, own):
+        hidden = ((0,) if "embedding" in terms else ()) + (layers if "hidden" in terms else ())
+        request = {"hidden_states": hidden, "attention_logits": layers if "attention" in terms else ()}
+        requests.append({name: asked for name, asked in request.items() if asked})
+    return {
+        "teacher_features": requests[0],
+        "student_features": requests[1],
+        "weights": dict.fromkeys(terms, 1.0),
+    }

@@ -1,0 +1,254 @@
+"""What a run is told, and what it answers; the fields become flags and docs. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.options import option_problems
+from pocketbert.training.class_weights import parse_class_weights
+
+if TYPE_CHECKING:
+    from pocketbert.model import Model
+
+# What a grid cannot vary: labels, which class_weights may have, do not fit into the names of folders.
+FIXED_IN_A_GRID = ("class_weights",)
+# What answering questions alone uses.
+WINDOW_OPTIONS = ("stride", "max_question_tokens")
+
+_T = TypeVar("_T", bound="TrainResult")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How a run is made, whatever is learned.
+
+    Attributes:
+      precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
+      teacher_precision: what a live teacher computes in, whatever the student does (default: as the student). In
+        `bfloat16` it takes less time where the processor has that format, and its targets have two to three digits.
+      seed: of fresh weights, dropout, masking and the order of examples.
+      evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
+        held-out pretraining data; None: only after each epoch.
+      evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
+        same; about 50,000 masked words by default.
+      whole_words: of pretraining's examples to learn from, mask whole words, not pieces; held-out ones are masked by
+        pieces in every run.
+      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best.
+      checkpoint_seconds: seconds between checkpoints; it does not change the result.
+      distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
+        `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
+        own TF_CONFIG and sees the same files; the first writes. `tpu`: a TPU of this machine, no pod; nobody has tried
+        this on one yet.
+      tpu: the TPU's name or address, for `tpu`.
+      overwrite: throw away a finished run in the output, or one with other options.
+    """
+
+    GROUP: ClassVar = "Run"
+    COMMON: ClassVar = ("precision", "patience")
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    teacher_precision: Literal["float32", "bfloat16"] | None = None
+    seed: int = 0
+    evaluation_steps: int | None = None
+    evaluation_batches: int = 100
+    whole_words: bool = False
+    patience: int | None = None
+    checkpoint_seconds: float = 60.0
+    distribution: Literal["one", "mirrored", "multi-worker", "tpu"] = "one"
+    tpu: str | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
+        if self.tpu and self.distribution != "tpu":
+            problems.append(f"a TPU's name is for distribution tpu; received {self.tpu!r} with {self.distribution!r}")
+        raise_if_any(problems, "run options")
+
+    def recorded(self) -> dict[str, Any]:
+        """What of it decides a result, as JSON values."""
+        recorded = dataclasses.asdict(self)
+        for name in ("checkpoint_seconds", "tpu", "overwrite"):
+            del recorded[name]
+        return recorded
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """How to fine-tune. The defaults are BERT's (Devlin et al. 2019, appendix A.3).
+
+    Attributes:
+      learning_rate: the highest rate.
+      schedule: after the warm-up, `linear` down to 0 at the last step, or `constant`.
+      warmup_ratio: part of all steps in which the rate rises from 0.
+      epochs: passes over the training examples.
+      batch_size: examples a step.
+      max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (384 for questions
+        where not given).
+      stride: tokens from one window of a paragraph to the next (default: a third of --max-length).
+      max_question_tokens: longer questions on a paragraph are cut.
+      weight_decay: decoupled; not on biases and norms.
+      clip_norm: the highest global norm of the gradients.
+      class_weights: what examples of each class count in the loss: `none`, `balanced` or `label=weight,…`.
+    """
+
+    GROUP: ClassVar = "Training"
+    COMMON: ClassVar = ("learning_rate", "epochs", "batch_size", "max_length")
+
+    learning_rate: float = 3e-5
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup_ratio: float = 0.1
+    epochs: int = 3
+    batch_size: int = 32
+    max_length: int = 128
+    stride: int | None = None
+    max_question_tokens: int = 64
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    class_weights: str = "none"
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("learning_rate", "epochs", "batch_size", "clip_norm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                problems.append(f"{name} must be positive; received {value}")
+        for name in ("warmup_ratio", "weight_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
+        if self.max_length < 3:
+            problems.append(f"max_length must leave room for a token between two special ones; got {self.max_length}")
+        if self.schedule not in ("linear", "constant"):
+            problems.append(f"schedule must be one of linear, constant; received {self.schedule!r}")
+        try:
+            parse_class_weights(self.class_weights)
+        except UserError as error:
+            problems.append(str(error))
+        raise_if_any(problems, "fine-tuning options")
+
+    def windows(self) -> dict[str, Any]:
+        """How paragraphs are cut: fields of `WindowOptions`."""
+        return {name: getattr(self, name) for name in WINDOW_OPTIONS}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """How to pretrain. The defaults are those of MobileBERT's teacher (Sun et al. 2020, section 4.2).
+
+    What the paper leaves open is taken from its authors' code, google-research/mobilebert.
+
+    Attributes:
+      steps: updates of the weights; the paper's 500,000.
+      epochs: passes over the data, in place of --steps.
+      batch_size: examples an update, over all replicas; the paper's 4096. BERT took 256 (and 1,000,000 steps).
+      micro_batches: parts of a replica's examples that are computed one after the other, for memory; the update is the
+        same.
+      optimizer: lamb, as the paper has it, or adamw, which is BERT's.
+      bias_correction: correct the moments, as LAMB's and Adam's papers do; the authors' code and BERT's do not.
+      learning_rate: the highest rate; the 1.5e-3 of the authors' LAMB for batches of 2048, since the paper gives none.
+        BERT's AdamW took 1e-4 for batches of 256.
+      schedule: after the warm-up, linear down to 0 at the last step, as the authors have it, or constant.
+      warmup_steps: steps in which the rate rises from 0; the authors' 10,000, and a tenth of all steps at most.
+      weight_decay: decoupled, not on biases and norms; the authors' 0.01.
+      clip_norm: the highest global norm of the gradients; the authors' 1.0; 0 for no clipping.
+    """
+
+    GROUP: ClassVar = "Pretraining"
+    COMMON: ClassVar = ("steps", "batch_size", "micro_batches", "optimizer", "learning_rate")
+
+    steps: int = 500_000
+    epochs: int | None = None
+    batch_size: int = 4096
+    micro_batches: int = 1
+    optimizer: Literal["lamb", "adamw"] = "lamb"
+    bias_correction: bool = False
+    learning_rate: float = 1.5e-3
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup_steps: int = 10_000
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("warmup_steps", "weight_decay", "clip_norm"))
+        if self.micro_batches > 0 and self.batch_size % self.micro_batches:
+            problems.append(
+                f"batch_size must divide into micro_batches; received {self.batch_size} and {self.micro_batches}"
+            )
+        raise_if_any(problems, "pretraining options")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a finished run gave.
+
+    Attributes:
+      model_directory: the model's, as the last stage left it; of a fine-tuning the best checkpoint's.
+      main_metric: the metric that chose it, or by which runs are compared; empty where nothing was evaluated.
+      metrics: the model's on the development examples; empty likewise.
+      seed: the run's.
+      best_step: steps taken before the evaluation that `metrics` is of.
+      steps: steps taken in all stages.
+      seconds: training and evaluation, over all attempts.
+      stages: of each stage its name, `steps`, `metrics` and `best_step`.
+      activation_range: the largest activations in each layer of a model with NoNorm, on a few training examples, and
+        what float16 would make of them, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for
+        others.
+      baseline: a constant answer and its metrics on the development examples, as `pocketbert.tasks.scores.Scores`
+        has it; None without a task, or where no constant answer is right.
+      positive_label: the class that F1 is about, or None.
+      warnings: what makes the metrics worthless.
+    """
+
+    model_directory: str
+    main_metric: str
+    metrics: dict[str, float]
+    seed: int
+    best_step: int
+    steps: int
+    seconds: float
+    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    activation_range: dict[str, Any] | None = None
+    baseline: dict[str, Any] | None = None
+    positive_label: str | None = None
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls: type[_T], folder: Path, result: Mapping[str, Any]) -> _T:
+        """The result of the run in a folder; its file does not name the folder, so that it may move."""
+        from pocketbert.training.run_folder import MODEL_FOLDER
+
+        return cls(model_directory=str(folder / MODEL_FOLDER), **result)
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """The model, loaded when it is first asked for."""
+        from pocketbert.model import from_pretrained
+
+        return from_pretrained(self.model_directory)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneResult(TrainResult):
+    """What a finished fine-tuning gave.
+
+    Attributes:
+      classes: the results of each class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
+    """
+
+    classes: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillResult(TrainResult):
+    """What a finished distillation gave.
+
+    Attributes:
+      teacher_metrics: the teacher's on the same examples; with a teacher cache those that `cache-teacher` measured.
+        None where there is no teacher, it has no head for the task, or nobody measured it on these examples.
+    """
+
+    teacher_metrics: dict[str, float] | None

@@ -1,0 +1,53 @@
+"""The losses on labels of every objective: those of the heads' tasks."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from pocketbert.configs import PRETRAINING_HEADS, TaskConfig
+from pocketbert.tasks.registry import get_task
+from pocketbert.training.objective import Batch, Features
+from pocketbert.training.stage import LABEL_TERMS, Stage
+
+
+def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor | None = None) -> tf.Tensor:
+    """The loss of the stage's task, float32 scalar; see `Task.loss`.
+
+    Args:
+      stage: one with a task.
+      model: the features of the trained model, with `logits`.
+      batch: with `labels`.
+      weights: float32 [B], factors of the examples' losses; None for 1.
+    """
+    assert stage.task is not None
+    task = get_task(stage.task)
+    return task.loss(
+        dict(zip(task.output_names, model["logits"], strict=True)), batch["labels"], batch["input_mask"], weights
+    )
+
+
+def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
+    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
+
+    Args:
+      model: the features of the trained model, with the `logits` of both heads.
+      batch: with the labels of both.
+    """
+    return {
+        kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]])
+        for kind, logits in zip(PRETRAINING_HEADS, model["logits"], strict=True)
+    }
+
+
+def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """The loss of one of pretraining's heads, float32 scalar; see `Task.loss`.
+
+    Args:
+      kind: one of `PRETRAINING_HEADS`.
+      logits: the head's.
+      labels: the head's.
+    """
+    task = get_task(TaskConfig(kind=kind))
+    (name,) = task.output_names
+    # Their losses count by the labels and read no mask.
+    return task.loss({name: logits}, labels, tf.ones_like(labels))

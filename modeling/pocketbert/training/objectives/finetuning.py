@@ -1,0 +1,82 @@
+"""Fine-tuning: a head's labels, on one stage of the task's examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.task_data import TaskData
+from pocketbert.files import write_text
+from pocketbert.tasks.scores import Scores
+from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.label_losses import labels_loss
+from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.run_folder import REPORT_FILE
+from pocketbert.training.score_report import page
+from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
+from pocketbert.training.trainer import Trainer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finetuning(Objective):
+    """Labels alone (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
+
+    Attributes:
+      class_weights: float32 `[classes]`, the factor of each class's examples in the loss; None for 1.
+    """
+
+    name: ClassVar[str] = "finetuning"
+    class_weights: np.ndarray | None = None
+
+    def loss(
+        self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
+    ) -> Mapping[str, tf.Tensor]:
+        """`labels`: cross-entropy of classes or of an answer's ends, or the squared difference to scores."""
+        labels = batch["labels"]
+        weights = None if self.class_weights is None else tf.gather(tf.constant(self.class_weights), labels)
+        return {"labels": labels_loss(stage, model, batch, weights)}
+
+
+def label_stage(task: TaskConfig, **fields: Any) -> Stage:
+    """A stage that trains a head on a task's labels and keeps the best weights; `fields` are the others of `Stage`."""
+    labels: dict[str, Any] = {"student_features": {"logits": ()}, "weights": {"labels": 1.0}, "data": "task"}
+    return Stage(**{**labels, "task": task, "keep": "best", **fields})
+
+
+def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
+    """The one stage of a fine-tuning."""
+    return label_stage(
+        task,
+        name="",
+        max_length=config.max_length,
+        duration=Epochs(config.epochs),
+        batch_size=config.batch_size,
+        optimizer=OptimizerConfig(
+            learning_rate=config.learning_rate,
+            schedule=config.schedule,
+            warmup_ratio=config.warmup_ratio,
+            weight_decay=config.weight_decay,
+            clip_norm=config.clip_norm,
+        ),
+    )
+
+
+class Finetuner(Trainer):
+    """The trainer of a fine-tuning, whose result has the scores of each class too, and a page."""
+
+    def scores(self) -> dict[str, Any]:
+        """The scores of the best weights; writes the page."""
+        data, state = self.plan.data, self.state
+        evaluator: Any = self.evaluator(self.plan.stages[-1])
+        assert isinstance(data, TaskData) and evaluator is not None
+        self.load_kept()
+        found: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
+        found.log(f"best, after step {state.best_step}")
+        if self.distribution.is_chief:
+            write_text(self.folder / REPORT_FILE, page({"model": found}, len(data.dev), data.dev.source))
+        return found.to_json()

@@ -1,0 +1,55 @@
+"""Pretraining: masked LM and next sentences, on one stage of pretraining's examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import tensorflow as tf
+
+from pocketbert.training.config import PretrainConfig
+from pocketbert.training.label_losses import pretraining_losses
+from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
+
+
+@dataclass(frozen=True)
+class Pretraining(Objective):
+    """BERT's two losses (Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805); their sum is minimized."""
+
+    name: ClassVar[str] = "pretraining"
+
+    def loss(
+        self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
+    ) -> Mapping[str, tf.Tensor]:
+        """`masked_lm` and `next_sentence`."""
+        return pretraining_losses(model, batch)
+
+
+def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:
+    """The one stage of a pretraining.
+
+    Args:
+      config: how to train.
+      max_length: of the examples, in tokens.
+    """
+    return Stage(
+        name="pretraining",
+        student_features={"logits": ()},
+        weights={"masked_lm": 1.0, "next_sentence": 1.0},
+        data="pretraining",
+        max_length=max_length,
+        duration=Steps(config.steps) if config.epochs is None else Epochs(config.epochs),
+        batch_size=config.batch_size,
+        micro_batches=config.micro_batches,
+        optimizer=OptimizerConfig(
+            algorithm=config.optimizer,
+            bias_correction=config.bias_correction,
+            learning_rate=config.learning_rate,
+            schedule=config.schedule,
+            warmup_steps=config.warmup_steps,
+            weight_decay=config.weight_decay,
+            clip_norm=config.clip_norm or None,
+        ),
+    )

@@ -1,0 +1,301 @@
+"""One training step of any objective: the model's features, the objective's losses, one update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.encoder import complete_inputs
+from pocketbert.errors import UserError
+from pocketbert.layers import loss_normalization
+from pocketbert.layers.dropout import dropout_generators
+from pocketbert.layers.paths import weights_by_path
+from pocketbert.training.gradients import dense
+from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
+from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer
+from pocketbert.training.schedules import ConstantSchedule, LinearSchedule
+from pocketbert.training.stage import LABEL_TERMS, FeatureRequest, Stage
+
+ADAPTERS = "adapters"
+
+
+class Trainable(Protocol):
+    """What learns: a `Model`, or a Keras layer like it (a supernet may sample inside `features`)."""
+
+    def features(self, inputs: Any, request: FeatureRequest, training: bool | None = None) -> Features:
+        """As `Model.features`."""
+
+    def named_variables(self) -> Mapping[str, tf.Variable]:
+        """As `Model.named_variables`."""
+
+    def __call__(self, inputs: Any, training: bool | None = None) -> Any:
+        """The model's outputs."""
+
+
+class TrainingModel(tf_keras.Model):
+    """A model with an objective's loss in one stage, for the trainer and for Keras' own `compile`, `fit`, `evaluate`.
+
+    An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`);
+    `(inputs, labels)`, the labels plain or by name; or, where a teacher's targets are cached, `(batch, targets)` as
+    `TeacherCache.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, each the mean over
+    the epoch's examples; `update` gives those of one step.
+
+    A weight learns if both the stage and Keras' `trainable` let it; as Keras has it, compile after you change that.
+
+    The optimizer is best made by `make_optimizer`, which takes the stage's rates and multipliers.
+
+    Args:
+      model: what learns.
+      objective: gives the losses.
+      stage: one of its stages.
+      adapters: layers between model and loss, with their weights; they learn too.
+    """
+
+    def __init__(
+        self, model: Trainable, objective: Objective, stage: Stage, *, adapters: Adapters | None = None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.adapters = dict(adapters or {})
+        self.objective, self.stage = objective, stage
+        self._means = [tf_keras.metrics.Mean(name) for name in self.loss_names]
+        # A step's losses are summed over the replicas already; Keras would do it again.
+        self.distribute_reduction_method = "first"
+
+    def targets(self, inputs: Batch) -> Targets:
+        """What a loss may know of a teacher, for batches that come without it."""
+        del inputs
+        return {}
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """The model's weights by their names in its model directory, and the adapters': `adapters.NAME.kernel`."""
+        return {**self.model.named_variables(), **adapter_variables(self.adapters)}
+
+    def trained_variables(self) -> dict[str, tf.Variable]:
+        """Those of `named_variables` that learn."""
+        learning = {id(variable) for variable in self.trainable_variables}
+        return {
+            name: variable
+            for name, variable in self.named_variables().items()
+            if id(variable) in learning and self.stage.trainable(name)
+        }
+
+    def dropout_generators(self) -> list[tf.random.Generator]:
+        """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
+        return dropout_generators(self)
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Keras' `compile`; an optimizer with a `bind` method is told the weights' names, and its slots are made."""
+        optimizer = arguments[0] if arguments else options.get("optimizer")
+        if optimizer is not None and hasattr(optimizer, "bind"):
+            optimizer.bind(self.named_variables())
+        super().compile(*arguments, **options)
+        # Made inside of the step, they would have it traced a second time.
+        self.optimizer.build(list(self.trained_variables().values()))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The model's outputs."""
+        return self.model(inputs, training=training)
+
+    @tf.autograph.experimental.do_not_convert
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Keras' hook: one update; gives the means over the epoch so far."""
+        return self._mean(data, self.update(data))
+
+    @tf.autograph.experimental.do_not_convert
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Keras' hook: the losses without dropout; gives the means over the epoch so far."""
+        losses = _sum_over_replicas(self.losses(*_batch_and_targets(data), training=False))
+        return self._mean(data, dict(zip(self.loss_names, tf.unstack(losses), strict=True)))
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, data: Any) -> dict[str, tf.Tensor]:
+        """One update; gives its `loss` and the unweighted terms, float32 scalars."""
+        batch, targets = _batch_and_targets(data)
+        variables = list(self.trained_variables().values())
+        if self.stage.micro_batches == 1:
+            losses, gradients = self._losses_and_gradients(batch, targets, variables)
+        else:
+            losses, gradients = self._accumulated(batch, targets, variables)
+        # Keras would warn of every weight that this stage's losses do not reach.
+        reached = [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
+        self.optimizer.apply_gradients(reached)
+        return dict(zip(self.loss_names, tf.unstack(_sum_over_replicas(losses)), strict=True))
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """What a step gives: `loss` and the stage's terms."""
+        return ("loss", *self.stage.weights)
+
+    def losses(self, batch: Batch, targets: Targets | None = None, training: bool | None = None) -> tf.Tensor:
+        """The loss and its unweighted terms in the order of `loss_names`, float32 [1 + terms].
+
+        Args:
+          batch: inputs and labels; of these the objective gets `stage.label_names` alone.
+          targets: cached ones; None asks the teacher where there is one.
+          training: whether the model's dropout is active, where the stage has it active.
+
+        Raises:
+          UserError: the stage reads labels, and there are none.
+        """
+        stage = self.stage
+        batch = complete_inputs(batch)
+        inputs = {name: value for name, value in batch.items() if name not in LABEL_TERMS.values()}
+        missing = [name for name in stage.label_names if name not in batch]
+        if missing:
+            raise UserError(
+                f"stage {stage.name} learns from {', '.join(missing)}; its examples have none; give labelled ones"
+            )
+        if targets is None:
+            targets = self.targets(inputs)
+        targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
+        features = self.model.features(
+            inputs, stage.student_features, training=bool(training and stage.student_dropout)
+        )
+        readable = {**inputs, **{name: batch[name] for name in stage.label_names}}
+        terms = self.objective.loss(stage, targets, features, self.adapters, readable)
+        if set(terms) != set(stage.weights):
+            raise ValueError(
+                f"{self.objective.name}, stage {stage.name}: the loss must give the terms {', '.join(stage.weights)}; "
+                f"received {', '.join(terms)}"
+            )
+        total = tf.add_n([weight * terms[name] for name, weight in stage.weights.items()])
+        return tf.stack([total, *(terms[name] for name in stage.weights)])
+
+    def get_config(self) -> dict[str, Any]:
+        """Raises a `UserError`: the objective is no part of a saved model."""
+        raise UserError("a training model cannot be saved or copied; save what it trains with save_pretrained(path)")
+
+    def _mean(self, data: Any, losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        rows = tf.shape(_batch_and_targets(data)[0]["input_word_ids"])[0]
+        for mean in self._means:
+            mean.update_state(losses[mean.name], sample_weight=rows)
+        return {mean.name: mean.result() for mean in self._means}
+
+    def _losses_and_gradients(
+        self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]
+    ) -> tuple[tf.Tensor, list[Any]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            losses = self.losses(batch, targets, training=True)
+            loss = losses[0]
+        return losses, tape.gradient(loss, variables)
+
+    def _accumulated(
+        self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]
+    ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+        """The same of the batch's parts, one after the other, so that only one part's activations are held."""
+        parts = self.stage.micro_batches
+        size = tf.shape(batch["input_word_ids"])[0]
+        rows = -(-size // parts)
+        # The divisors are the whole batch's; of this call TensorFlow computes nothing else.
+        with loss_normalization.count_weights() as recorded:
+            self.losses(batch, targets, training=False)
+        totals = loss_normalization.shared_totals([recorded])
+        # Known once the loop's body has been traced: a weight without a gradient must not decay.
+        unused: list[bool] = []
+
+        def add_part(
+            index: tf.Tensor, losses: tf.Tensor, sums: Sequence[tf.Tensor]
+        ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+            def part(values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+                return {name: value[index * rows : (index + 1) * rows] for name, value in values.items()}
+
+            with loss_normalization.normalize_by(totals):
+                more, gradients = self._losses_and_gradients(
+                    part(batch), None if targets is None else part(targets), variables
+                )
+            unused[:] = [gradient is None for gradient in gradients]
+            sums = [
+                total if each is None else total + tf.ensure_shape(dense(each), total.shape)
+                for total, each in zip(sums, gradients, strict=True)
+            ]
+            return index + 1, losses + more, sums
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        # A short last batch may have fewer rows than parts.
+        count = -(-size // rows)
+        _, losses, sums = tf.while_loop(
+            lambda index, *_: index < count,
+            add_part,
+            (0, tf.zeros([len(self.loss_names)]), zeros),
+            parallel_iterations=1,
+        )
+        return losses, [None if skip else total for skip, total in zip(unused, sums, strict=True)]
+
+
+def _batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
+    """A data set's element as a batch with its labels, and the stored targets or None."""
+    batch, *others = data if isinstance(data, tuple) else (data,)
+    if not isinstance(batch, Mapping) or len(others) > 1:
+        raise UserError(
+            "training takes mappings with input_word_ids, (inputs, labels) or (batch, targets); received "
+            f"{'a tuple of ' + str(1 + len(others)) if others else type(batch).__name__}"
+        )
+    second = others[0] if others else None
+    if second is None:
+        return batch, None
+    if isinstance(second, Mapping) and not set(second) <= set(LABEL_TERMS.values()):
+        return batch, second
+    return {**batch, **(second if isinstance(second, Mapping) else {"labels": second})}, None
+
+
+def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
+    """The adapters' weights: `adapters.NAME.kernel` → variable."""
+    return {
+        f"{ADAPTERS}.{name}.{path}": variable
+        for name, layer in adapters.items()
+        for path, variable in weights_by_path(layer).items()
+    }
+
+
+def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> NamedOptimizer:
+    """The stage's optimizer, with its schedule and its multiplier.
+
+    Args:
+      stage: the stage.
+      total_steps: its steps, for the schedule.
+      first_step: what the optimizer's step counter stands at when the stage begins: 0 unless moments are carried on.
+    """
+    config = stage.optimizer
+    warmup_steps = config.warmup(total_steps)
+    schedule: tf_keras.optimizers.schedules.LearningRateSchedule = (
+        ConstantSchedule(config.learning_rate, warmup_steps)
+        if config.schedule == "constant"
+        else LinearSchedule(config.learning_rate, total_steps, warmup_steps)
+    )
+    kind = {"adamw": AdamW, "lamb": LAMB}[config.algorithm]
+    multiplier = stage.learning_rate_multiplier
+    return kind(
+        _Later(schedule, first_step) if first_step else schedule,
+        weight_decay=config.weight_decay,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        bias_correction=config.bias_correction,
+        clip_norm=config.clip_norm,
+        multiplier=lambda name, step: multiplier(name, step - first_step),
+    )
+
+
+class _Later(tf_keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that begins at a later step."""
+
+    def __init__(self, schedule: tf_keras.optimizers.schedules.LearningRateSchedule, first_step: int) -> None:
+        super().__init__()
+        self._schedule, self._first_step = schedule, first_step
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        # Keras asks for the rate of step 0 as it makes the optimizer.
+        return self._schedule(tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0))
+
+
+def _sum_over_replicas(losses: tf.Tensor) -> tf.Tensor:
+    """Every mean is a replica's share of the whole batch's."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return losses
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, losses)
