@@ -28,17 +28,15 @@ class RunConfig:
     """How a run is made, whatever is learned.
 
     Attributes:
-      precision: `float32`, or `bfloat16` for teacher and student to compute in; weights and losses stay float32.
-      teacher_precision: what a live teacher computes in, whatever the student does (default: as the student). In
-        `bfloat16` it takes less time where the processor has that format, and its targets have two to three digits.
-      seed: of fresh weights, dropout, masking and the order of examples.
-      evaluation_steps: evaluate every so many steps, and after each epoch, in stages that train a head or have
-        held-out pretraining data; None: only after each epoch.
-      evaluation_batches: of held-out pretraining data, evaluate so many batches of 32 examples at most, always the
-        same; about 50,000 masked words by default.
-      whole_words: of pretraining's examples to learn from, mask whole words, not pieces; held-out ones are masked by
-        pieces in every run.
-      patience: end a stage that keeps its best weights after so many evaluations in a row without a new best.
+      precision: computation in `float32` or `bfloat16`; weights and losses stay float32.
+      teacher_precision: precision of a live teacher (default: as the student). `bfloat16` is faster on hardware that
+        supports it; targets then have two to three digits.
+      seed: seed of new weights, dropout, masking and example order.
+      evaluation_steps: evaluate every so many steps, not only after each epoch, in stages with a head or a dev split.
+      evaluation_batches: maximum number of dev batches with 32 pretraining examples, always the same; the default has
+        about 50,000 masked tokens.
+      whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
+      patience: stop a stage after so many evaluations without improvement.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
         `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
@@ -82,18 +80,18 @@ class FinetuneConfig:
     """How to fine-tune. The defaults are BERT's (Devlin et al. 2019, appendix A.3).
 
     Attributes:
-      learning_rate: the highest rate.
-      schedule: after the warm-up, `linear` down to 0 at the last step, or `constant`.
-      warmup_ratio: part of all steps in which the rate rises from 0.
+      learning_rate: peak learning rate.
+      schedule: schedule after the warm-up: `linear` to 0, or `constant`.
+      warmup_ratio: share of steps for warm-up.
       epochs: passes over the training examples.
-      batch_size: examples a step.
+      batch_size: batch size.
       max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (384 for questions
         where not given).
-      stride: tokens from one window of a paragraph to the next (default: a third of --max-length).
-      max_question_tokens: longer questions on a paragraph are cut.
-      weight_decay: decoupled; not on biases and norms.
-      clip_norm: the highest global norm of the gradients.
-      class_weights: what examples of each class count in the loss: `none`, `balanced` or `label=weight,…`.
+      stride: distance between windows in tokens (default: a third of --max-length).
+      max_question_tokens: maximum question length; longer questions are truncated.
+      weight_decay: decoupled weight decay, except for biases and norms.
+      clip_norm: maximum global gradient norm.
+      class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
     """
 
     GROUP: ClassVar = "Training"

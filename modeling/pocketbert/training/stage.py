@@ -139,7 +139,7 @@ class Stage:
         next stage, and the student that is saved, start from it.
       evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
       masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
-      text_segments: with `data="text"`: segments of a piece of text, 1 or 2 (`pocketbert.data.packing.pack`).
+      text_segments: with `data="text"`: segments of an input, 1 or 2 (`pocketbert.data.packing.pack`).
       task: whose loss the term `labels` is; None where there is no such term.
       options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
     """

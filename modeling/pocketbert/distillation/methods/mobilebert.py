@@ -73,7 +73,7 @@ class MobileBERT(Method):
     own. In auxiliary transfer and without transfer nothing is copied.
 
     Attributes:
-      preset: source of defaults: the `paper`, or `authors-code` where that differs.
+      preset: source of defaults: `paper`, or `authors-code`.
       strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
         layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
       without: the ablations of table 9: `distillation` (masked words are learned from the data alone), `feature_map`,
@@ -86,27 +86,27 @@ class MobileBERT(Method):
         had their turn.
       copy_norms: copy the embedding norm's scale and shift into a student with another kind of norm too; the authors'
         TF1 code: no, their TF2 code: yes.
-      student_dropout: the student's dropout is active; authors' code: no.
-      max_length: tokens of an example.
-      transfer_steps: updates of knowledge transfer, in progressive transfer split evenly over the layers.
-      transfer_batch_size: examples an update; authors' code: 2048.
-      transfer_learning_rate: in progressive and joint transfer, the rate that the layers' multipliers (up to 3) are of.
-      distillation_steps: updates of pretraining distillation, 250000 in the paper's ablations; 0 leaves the stage out,
-        so that a run can be split.
-      distillation_batch_size: examples an update, in auxiliary transfer too; paper: 4096, authors' code: 2048.
-      distillation_learning_rate: the highest rate, in auxiliary transfer too.
-      distillation_warmup_steps: updates in which that rate rises from 0, at most a tenth of the stage.
-      distillation_schedule: after the warm-up `linear` down to 0, or `constant`.
-      alpha: weight of the masked words' labels (eq. 4); the teacher's answers have what is left to 1.
+      student_dropout: whether the student uses dropout; authors' code: no.
+      max_length: maximum sequence length.
+      transfer_steps: steps of knowledge transfer; progressive transfer splits them evenly over the layers.
+      transfer_batch_size: batch size; authors' code: 2048.
+      transfer_learning_rate: base learning rate of progressive and joint transfer, times the layer multipliers (up to
+        3).
+      distillation_steps: steps of pretraining distillation, 250000 in the paper's ablations; 0 skips the stage.
+      distillation_batch_size: batch size, also in auxiliary transfer (default: paper 4096, authors-code 2048).
+      distillation_learning_rate: peak learning rate, also in auxiliary transfer.
+      distillation_warmup_steps: warm-up steps, at most a tenth of the stage.
+      distillation_schedule: schedule after the warm-up: `linear` to 0, or `constant`.
+      alpha: weight α of the MLM loss (eq. 4); the distillation loss has 1 − α.
       feature_map_weight: weight of eq. 2.
       feature_normalized_weight: weight of the normalized features' difference; authors' code: 100.
       feature_mean_weight: weight of the means' difference; authors' code: 5000.
       feature_variance_weight: weight of the variances' difference; authors' code: 5.
       attention_weight: weight of eq. 3; authors' code: 1.
-      weight_decay: decoupled decay of all weights but biases and norms.
-      clip_norm: the highest global norm of the gradients; 0 for no clipping.
-      bias_correction: correct LAMB's moments, as LAMB's paper has it; authors' code: no.
-      micro_batches: parts that each batch is computed in, to save memory; the result is the same.
+      weight_decay: decoupled weight decay, except for biases and norms.
+      clip_norm: maximum global gradient norm; 0 for no clipping.
+      bias_correction: whether LAMB corrects the bias of its moments, as in the LAMB paper; authors' code: no.
+      micro_batches: number of parts per batch, to save memory; the result is the same.
     """
 
     name: ClassVar[str] = "mobilebert"

@@ -88,41 +88,39 @@ class TinyBERT(Method):
     another number of samples a task; neither is an option here.
 
     Attributes:
-      preset: source of defaults: the `paper`, or `authors-code` where that differs.
-      mapping: which of the teacher's layers the student's learn from: `uniform`, `top`, `bottom`, or a list with one
-        layer for each of the student's, such as 3,6,9,12.
+      preset: source of defaults: `paper`, or `authors-code`.
+      mapping: layer map: `uniform`, `top`, `bottom`, or one teacher layer per student layer, such as 3,6,9,12.
       without: the paper's ablations (tables 2 and 3): `general_distillation` (the student must then not start from a
         directory), `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`,
         `embedding`, `prediction` (the labels of the original data instead), `transformer` (attention and hidden),
         `attention`, `hidden`.
       shared_projection: one projection for the embedding and all layers, instead of one for the embedding and one for
         the layers; paper: no, authors' code: yes.
-      temperature: of teacher and student in the prediction's cross-entropy.
-      mean_over_classes: divide the prediction's cross-entropy by the number of classes too; paper: no, authors' code:
-        yes.
-      regression_target: whom a regression's prediction follows: the `teacher` (the paper, as we read it) or the
-        `labels` (authors' code).
+      temperature: temperature of the prediction loss.
+      mean_over_classes: whether to divide the prediction loss by the number of classes; paper: no, authors' code: yes.
+      regression_target: target for regression: `teacher` (paper) or `labels` (authors' code).
       masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
         no.
-      text_segments: segments of a piece of text in general distillation; by default 2, as in BERT's pretraining, where
-        teacher and student have two token types, else 1.
-      max_length: tokens; by default 128 for text and pairs, 64 for single sentences, 384 for questions on paragraphs.
+      text_segments: segments per input in general distillation (default: 2 as in BERT's pretraining, or 1 if a model
+        has one token type).
+      max_length: maximum sequence length (default: 128 for text and pairs, 64 for single sentences, 384 for questions).
       epochs: passes over the data of each stage that has no number of its own below; by default the paper's.
       general_epochs: passes over the text; paper: 3.
-      general_steps: updates instead of passes over the text.
-      general_batch_size: pieces of text an update.
-      general_learning_rate: the highest learning rate; paper: 1e-4 as in BERT's pretraining, authors' code: 5e-5.
-      intermediate_epochs: passes over the task's data; paper: 20, but 50 for CoLA and 10 for MNLI, QQP and QNLI.
-      intermediate_batch_size: examples an update.
+      general_steps: steps, instead of passes over the text.
+      general_batch_size: batch size.
+      general_learning_rate: peak learning rate (default: paper 1e-4, authors-code 5e-5).
+      intermediate_epochs: passes over the task's data (default: paper 20, but 50 for CoLA and 10 for MNLI, QQP and
+        QNLI).
+      intermediate_batch_size: batch size.
       intermediate_learning_rate: the learning rate.
-      intermediate_schedule: `constant` or, down to 0, `linear`.
+      intermediate_schedule: `constant`, or `linear` to 0.
       prediction_epochs: passes over the task's data; paper: 3.
-      prediction_batch_size: examples an update; the paper chooses 16 or 32 on the development set.
-      prediction_learning_rate: the highest learning rate; the paper chooses 1e-5, 2e-5 or 3e-5 on the development set.
-      weight_decay: decoupled decay of all weights but biases and norms.
-      clip_norm: the highest global norm of the gradients; 0 for no clipping.
-      bias_correction: correct Adam's moments; authors' code: no.
-      micro_batches: parts that each batch is computed in, to save memory; the result is the same.
+      prediction_batch_size: batch size; the paper selects 16 or 32 on the dev set.
+      prediction_learning_rate: peak learning rate; the paper selects 1e-5, 2e-5 or 3e-5 on the dev set.
+      weight_decay: decoupled weight decay, except for biases and norms.
+      clip_norm: maximum global gradient norm; 0 for no clipping.
+      bias_correction: whether Adam corrects the bias of its moments; authors' code: no.
+      micro_batches: number of parts per batch, to save memory; the result is the same.
     """
 
     name: ClassVar[str] = "tinybert"
