@@ -183,11 +183,11 @@ def _finetune_point(
 
 
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:
-    start = plan_model(Path(directory))
-    if start.directory is None:
+    if not Path(directory).is_dir():
         raise UserError(
-            f"fine-tuning starts from a model directory; received {directory}; give one, or a model in memory"
+            f"the model must be a model directory with config.json and model.safetensors; received {directory}"
         )
+    start = plan_model(Path(directory))
     return dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
 
 

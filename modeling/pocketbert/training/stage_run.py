@@ -60,7 +60,8 @@ class StageRun:
         distribution: Distribution,
     ) -> None:
         self.stage = stage
-        self.loss_names: Sequence[str] = training_model.loss_names
+        # Where there are no stages to tell apart, the one term is the loss.
+        self.loss_names: Sequence[str] = training_model.loss_names if stage.name else training_model.loss_names[:1]
         self.total_steps = data.total_steps
         self._model, self._training_model, self._data = model, training_model, data
         self._seed, self._distribution = run.seed, distribution
@@ -128,7 +129,7 @@ class StageRun:
         return digest_kept(folder)
 
     def _losses_of_step(self, batch: Any) -> tf.Tensor:
-        return tf.stack(list(self._training_model.update(batch).values()))
+        return tf.stack(list(self._training_model.update(batch).values())[: len(self.loss_names)])
 
     def _goes_on(self, state: TrainState) -> bool:
         return self.stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)

@@ -93,7 +93,8 @@ class Trainer:
         """Goes through the stages; returns the result's fields but the model's folder."""
         state, stages = self.state, self.plan.stages
         if state.step:
-            where = f", in stage {stages[state.stage].name}" if len(stages) > 1 else ""
+            name = stages[state.stage].name
+            where = f", in stage {name}" if name else f" of {self.data[0].total_steps}"
             log_info(f"{self.folder}: going on after step {state.step}{where}")
         elif not state.stage:
             self.begin()
