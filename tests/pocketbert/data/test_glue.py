@@ -171,7 +171,7 @@ def test_mnlis_diagnostic_file(tmp_path: Path, name: str) -> None:
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found none"):
         read_glue("sst2", tmp_path, "dev")
-    with pytest.raises(UserError, match="no GLUE task 'sst-2'; the tasks are cola, sst2"):
+    with pytest.raises(UserError, match=r"no GLUE task 'sst-2' \(did you mean 'sst2'\?\); the tasks are cola, sst2"):
         read_glue("sst-2", tmp_path, "dev")
     with pytest.raises(UserError, match="no split 'dev_matched' of sst2; its splits are train, dev, test"):
         read_glue("sst2", tmp_path, "dev_matched")
