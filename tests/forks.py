@@ -36,7 +36,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     paths: Sequence[Path] = (),
     cheap: bool = False,
-    timeout: int = 300,
+    timeout: int = 600,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end.
 
@@ -75,7 +75,7 @@ def run(
 
 def run_killed(moments: str, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a `pocketbert` command that is killed at these moments and begun again; see `killed_runs.py`."""
-    answer = run(KILLED_RUNS, [moments, *arguments], environment=environment, timeout=500)
+    answer = run(KILLED_RUNS, [moments, *arguments], environment=environment)
     assert answer.returncode == 0, answer.stderr[-3000:]
     return answer
 
@@ -90,8 +90,18 @@ def run_on_devices(program: str, *paths: Path) -> str:
 @functools.cache
 def _server() -> subprocess.Popen[str]:
     server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(server.kill)
+    atexit.register(_end, server)
     return server
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    assert server.stdin
+    # The end of the requests ends it; waited for, its time counts as the tests'.
+    server.stdin.close()
+    try:
+        server.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        server.kill()
 
 
 def _serve() -> None:
