@@ -80,7 +80,7 @@ def test_one_module_imports_keras() -> None:
     assert importers == ["_keras.py"]
 
 
-def test_transformers_and_torch_are_peers_only() -> None:
+def test_transformers_and_torch_are_test_dependencies() -> None:
     studies = ROOT / "benchmarks" / "studies"
     for path in modules():
         if studies not in path.parents:

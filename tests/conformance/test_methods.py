@@ -59,7 +59,7 @@ HEADS: dict[str, tuple[TaskConfig, ...]] = {
 
 
 def kinds(name: str) -> list[str]:
-    """What a method is given: its stages without a task say whether that is text or pretraining's examples."""
+    """What a method is given: its stages without a task say whether that is text or pretraining examples."""
     stages = get_method(name)().stages(make_spec(name, "general"))
     pretrains = any(stage.data == "pretraining" for stage in stages)
     return ["pretraining"] if pretrains else [kind for kind in HEADS if kind != "pretraining"]
@@ -89,7 +89,7 @@ def cases(*excluded: str) -> Any:
 each_case = cases()
 # What takes seconds and does not depend on what the task's head is.
 each_kind_of_data = cases("regression")
-# Pretraining's words are masked anew in each epoch: no store can hold what a teacher says of them.
+# Pretraining masks anew in each epoch, so a teacher's outputs cannot be cached.
 each_kind_of_stored_data = cases("regression", "pretraining")
 
 
@@ -197,7 +197,7 @@ def test_a_student_that_is_the_teacher_has_nothing_to_learn(name: str, kind: str
 
 
 def teacher_entropy(case: Case, data: dict[str, tf.Tensor]) -> float:
-    """Mean over examples, or over masked words, nats; 0 where the teacher gives no distribution."""
+    """Mean over examples, or over masked tokens, nats; 0 where the teacher gives no distribution."""
     inputs = {name: value for name, value in data.items() if name not in LABEL_TERMS.values()}
     if not {"classification", "masked_lm"} & set(case.spec.teacher_heads or ()):
         return 0.0
@@ -414,7 +414,7 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
         tiny_pretraining.write_data(folder, documents=10, max_length=23, vocabulary=directory / "vocab.txt")
         arguments["data"] = PretrainingData.open(folder)
     elif kind == "general":
-        # More pieces than two steps take: the stage is interrupted inside of an epoch.
+        # More inputs than two steps take: the stage is interrupted inside of an epoch.
         arguments["data"] = TextData(tiny_distillation.write_text(tmp_path / "text.txt", sentences=40))
     else:
         arguments["data"] = task_data()

@@ -50,7 +50,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def models(tokenizer: Any) -> dict[str, pb.Model]:
-    """A network of each kind, made when it is first asked for."""
+    """A network of each kind, made on first use."""
 
     class Models(dict[str, pb.Model]):
         def __missing__(self, kind: str) -> pb.Model:
@@ -68,7 +68,7 @@ def models(tokenizer: Any) -> dict[str, pb.Model]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Labelled data of each kind, read when they are first asked for."""
+    """Labelled data of each kind, read on first use."""
     folder = tmp_path_factory.mktemp("data")
 
     class Data(dict[str, Any]):

@@ -158,7 +158,7 @@ def test_the_padding_row_of_trigrams_learns_nothing(name: str, tasks: tuple[Task
     table = model.encoder.embeddings.word.table
     assert np.abs(table[config.pad_token_id]).max() == 0.0
     inputs = tiny.batch(config)
-    # Masking may put any piece in a word's place.
+    # Masking may replace a word with any token.
     ids = inputs["input_word_ids"].numpy()
     ids[0, 3] = config.pad_token_id
     with tf.GradientTape() as tape:

@@ -232,7 +232,7 @@ def test_inputs_longer_than_the_positions_are_refused(mood: pb.Model) -> None:
 # Saving
 
 
-def test_a_saved_model_is_loaded_and_goes_on(tmp_path: Path) -> None:
+def test_saved_model_loads_and_trains(tmp_path: Path) -> None:
     config = SMALL.replace(hidden_dropout=0.0, attention_dropout=0.0)
     tasks = [TaskConfig(kind="classification", labels=MOOD.labels, dropout=0.0), TaskConfig(kind="span")]
     model, batch = pb.from_preset(config, tasks, seed=3), inputs()

@@ -82,7 +82,7 @@ def test_answers_for_each_token_are_compared_at_their_own_length(
     assert [each["golden"]["examples"] for each in measurements] == [1, 3]
 
 
-def test_peers_are_measured_beside(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peers = ["--baselines", f"--model={folder / 'network'}"]
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]

@@ -119,7 +119,7 @@ def on(delegate: Delegate | None) -> Any:
     return ending(lambda phone, extras: result(phone, extras, runtime=runtime, delegate=delegate))
 
 
-def test_the_gpu_is_asked_for_and_named(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_gpu_is_requested_and_named(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, on(Delegate(name="GPU", delegated_ops=17, total_ops=20)))
     connect(phone)
     assert bench("--delegate=gpu", bundle=one_length(tmp_path))[0] == 0
@@ -179,9 +179,7 @@ def test_a_connection_that_breaks_off_is_made_again(connect: Any, bench: Any, tm
 
 
 @pytest.mark.parametrize("service", ["push", "logcat", "pull"])
-def test_a_pulled_cable_keeps_what_there_is_and_the_same_command_goes_on(
-    connect: Any, bench: Any, tmp_path: Path, service: str
-) -> None:
+def test_command_resumes_after_pulled_cable(connect: Any, bench: Any, tmp_path: Path, service: str) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     if service != "push":
@@ -323,7 +321,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_command_cleans_up_and_goes_on(
+def test_interrupted_command_cleans_up_and_resumes(
     connect: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupting(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:

@@ -103,9 +103,7 @@ def test_an_answer_that_is_no_number_fails(model_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"), [(b"no model at all", "the runtime cannot run the model"), (b"", "the runtime cannot run")]
 )
-def test_a_broken_file_is_a_sentence_and_the_others_go_on(
-    model_path: Path, tmp_path: Path, content: bytes, said: str
-) -> None:
+def test_broken_file_fails_alone(model_path: Path, tmp_path: Path, content: bytes, said: str) -> None:
     broken = tmp_path / "broken.tflite"
     broken.write_bytes(content)
     good, bad = host.measure(
@@ -168,7 +166,7 @@ def test_the_workers_imports_are_few() -> None:
     assert not {"tensorflow", "pocketbert", "pocketbert_export", "transformers", "tqdm"} & set(loaded)
 
 
-def test_bundles_are_measured_at_the_lengths_asked_for(bundle: Path) -> None:
+def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
     measured = host.bench_bundles([bundle], lengths=[17], threads=[1, 2], quick=True, weights="random")
     assert [(each.length, each.threads, each.status) for each in measured.measurements] == [
         (17, 1, "ok"),

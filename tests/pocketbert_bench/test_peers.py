@@ -65,7 +65,7 @@ def test_the_plain_export_answers_as_the_model_and_is_quantized(
     assert 2 * weights < sizes["float32"] - sizes["dynamic_wi8"] < 3 * weights
 
 
-def test_a_peer_with_other_weights_is_not_timed(plain: list[peers.Configuration], tmp_path: Path) -> None:
+def test_baseline_with_other_weights_is_refused(plain: list[peers.Configuration], tmp_path: Path) -> None:
     other = bench_subjects.write_network(tmp_path / "other", bench_subjects.bert_config(num_layers=1))
     calls = peers.checked_calls(other, LENGTH, signature="serving_default")
     from dataclasses import replace

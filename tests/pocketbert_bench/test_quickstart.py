@@ -1,4 +1,4 @@
-"""The whole path on a tiny network: what it leaves, that it goes on where it was, that it refuses another's folder."""
+"""The whole path on a tiny network: its files, that it resumes, that it refuses another's folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def run_until(owner: object, name: str, output: Path, *, full: bool) -> None:
         module.quickstart(output, full=full)
 
 
-def test_goes_on_where_it_was_and_shows_everything(
+def test_quickstart_resumes_and_reports(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(host, "FULL", host.QUICK)

@@ -189,7 +189,7 @@ def test_every_run_is_a_section_of_its_own_with_plots_of_its_own(run: ResultFile
     assert {each.name for each in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
 
 
-def test_our_exports_on_two_runtimes_are_two_sections_and_peers_stay_with_ours(tmp_path: Path) -> None:
+def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
     new, old = (results.Runtime(name="tflite", version=version) for version in ("2.21.0", "2.16.1"))
     onnx = results.Runtime(name="onnxruntime", version="1.0")
     mixed = bench_subjects.result(

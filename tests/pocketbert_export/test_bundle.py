@@ -181,7 +181,7 @@ def test_a_gate_that_fails_leaves_nothing(directory: Path, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mobilebert_with_all_lowerings_passes_its_gate(tmp_path: Path) -> None:
+def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     config = networks.mobilebert_config()
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)

@@ -106,7 +106,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"{share:.4f}" in page and "bundle" in page and "Confusion matrix" in page
 
 
-def test_stratified_part_is_set_aside_from_a_table(tmp_path: Path) -> None:
+def test_dev_split_of_a_table_is_stratified(tmp_path: Path) -> None:
     # Two rows of one class that a draw without classes would put both into the dev split.
     texts = [f"text {row}" for row in range(100)]
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
@@ -139,7 +139,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_part_is_set_aside_by_text() -> None:
+def test_dev_split_is_by_text() -> None:
     texts = [f"text {index // 3}" for index in range(90)]
     examples = Examples(texts, None, None, [str(index) for index in range(90)], "here")
     train, aside = train_dev_split(examples)

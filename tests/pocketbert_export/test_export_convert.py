@@ -140,7 +140,7 @@ def test_weights_and_scales_are_shared_between_lengths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
-def test_one_scale_a_map_for_older_runtimes_changes_nothing(family: str, tmp_path: Path) -> None:
+def test_per_tensor_layers_change_nothing(family: str, tmp_path: Path) -> None:
     config = networks.bert_config() if family == "bert" else networks.mobilebert_config(intermediate_size=70)
     model = networks.network(config)
     # gelu stands behind a map, relu inside it.

@@ -1,4 +1,4 @@
-"""Lowering changes the form, never the answers."""
+"""Graph optimizations change the form, never the outputs."""
 
 from __future__ import annotations
 

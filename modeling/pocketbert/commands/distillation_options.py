@@ -76,7 +76,7 @@ def problems(options: Options) -> list[str]:
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
     if sum(kinds) > 1:
         found.append(
-            "a run learns from a task's examples, from plain text (--text) or from pretraining's examples "
+            "a run learns from a task's examples, from plain text (--text) or from pretraining examples "
             "(--pretraining-data); received more than one of them; make a run of each"
         )
     elif not any(kinds):

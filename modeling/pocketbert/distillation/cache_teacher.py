@@ -133,7 +133,7 @@ def plan_teacher_cache(
     tokenizer = teacher.tokenizer
     if tokenizer is None:
         raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
-    tokenizer.config.require_default("a teacher store", "distil with the teacher itself")
+    tokenizer.config.require_default("a teacher cache", "distil with the teacher itself")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
     identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}

@@ -37,10 +37,10 @@ from pocketbert.training.trainer import Trainer
 
 
 class _StudentFinetuner(Trainer):
-    """Fine-tunes a distillation's student from its first weights.
+    """Fine-tunes the student from its initial weights.
 
     Args:
-      plan: the fine-tuning's.
+      plan: that of the fine-tuning.
       folder: the run's.
       distribution: the run's replicas.
       beside: the distillation.
@@ -51,11 +51,11 @@ class _StudentFinetuner(Trainer):
         super().__init__(plan, folder, distribution)
 
     def make_model(self) -> Model:
-        """The distillation's student with its first weights."""
+        """The student with its initial weights."""
         return copy_teacher_layers(super().make_model(), self._beside)
 
     def begin(self) -> None:
-        """Copies what the distillation's method copies, and so reads the teacher that this run does not follow."""
+        """Copies the same weights as the method, and so reads the teacher, although this run does not follow it."""
         beside = self._beside
         if beside.start.start == "directory":
             return
@@ -77,14 +77,14 @@ def distill_and_compare(
 ) -> dict[str, Any]:
     """Distils, then fine-tunes the same student on the labels alone, once a seed.
 
-    Killed at any moment and called again with the same arguments, it goes on where it was. What `distill` has finished
+    Killed at any moment and called again with the same arguments, it resumes. What `distill` has finished
     in `output` is not made again.
 
     Args:
       seeds: all different.
       student: as for `distill`.
       data: likewise.
-      output: the distillation's folder, as of `distill`, or of `distill_seeds` where there are several seeds. Beside
+      output: folder of the distillation, as of `distill`, or of `distill_seeds` where there are several seeds. Beside
         each distilled student gets `fine_tuned/`, a run's folder; gets `comparison.json` and `report.html`.
       learning_rate: the highest of the fine-tuning; None for that of the stage that trains the distilled student's
         head. Schedule, batch size and length are that stage's.

@@ -112,7 +112,7 @@ def named(mapping: str, student_layers: int, teacher_layers: int) -> LayerMap:
 def layer_targets(stage: Stage, teacher: Features, names: Iterable[str]) -> dict[str, tf.Tensor]:
     """The teacher's features as targets, one for each name and layer: `hidden_states_3`, `attention_logits_3`.
 
-    A layer that is asked for twice is there once.
+    A layer requested twice occurs once.
     """
     return {
         f"{name}_{layer}": tensor

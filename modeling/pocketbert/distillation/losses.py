@@ -290,7 +290,7 @@ def pretraining_distillation(
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha weighs two losses and must lie between 0 and 1; received {alpha}")
     teacher, student = _alike(
-        teacher_mlm_logits, student_mlm_logits, "masked-word logits", "give both models one vocabulary"
+        teacher_mlm_logits, student_mlm_logits, "masked-LM logits", "give both models one vocabulary"
     )
     distilled = soft_cross_entropy(teacher, student, mask=is_labelled(mlm_labels))
     masked_lm = head_loss("masked_lm", student, mlm_labels)

@@ -149,7 +149,7 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
     problems = []
     if teacher.vocab_size != student.vocab_size:
         problems.append(
-            f"both need one vocabulary; the teacher's has {teacher.vocab_size} pieces, the student's "
+            f"both need one vocabulary; the teacher's has {teacher.vocab_size} tokens, the student's "
             f"{student.vocab_size}; {remedy}"
         )
     if teacher.pad_token_id != student.pad_token_id:

@@ -133,9 +133,9 @@ def plan_distillation(
     raise_if_any(problems, method.name)
     assert described is not None and planned is not None
     spec = _spec(described, planned, data)
-    stages, mismatches = validated_stages(method, spec)
-    if mismatches:
-        problems.append(f"this teacher and student do not fit: {'; '.join(mismatches)}")
+    stages, unfit = validated_stages(method, spec)
+    if unfit:
+        problems.append(f"this teacher and student do not fit: {'; '.join(unfit)}")
     if stages:
         problems += _data_problems(stages, data)
         problems += [problem for stage in stages for problem in _stage_problems(stage, described, cache)]
@@ -215,7 +215,7 @@ def _data_problems(stages: Sequence[Stage], data: TaskData | TextData | Pretrain
         "task": (TaskData, "learns from a task's examples; received none; give a task and its data"),
         "pretraining": (
             PretrainingData,
-            "learns from pretraining's examples; received none; give the folder that pocketbert pretrain-data wrote "
+            "learns from pretraining examples; received none; give the folder that pocketbert pretrain-data wrote "
             "(--pretraining-data)",
         ),
     }
@@ -233,7 +233,7 @@ def _data_problems(stages: Sequence[Stage], data: TaskData | TextData | Pretrain
             "it in a run of its own, without a task"
         )
     if isinstance(data, PretrainingData) and "pretraining" not in learned:
-        problems.append("no stage learns from pretraining's examples; received some; leave them out")
+        problems.append("no stage learns from pretraining examples; received some; leave them out")
     if not isinstance(data, TaskData):
         return problems
     for stage in stages:
@@ -256,7 +256,7 @@ def uncacheable(stage: Stage) -> str:
     """Why a teacher's targets cannot be cached for a stage; empty where they can."""
     if stage.data == "pretraining":
         return (
-            f"stage {stage.name} learns from pretraining's examples, whose masks are new in each epoch unless they are "
+            f"stage {stage.name} learns from pretraining examples, whose masks are new in each epoch unless they are "
             "baked in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
         )
     if stage.masked_text:
@@ -284,7 +284,7 @@ def _stage_problems(stage: Stage, teacher: TeacherDescription, cache: Path | Non
                 "cache-teacher, or give a live teacher"
             )
     if stage.keep == "best" and stage.data == "pretraining":
-        problems.append(f"{where} keeps the best weights by a task's metric, which pretraining's examples do not have")
+        problems.append(f"{where} keeps the best weights by a task's metric, which pretraining examples do not have")
     elif stage.keep == "best" and "logits" not in stage.student_features:
         problems.append(f"{where} keeps the best weights by a metric, and so must read the student's logits")
     taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)

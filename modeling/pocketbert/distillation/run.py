@@ -51,7 +51,7 @@ def distill(
     Args:
       student: a preset's name, an architecture or a config.json for fresh weights; a model, in memory or in a model
         directory, for its weights; or the teacher's layers to start from.
-      data: what the student learns: a task, plain text (general distillation), or pretraining's examples.
+      data: what the student learns: a task, plain text (general distillation), or pretraining examples.
       output: the run's folder: `model/`, `adapters.safetensors`, `stages/NAME/` (what each stage but the last kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
       teacher: a model in memory or in a model directory, or its cached targets with its metrics; None where no stage
@@ -183,7 +183,7 @@ class DistillationTrainer(Trainer):
 
     @functools.cached_property
     def teacher(self) -> Model:
-        """The live teacher, loaded when it is first asked for."""
+        """The live teacher, loaded on first use."""
         assert self.plan.teacher_directory is not None
         log_info(f"loading the teacher, {self.plan.teacher_directory}")
         run = self.plan.run

@@ -74,7 +74,7 @@ def describe_teacher(
     }
     if not described:
         raise UserError(f"{store}: the store must hold a folder a stage, from pocketbert cache-teacher; there is none")
-    # Other runs' stages may lie beside this one's, of other teachers: general distillation's is a bare encoder.
+    # Stages of other teachers may be in the same folder: general distillation has an encoder without a head.
     ours = [teacher for name, teacher in described.items() if reads(name, teacher)]
     return [*ours, *described.values()][0]
 

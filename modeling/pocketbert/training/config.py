@@ -25,7 +25,7 @@ _T = TypeVar("_T", bound="TrainResult")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How a run is made, whatever is learned.
+    """Options of every training run.
 
     Attributes:
       precision: computation in `float32` or `bfloat16`; weights and losses stay float32.
@@ -223,7 +223,7 @@ class TrainResult:
 
     @functools.cached_property
     def model(self) -> Model:
-        """The model, loaded when it is first asked for."""
+        """The model, loaded on first use."""
         from pocketbert.model import from_pretrained
 
         return from_pretrained(self.model_directory)

@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 
 
 class Distribution:
-    """A run's replicas: each computes an equal piece of every step's examples, and all hold the same weights.
+    """A run's replicas: each computes an equal part of every step's examples, and all hold the same weights.
 
     Models and optimizers are made inside `scope`.
 
@@ -64,7 +64,7 @@ class Distribution:
         return tf.function(on_all, input_signature=[batches.element_spec], autograph=False)
 
     def as_chief_says(self, answer: bool) -> bool:
-        """The chief's answer, in every process; none goes on before all have asked."""
+        """The chief's answer, in every process; none continues before all have asked."""
         if self._processes == 1:
             return answer
         share = tf.constant(float(answer and self.is_chief))
@@ -76,7 +76,7 @@ class Distribution:
         return bool(self.strategy.experimental_local_results(results)[0] > 0)
 
     def wait(self) -> None:
-        """Goes on when every process has come here."""
+        """Continues when every process has arrived."""
         self.as_chief_says(True)
 
     def leave(self) -> None:

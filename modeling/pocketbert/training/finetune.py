@@ -99,7 +99,7 @@ def finetune_seeds(
 def plan_finetuning(
     directory: str | os.PathLike[str], data: TaskData, config: FinetuneConfig, run: RunConfig
 ) -> TrainingPlan:
-    """Checks a fine-tuning's input; nothing is written and no weights are made."""
+    """Checks the input of a fine-tuning; nothing is written and no weights are made."""
     data = _checked(data)
     start = _start(directory, data)
     _check_configs([config], data, start.config)

@@ -79,7 +79,7 @@ def make_model(
 ) -> Model:
     """Makes a planned model; whatever is not copied is fresh.
 
-    From a directory everything but heads is copied; of pretraining's heads those that the directory has, since going on
+    From a directory everything but heads is copied; pretraining heads where the directory has them, since continuing
     with pretraining is going on with them.
 
     Args:
@@ -117,7 +117,7 @@ def vocabulary_of(directory: str | Path) -> Vocabulary | None:
 def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
     """The models, those in memory as folders that are there inside of the context; anything else as it is.
 
-    A run knows its models by their files' digests, so that it goes on where the same weights are given again.
+    A run knows its models by their files' digests, so that it resumes where the same weights are given again.
     """
     with contextlib.ExitStack() as stack:
         found: list[Any] = []

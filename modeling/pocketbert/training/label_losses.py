@@ -40,7 +40,7 @@ def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
 
 
 def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The loss of one of pretraining's heads, float32 scalar; see `Task.loss`.
+    """The loss of one pretraining head, float32 scalar; see `Task.loss`.
 
     Args:
       kind: one of `PRETRAINING_HEADS`.

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from pocketbert._keras import tf_keras
 
-# What `Model.features` gives for a request: name → tensors, in the order asked for.
+# What `Model.features` gives for a request: name → tensors, in the requested order.
 Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
-# The model's inputs, int32 [B, S], by name, of pretraining's examples also `masked_lm_positions` [B, P]; and for the
+# The model's inputs, int32 [B, S], by name, of pretraining examples also `masked_lm_positions` [B, P]; and for the
 # loss of a stage that reads them `labels` [B], or `masked_lm_labels` [B, P] (-1: none) and `next_sentence_labels` [B].
 Batch: TypeAlias = "Mapping[str, tf.Tensor]"
 # What a loss may know of a teacher; empty in a run without one.

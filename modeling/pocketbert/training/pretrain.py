@@ -43,7 +43,7 @@ def pretrain(
 
     Args:
       model: a preset's name, an architecture or a config.json for fresh weights; or a model, in memory or in a model
-        directory, to go on from, whose masked-LM and next-sentence heads are kept where it has them.
+        directory to continue from, whose masked-LM and next-sentence heads are kept where it has them.
       data: the examples; what `data.dev` holds is evaluated on.
       output: the run's folder, as for `finetune`.
       config: how to train.

@@ -1,4 +1,4 @@
-"""Pretraining's examples held against the models and the stages of a run."""
+"""Checks of pretraining examples against the models and stages of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pretraining_problems(
     """What keeps a run from learning from these data.
 
     Args:
-      stages: the run's, all on pretraining's examples.
+      stages: the run's, all on pretraining examples.
       data: those to learn from, and development examples.
       model: what is trained.
       vocabularies: whose → a model's vocabulary, or None where it is not known.
@@ -68,7 +68,7 @@ def unused_options(run: RunConfig, stages: Sequence[Stage], data: object) -> lis
             "it out"
         )
     if run.whole_words and not isinstance(data, PretrainingData):
-        problems.append("whole_words is for pretraining's examples; received it without any; leave it out")
+        problems.append("whole_words is for pretraining examples; received it without any; leave it out")
     elif run.whole_words and isinstance(data, PretrainingData) and data.masked:
         problems.append(
             f"whole_words is for masks that are drawn while training; those of {data.folder} are baked in; leave it "
@@ -96,7 +96,7 @@ def _problems(
     pieces = len(read_vocabulary(data.vocab_path))
     if pieces != model.vocab_size:
         problems.append(
-            f"both need one vocabulary; that of {data.folder} has {pieces} pieces, the student {model.vocab_size}; "
+            f"both need one vocabulary; that of {data.folder} has {pieces} tokens, the student {model.vocab_size}; "
             f"{remedy}"
         )
     if data.pad_token_id != model.pad_token_id:

@@ -1,4 +1,4 @@
-"""How well a model knows held-out text: masked words and next sentences."""
+"""MLM and NSP scores of a model on the dev split."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SEED = _EPOCH = 0
 class PretrainingEvaluator:
     """Scores a model with a masked-LM and a next-sentence head, as often as it is asked to.
 
-    `masked_lm_loss` and `next_sentence_loss` are in nats, means over all masked words and over all examples;
+    `masked_lm_loss` and `next_sentence_loss` are in nats, means over all masked tokens and over all examples;
     `masked_lm_accuracy` and `next_sentence_accuracy` are parts of them from 0 to 1.
 
     Args:
       model: the model; its weights may change between calls.
-      data: held-out examples.
+      data: dev examples.
       max_batches: so many batches of `BATCH_SIZE` at most, drawn at random, always the same.
     """
 
@@ -58,7 +58,7 @@ class PretrainingEvaluator:
         }
 
     def _counts(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Float32 [6]: of masked words, then of examples, their number, summed loss, and how many are right."""
+        """Float32 [6]: of masked tokens, then of examples, their number, summed loss, and how many are right."""
         inputs = {name: value for name, value in batch.items() if not name.endswith("_labels")}
         outputs = self._model(inputs, training=False)
         words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]

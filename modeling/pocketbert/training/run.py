@@ -81,7 +81,7 @@ def run_once(
     Args:
       output: the run's folder.
       recorded: all that decides the result, as JSON values.
-      train: goes on from where the folder stands and returns the result. It writes `recorded` as `OPTIONS_FILE` once
+      train: resumes from the state of the folder and returns the result. It writes `recorded` as `OPTIONS_FILE` once
         it has found nothing wrong with its input, so that bad input leaves no run behind.
       overwrite: throw away a finished run, or one with other options.
       distribution: the run's replicas. Of several processes only the chief writes; the others read what it has written.
@@ -133,7 +133,7 @@ def _opened(
 def run_plan(
     plan: TrainingPlan, output: str | os.PathLike[str], trainer: Callable[..., Any]
 ) -> tuple[Path, dict[str, Any]]:
-    """Makes a planned run, or goes on with it.
+    """Makes a planned run, or resumes it.
 
     Args:
       plan: the run.

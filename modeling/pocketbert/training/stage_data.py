@@ -79,13 +79,13 @@ class EncodedSource:
 
 
 class PretrainingSource:
-    """Pretraining's examples, from the files of `pocketbert pretrain-data`.
+    """Pretraining examples, from the files of `pocketbert pretrain-data`.
 
     Args:
       data: the files.
       seed: of order and masks.
       stage: the stage's number in the run, from 0. A short stage sees a part of the data; each sees another.
-      whole_words: mask whole words, not pieces, where masks are not baked in.
+      whole_words: mask whole words, not tokens, where masks are not baked in.
     """
 
     def __init__(self, data: PretrainingData, seed: int, stage: int = 0, *, whole_words: bool = False) -> None:
@@ -109,7 +109,7 @@ class PretrainingSource:
 class StageData:
     """A stage's steps.
 
-    Each replica takes an equal piece of a step's examples. Of an epoch's last step, which may have fewer than a whole
+    Each replica takes an equal part of a step's examples. Of an epoch's last step, which may have fewer than a whole
     batch, those are left out that cannot be shared out equally: fewer than there are replicas.
 
     Args:

@@ -16,10 +16,10 @@ from pocketbert.training.stage import Stage
 
 
 class StageExamples:
-    """The examples of a run, encoded when they are first asked for.
+    """The examples of a run, encoded on first use.
 
     Args:
-      data: the run's; pretraining's examples are tokens already.
+      data: the run's; pretraining examples are tokens already.
       tokenizer: the run's.
       seed: decides how text is packed.
       windows: other fields of `WindowOptions`, for questions on paragraphs.
@@ -32,7 +32,7 @@ class StageExamples:
         self._encoded: dict[tuple[str, int, int], EncodedExamples] = {}
 
     def of_stage(self, stage: Stage) -> EncodedExamples:
-        """What a stage learns from, but for pretraining's examples."""
+        """What a stage learns from, but for pretraining examples."""
         return self.encoded(stage.data, stage.max_length, stage.text_segments)
 
     def encoded(self, data: str, max_length: int, text_segments: Literal[1, 2] = 1) -> EncodedExamples:
@@ -40,8 +40,8 @@ class StageExamples:
 
         Args:
           data: `text`, `task`, `augmented` (the task's own where there are none) or `dev`.
-          max_length: tokens; longer texts are truncated, and plain text is packed into pieces of this length.
-          text_segments: of each piece of plain text.
+          max_length: tokens; longer texts are truncated, and plain text is packed into inputs of this length.
+          text_segments: segments per input of plain text.
         """
         key = data, max_length, text_segments
         if key not in self._encoded:
@@ -51,7 +51,7 @@ class StageExamples:
     def _encode(self, data: str, max_length: int, text_segments: Literal[1, 2]) -> EncodedExamples:
         given = self._data
         if isinstance(given, TextData):
-            log_info(f"packing {given.path} into pieces of {max_length} tokens")
+            log_info(f"packing {given.path} into inputs of {max_length} tokens")
             return pack(
                 read_documents(given.path), self._tokenizer, max_length, segments=text_segments, seed=self._seed
             )

@@ -101,7 +101,7 @@ class StageRun:
         return list(itertools.islice(itertools.chain.from_iterable(passes), first, behind))
 
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
-        """Takes the epoch's steps from `start` on, each as it is asked for; gives its losses, float32 [names]."""
+        """Takes the epoch's steps from `start` on, each on request; gives its losses, float32 [names]."""
         batches = self._distribution.batches(plan[start:], lambda rows: self._data.batches(rows, epoch))
         if self._step is None:
             self._step = self._distribution.step(self._losses_of_step, batches)

@@ -187,7 +187,7 @@ class TrainingModel(tf_keras.Model):
     def _accumulated(
         self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-        """The same of the batch's parts, one after the other, so that only one part's activations are held."""
+        """Computes the batch's parts one after the other, so that only one part's activations are held."""
         parts = self.stage.micro_batches
         size = tf.shape(batch["input_word_ids"])[0]
         rows = -(-size // parts)

@@ -153,7 +153,7 @@ class Trainer:
 
     @functools.cached_property
     def activation_watch(self) -> ActivationWatch | None:
-        """One for all stages, so that their curves go on in one another: on the last one's training examples."""
+        """One for all stages, so that their curves continue: on the last one's training examples."""
         return activations.open_watch(
             self.model, lambda: self.data[-1].some(activations.BATCHES, activations.BATCH_SIZE)
         )

@@ -35,7 +35,7 @@ class Vocabulary:
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """What differs in the pieces of two vocabularies, as far as both go, and in how texts are cut.
+    """Differences between the tokens of two vocabularies, as far as both go, and in how texts are cut.
 
     Args:
       one: a vocabulary.
@@ -58,7 +58,7 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
     if differ:
         index, ours, theirs = differ[0]
         problems.append(
-            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} pieces, the first at id "
+            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at id "
             f"{index}: {ours!r} and {theirs!r}; {remedy}"
         )
     return problems

@@ -144,7 +144,7 @@ def slots_of(model: Model, vectors: WordVectors | None, text: str, **options: ob
     return {text[slot.start : slot.end]: slot.candidates for slot in sentence.slots}
 
 
-def test_single_pieces_come_from_the_model_and_others_from_the_vectors(model: Model, vectors: WordVectors) -> None:
+def test_model_fills_single_tokens_vectors_others(model: Model, vectors: WordVectors) -> None:
     text = "The Actor wasn't playing, [SEP] was  bad! 42 exxe"
     assert model.tokenizer is not None
     (ids,) = model.tokenizer.tokenize([text]).to_list()

@@ -35,7 +35,7 @@ def test_from_transformers(reference, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "flag, piece, lowercase",
+    "flag, token, lowercase",
     [([], "Piece", False), ([], "[UNK]", True), (["--nolowercase"], "[UNK]", False), (["--lowercase"], "Piece", True)],
 )
 def test_from_tensorflow_1(flag, piece, lowercase, tmp_path, capsys):

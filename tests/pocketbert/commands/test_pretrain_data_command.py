@@ -135,7 +135,7 @@ def test_no_two_parts_share_their_random_numbers(folder: Path, tmp_path: Path, m
 
     monkeypatch.setattr(pretraining_shards, "next_sentence_pairs", noted)
     assert cli.main(command(folder, tmp_path / "data", "--duplicates=2")) == 0
-    # Three shards, training and held-out, twice each.
+    # Three shards, training and dev, twice each.
     assert len(keys) == len(set(keys)) == 12
 
 

@@ -198,7 +198,7 @@ def test_whole_words_are_chosen_as_tf_models_official_does() -> None:
     assert len(mixed) > 500 and np.mean(mixed) < 0.01
 
 
-def test_a_piece_behind_a_special_token_begins_a_word() -> None:
+def test_token_after_special_token_starts_word() -> None:
     ids = np.tile(np.array([CLS, 21, 21, 10, SEP, 21, SEP, PAD], np.int32), [60, 1])
     result = masked(ids, (ids != PAD).astype(np.int32), range(60), options=MaskingOptions(whole_words=True))
     # One prediction: of the words [21 21], [10] and [21] only the last two fit.
@@ -242,7 +242,7 @@ def test_a_vocabularys_facts(tokenizer: Any) -> None:
     assert np.flatnonzero(facts.continues).tolist() == [6, 8]
 
 
-def test_batches_of_a_plan_are_masked_and_training_goes_on_anywhere(tokenizer: Any) -> None:
+def test_masked_batches_resume_at_any_step(tokenizer: Any) -> None:
     encoded = encoded_examples()
     plan = plan_batches(encoded.lengths, batch_size=8, seed=1, epoch=5)
     options = MaskingOptions(max_predictions=6)

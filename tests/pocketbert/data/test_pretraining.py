@@ -112,9 +112,9 @@ def test_every_record_is_a_pair_of_the_text(plain: PretrainingData, document_of:
         own = list(range(shard, pretraining_text.DOCUMENTS, 3))
         assert mine == {document for place, document in enumerate(own, start=1) if place % 7}
     dev = PretrainingData.open(plain.folder / "dev")
-    held_out = {document_of[words_of(dev, each)["word_ids"][1]] for each in range(len(dev))}
-    assert held_out == set(range(pretraining_text.DOCUMENTS)) - set.union(*shards_documents)
-    assert len(held_out) == 3 + 2 + 2 and dev.identity != plain.identity
+    dev_documents = {document_of[words_of(dev, each)["word_ids"][1]] for each in range(len(dev))}
+    assert dev_documents == set(range(pretraining_text.DOCUMENTS)) - set.union(*shards_documents)
+    assert len(dev_documents) == 3 + 2 + 2 and dev.identity != plain.identity
 
 
 def test_a_duplicate_cuts_the_text_anew(plain: PretrainingData) -> None:

@@ -33,7 +33,7 @@ def _examples(*sizes: int) -> Examples:
         ([4] * 30 + [480], 60),
     ],
 )
-def test_large_texts_are_not_set_aside_where_others_will_do(sizes: list[int], aside: int, seed: int) -> None:
+def test_dev_split_avoids_large_texts(sizes: list[int], aside: int, seed: int) -> None:
     train, dev = train_dev_split(_examples(*sizes), seed=seed)
     assert (len(train), len(dev)) == (sum(sizes) - aside, aside)
     assert not {*train.texts} & {*dev.texts}

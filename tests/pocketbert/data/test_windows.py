@@ -346,7 +346,7 @@ def test_real_windows_are_those_of_tf_models_official(
         ("tydiqa/tydiqa.goldp.ko.train.json", "bert-base-multilingual-cased"),
     ],
 )
-def test_every_real_answer_is_found_and_no_piece_is_without_it(shared: Path, name: str, vocabulary: str) -> None:
+def test_every_real_answer_is_found(shared: Path, name: str, vocabulary: str) -> None:
     """Where an answer ends inside a token ("Japan" of "Japanese", Korean particles), the token is taken whole."""
     tokenizer = WordPieceTokenizer(shared / f"data/vocab/{vocabulary}.vocab.txt", lowercase="uncased" in vocabulary)
     file = QuestionFile(shared / "data" / name)

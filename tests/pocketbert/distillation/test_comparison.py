@@ -100,7 +100,7 @@ def test_fine_tuned_alone_is_what_finetune_gives(
     assert dev == [line["accuracy"] for line in lines_of(tmp_path / "run", "dev")[1::2]]
 
 
-def test_interrupted_as_it_fine_tunes_it_goes_on_and_ends_with_the_same_bits(
+def test_interrupted_fine_tuning_resumes_bit_exactly(
     compared_run: tuple[Path, dict[str, Any]],
     arguments: dict[str, Any],
     tmp_path: Path,

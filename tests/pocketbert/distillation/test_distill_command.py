@@ -258,7 +258,7 @@ def test_the_student_is_compared_with_itself_fine_tuned_alone(
     assert f"the baseline, {baseline['answer']}, has {shown[0]}" in said
 
 
-def test_nothing_made_from_examples_set_aside_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = tiny_finetuning.examples(40, seed=4)
     train = tiny_finetuning.write_table(tmp_path / "train.csv", rows)
 

@@ -387,8 +387,8 @@ def refusals() -> list[Any]:
     best = {"duration": Epochs(1), "optimizer": OptimizerConfig(learning_rate=1e-3)}
     return [
         ({"student": "no_such_student"}, "a preset, a model directory or a config.json; received no_such_student"),
-        ({"student": student.replace(vocab_size=98)}, "the teacher's has 97 pieces, the student's 98"),
-        ({"task_data": None}, "a task's examples, plain text or pretraining's examples; received none"),
+        ({"student": student.replace(vocab_size=98)}, "the teacher's has 97 tokens, the student's 98"),
+        ({"task_data": None}, "a task's examples, plain text or pretraining examples; received none"),
         (
             {"teacher_directory": None},
             "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a store",

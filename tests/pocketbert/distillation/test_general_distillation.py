@@ -88,9 +88,7 @@ def pieces(encoded: EncodedExamples, values: np.ndarray) -> list[tuple[int, ...]
 # --- what the networks see ---
 
 
-def test_masked_words_and_both_segments_reach_the_networks(
-    teacher: Path, text: Path, tmp_path: Path, seen: Batches
-) -> None:
+def test_masks_and_segments_reach_the_networks(teacher: Path, text: Path, tmp_path: Path, seen: Batches) -> None:
     general(teacher, text, tmp_path / "run", general_epochs=2)
     encoded = packed(teacher, text, segments=2)
     assert encoded.type_ids.any() and len(seen) == 2 * -(-len(encoded) // BATCH_SIZE)
@@ -117,7 +115,7 @@ def test_the_authors_text_is_not_masked(teacher: Path, text: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("length", "fewest", "most"), [(128, 11, 19), (300, 21, 45)])
-def test_long_pieces_have_as_many_masked_words_as_berts(teacher: Path, length: int, fewest: int, most: int) -> None:
+def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: int, most: int) -> None:
     tokenizer = pb.from_pretrained(teacher).tokenizer
     words = np.full(length, 20, np.int32)
     words[0], words[-1] = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -129,9 +127,7 @@ def test_long_pieces_have_as_many_masked_words_as_berts(teacher: Path, length: i
     assert fewest <= changed <= most
 
 
-def test_a_run_from_before_there_were_two_segments_does_not_go_on_with_them(
-    teacher: Path, text: Path, tmp_path: Path
-) -> None:
+def test_one_segment_run_refuses_two_segments(teacher: Path, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     general(teacher, text, run, general_steps=1)
     options = json.loads((run / "run.json").read_text("utf-8"))

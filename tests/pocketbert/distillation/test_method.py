@@ -207,7 +207,7 @@ def test_one_error_lists_every_mismatch() -> None:
         plan_stages(OneStage(wrong, wrong, problems=("one of its own",)), setting)
     message = str(refusal.value)
     for part in (
-        "the teacher's has 97 pieces, the student's 89",
+        "the teacher's has 97 tokens, the student's 89",
         "padding id; the teacher's is 0, the student's 1",
         "pairs need the teacher's 2 segments; the student has 1",
         "one of its own",
@@ -267,7 +267,7 @@ def test_vocabularies_are_compared_by_content(tmp_path: Path) -> None:
     first, same, other = (Vocabulary(path=path, config=TokenizerConfig()) for path in paths)
     setting = DistillationSpec(teacher=BERT, student=BERT, task=TASK, teacher_task=TASK, teacher_vocabulary=first)
     plan_stages(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=same))
-    with pytest.raises(UserError, match="differ in 2 pieces, the first at id 95: 'piece90' and 'piece91'"):
+    with pytest.raises(UserError, match="differ in 2 tokens, the first at id 95: 'piece90' and 'piece91'"):
         plan_stages(OneStage(stage()), dataclasses.replace(setting, student_vocabulary=other))
     cased = Vocabulary(path=paths[1], config=TokenizerConfig(lowercase=False))
     with pytest.raises(UserError, match="lowercase=True, the student lowercase=False"):

@@ -242,7 +242,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
     with pytest.raises(UserError) as refusal:
         plan_stages(MobileBERT(first_layer=13), wrong)
     for part in (
-        "30522 pieces, the student's 30000",
+        "30522 tokens, the student's 30000",
         "received the task squad; distil without one",
         "the teacher has 24 layers, the student 12; give a student with 24",
         "the teacher has 4 heads, the student 6; give a student with 4, or a teacher with 6, or leave out attention",

@@ -127,7 +127,7 @@ def test_what_the_teacher_says_of_words_does_not_come_from_labels(teacher: Model
 
 
 class Counting:
-    """A model that counts how often it is asked for features, and for what."""
+    """A model that counts how often features are requested, and which."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.requests = model, []
@@ -146,7 +146,7 @@ def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, 
 
 
 def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
-    """Its rows have 4, 1 and 2 masked words and 7, 4 and 6 tokens, so that a mean of means would differ."""
+    """Its rows have 4, 1 and 2 masked tokens and 7, 4 and 6 tokens, so that a mean of means would differ."""
     found = []
     for parts in (1, 3):
         student = pb.from_preset(STUDENT, HEADS, seed=4)

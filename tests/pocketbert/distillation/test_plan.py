@@ -209,7 +209,7 @@ def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], s
     with pytest.raises(UserError) as caught:
         runs.plan(**wrong)
     for each in (
-        "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 pieces, the "
+        "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 tokens, the "
         "student's 98",
         "stage hidden has texts of 30 tokens; the student has 29",
         "stage hidden learns from plain text; received none",

@@ -257,7 +257,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
     with pytest.raises(UserError) as refusal:
         plan_stages(TinyBERT(without=("general_distillation",)), wrong)
     for part in (
-        "30522 pieces, the student's 30000",
+        "30522 tokens, the student's 30000",
         "the teacher has 8 heads, the student 12; give a student with 8, or leave out attention",
         "received 4 for a teacher of 3",
         "classification, regression and span; received masked_lm",

@@ -105,7 +105,7 @@ def test_lone_surrogates_vanish(tokenizer: pb.WordPieceTokenizer) -> None:
     assert (ids.to_list(), starts.to_list(), ends.to_list()) == ([[CAT], [THE]], [[1], [0]], [[4], [3]])
 
 
-def test_a_word_of_a_megabyte_is_one_unknown_piece(tokenizer: pb.WordPieceTokenizer) -> None:
+def test_megabyte_word_is_one_unknown_token(tokenizer: pb.WordPieceTokenizer) -> None:
     million = 1_000_000
     ids, starts, ends = tokenizer.tokenize_with_offsets(["s" * million, "é" * million, "the " * million])
     assert ids[0].numpy().tolist() == ids[1].numpy().tolist() == [UNK]

@@ -174,7 +174,7 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     batches = list(opened.dataset(rows, seed=3, epoch=0))
     inputs = [{name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")} for batch in batches]
     assert_measured(result.activation_range, measured(result.model_directory, inputs))
-    # Without held-out text too: every second step, and after an epoch of four and at the end.
+    # Without dev text too: every second step, and after an epoch of four and at the end.
     assert len(opened) // 32 == 4
     lines = log_of(tmp_path / "whole", "activations")
     assert [(line["step"], line["stage"]) for line in lines] == [(step, "pretraining") for step in (2, 4, 5)]

@@ -79,7 +79,7 @@ def distill_line(folder: Path) -> list[str]:
 
 
 def general_line(folder: Path) -> list[str]:
-    """Four epochs of two steps, on text of pieces of different lengths, masked anew in each."""
+    """Four epochs of two steps, on text with inputs of different lengths, masked anew in each."""
     teacher = tiny_distillation.write_teacher(folder / "teacher")
     text = tiny_distillation.write_text(folder / "text.txt", sentences=40)
     student = write_config_without_dropout(folder / "student.json", tiny_distillation.STUDENT)
@@ -173,7 +173,7 @@ def test_two_workers_distil_text_as_one_does(tmp_path: Path) -> None:
     command = general_line(tmp_path)
     assert cli.main([*command, f"--output={tmp_path / 'alone'}"]) == 0
     tiny_pretraining.finish(*workers("", [*command, f"--output={tmp_path / 'run'}"]))
-    # The two have pieces of other lengths: the mean of their means is another number.
+    # The two have parts of other lengths: the mean of their means is another number.
     assert_about_the_same(tmp_path / "run", tmp_path / "alone", lines=4)
 
 
@@ -228,13 +228,13 @@ assert [len(row) for row in plan] == [8, 8, 8]
 batches = distribution.batches(plan, lambda rows: data.batches(rows, 0))
 seen = []
 for batch, row in zip(batches, plan, strict=True):
-    pieces = distribution.strategy.experimental_local_results(batch["input_word_ids"])
-    assert [len(piece) for piece in pieces] == [4, 4]
-    assert np.array_equal(np.concatenate([piece[:, 0] for piece in pieces]), row)
+    parts = distribution.strategy.experimental_local_results(batch["input_word_ids"])
+    assert [len(part) for part in parts] == [4, 4]
+    assert np.array_equal(np.concatenate([part[:, 0] for part in parts]), row)
 """
 
 
-# Keras' own loop on one device and on two, whose halves have 9 and 3 masked words.
+# Keras' own loop on one device and on two, whose halves have 9 and 3 masked tokens.
 KERAS = """
 import numpy as np
 import tensorflow as tf

@@ -95,7 +95,7 @@ def test_the_best_point_is_chosen_over_the_seeds(choose: Any, rate: int, seed: i
         assert point["value"] == pytest.approx(of(values))
         assert [run["seed"] for run in point["runs"]] == list(SEEDS)
         assert all((tmp_path / "grid" / run["run"] / "result.json").is_file() for run in point["runs"])
-    # The runs stay as they are when another number of theirs is asked for.
+    # The runs stay as they are when another number of theirs is requested.
     again = search(tmp_path / "grid", None, grid=SCORED, choose="median")
     assert again["best"]["options"]["rate"] == 2
 
@@ -125,7 +125,7 @@ def test_a_failed_run_takes_its_point_out_and_is_tried_again(
         search(tmp_path / "failing", functools.partial(fake_runs.fail, "failed"))
 
 
-def test_killed_it_goes_on_and_another_grid_is_refused(tmp_path: Path) -> None:
+def test_killed_grid_resumes_refusing_another_grid(tmp_path: Path) -> None:
     class Killed(BaseException):
         """Stands for the end of the process."""
 

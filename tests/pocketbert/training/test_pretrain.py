@@ -71,7 +71,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, float]:
-    """Written from BERT's definition: masked words and examples of all batches count alike."""
+    """Written from BERT's definition: masked tokens and examples of all batches count alike."""
     words, sentences = [], []
     for batch in batches:
         inputs = {name: value for name, value in batch.items() if not name.endswith("labels")}
@@ -116,7 +116,7 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
     assert result["metrics"] == pytest.approx(scores(model, batches), rel=1e-5)
 
 
-def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tmp_path: Path) -> None:
+def test_bfloat16_run_learns_and_resumes(inputs: Path, tmp_path: Path) -> None:
     result = runs.pretrain(
         model=inputs / "config.json",
         data=inputs / "data",
@@ -127,7 +127,7 @@ def test_it_learns_and_goes_on_in_bfloat16_with_float32_weights(inputs: Path, tm
         run=RunConfig(precision="bfloat16", evaluation_batches=1),
         output=tmp_path / "run",
     )
-    # 12 of the 97 pieces are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
+    # 12 of the 97 tokens are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
     first, *_, last = (line["masked_lm"] for line in log_of(tmp_path / "run") if line["split"] == "train")
     assert last < 0.8 * first and result.metrics["masked_lm_loss"] < 3.0 and result.steps == 20
     kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
@@ -169,14 +169,14 @@ def distiller_of(micro_batches: int, batch_size: int) -> TrainingModel:
 def test_the_terms_are_berts_two_losses(inputs: Path) -> None:
     distiller, batch = distiller_of(1, 6), batch_of(inputs, 6)
     arrays = {name: value.numpy() for name, value in batch.items()}
-    # Rows with different numbers of masked words, and with none in some places.
+    # Rows with different numbers of masked tokens, and with none in some places.
     assert len(set((arrays["masked_lm_labels"] >= 0).sum(1))) > 1
     expected = scores(distiller.model, [arrays])
     words, sentences = expected["masked_lm_loss"], expected["next_sentence_loss"]
     assert np.allclose(distiller.losses(batch), [words + sentences, words, sentences], rtol=1e-5)
 
 
-def test_micro_batches_with_different_numbers_of_masked_words_change_nothing(inputs: Path) -> None:
+def test_uneven_micro_batches_change_nothing(inputs: Path) -> None:
     batch = batch_of(inputs, 12)
     counts = (batch["masked_lm_labels"].numpy() >= 0).reshape(4, -1).sum(1)
     assert len(set(counts)) > 1
@@ -212,7 +212,7 @@ def test_options_of_both_kinds_arrive() -> None:
     assert (run.distribution, run.evaluation_batches) == ("mirrored", 7)
 
 
-def test_the_model_goes_on_with_its_heads_and_is_fine_tuned_without_them(finished: Path, tmp_path: Path) -> None:
+def test_pretraining_keeps_heads_fine_tuning_drops_them(finished: Path, tmp_path: Path) -> None:
     config = tiny_pretraining.MODEL
     student = make_model(plan_model(finished / "model"), HEADS, None, seed=8)
     kept = pb.from_pretrained(finished / "model").weights_by_path()
@@ -317,12 +317,12 @@ def refusals() -> list[Any]:
     model = tiny_pretraining.MODEL
     hidden = WithTeacher(only="hidden")
     return [
-        ({"student": model.replace(vocab_size=98)}, "has 97 pieces, the student 98; make the examples with this"),
+        ({"student": model.replace(vocab_size=98)}, "has 97 tokens, the student 98; make the examples with this"),
         ({"student": model.replace(pooler="none")}, "the student has pooler='none'; give one with a pooler"),
         ({"student": model.replace(max_position_embeddings=20)}, "texts of 21 tokens; the student has 20 positions"),
         ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
         ({"method": WithoutTeacher(max_length=20)}, "may have 20 tokens; those of .*data have up to 21; make them"),
-        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining's examples; recei"),
+        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining examples; recei"),
         ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
         ({"method": WithTeacher(only="pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
         ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
@@ -349,7 +349,7 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
     pieces[40:42] = reversed(pieces[40:42])
     tokenizer = pb.WordPieceTokenizer(tiny_pretraining.write_vocabulary(tmp_path / "vocab.txt", pieces))
     pb.from_preset(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
-    with pytest.raises(UserError, match="differ in 2 pieces, the first at id 40: 'word35' and 'word36'; make the"):
+    with pytest.raises(UserError, match="differ in 2 tokens, the first at id 40: 'word35' and 'word36'; make the"):
         runs.pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
     pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
     with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
@@ -369,7 +369,7 @@ def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, t
     assert not (tmp_path / "run").exists()
 
 
-def test_held_out_examples_are_the_same_at_every_call_and_bounded(inputs: Path) -> None:
+def test_dev_examples_are_fixed_and_bounded(inputs: Path) -> None:
     model, data = pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
     evaluators = [PretrainingEvaluator(model, data, max_batches) for max_batches in (1, 1, 2)]
     once, again, more = (evaluator.metrics("now") for evaluator in evaluators)

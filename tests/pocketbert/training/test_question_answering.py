@@ -328,9 +328,7 @@ def test_a_model_that_will_always_answer_though_it_learns_not_to_is_told_of(
     assert both.num_impossible > 0 and capsys.readouterr().err.count(said) == 1
 
 
-def test_questions_set_aside_of_a_data_set_name_no_flag_that_it_refuses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.train.json", 30, 0)
     dev = tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.dev.json", 5, 1)
     dev.write_text(re.sub(r'"text": "\w+"', '"text": ""', dev.read_text("utf-8")), encoding="utf-8")

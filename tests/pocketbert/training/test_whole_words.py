@@ -1,4 +1,4 @@
-"""Whole words, masked while training: on words of several pieces, of which none is masked in part."""
+"""Whole words, masked while training: on words of several tokens, of which none is masked in part."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_words_of_pieces(folder: Path, masking: MaskingOptions | None = None) -
 
 
 def words_cut(batch: dict[str, np.ndarray]) -> int:
-    """How many words have pieces that are masked and pieces that are not."""
+    """Number of words with masked and unmasked tokens."""
     cut = 0
     for ids, mask, places, labels in zip(
         *(batch[f"input_{name}"] for name in ("word_ids", "mask")),

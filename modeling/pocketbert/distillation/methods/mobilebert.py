@@ -43,7 +43,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 class MobileBERT(Method):
     """MobileBERT (Sun et al. 2020, https://arxiv.org/abs/2004.02984).
 
-    On pretraining's examples, without a task. Stages: `transfer_01`, `transfer_02`, … (progressive) or `transfer`
+    On pretraining examples, without a task. Stages: `transfer_01`, `transfer_02`, … (progressive) or `transfer`
     (joint), then `distillation`; or `auxiliary` alone. The terms:
 
     - `feature_map`: eq. 2; or, decomposed, `feature_normalized`, `feature_mean` and `feature_variance`. `attention`:
@@ -76,7 +76,7 @@ class MobileBERT(Method):
       preset: source of defaults: `paper`, or `authors-code`.
       strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
         layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
-      without: the ablations of table 9: `distillation` (masked words are learned from the data alone), `feature_map`,
+      without: the ablations of table 9: `distillation` (masked tokens are learned from the data alone), `feature_map`,
         `attention`; without these two no stage of transfer is left.
       feature_transfer: feature maps are compared by `mse` (eq. 2), or `decomposed` into the difference of normalized
         features, of means and of variances; paper: mse, authors' code: decomposed.
@@ -207,7 +207,7 @@ class MobileBERT(Method):
         problems = []
         if spec.task is not None:
             problems.append(
-                f"mobilebert distils on pretraining's examples; received the task {spec.task.name or 'given'}; "
+                f"mobilebert distils on pretraining examples; received the task {spec.task.name or 'given'}; "
                 "distil without one and fine-tune the result"
             )
         if student.pooler == "none":

@@ -1,4 +1,4 @@
-"""Pretraining: masked LM and next sentences, on one stage of pretraining's examples."""
+"""Pretraining: masked LM and next sentences, on one stage of pretraining examples."""
 
 from __future__ import annotations
 
