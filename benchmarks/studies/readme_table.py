@@ -28,7 +28,7 @@ def table(content: results.ResultFile) -> str:
     machine = content.machine
     lines += [
         "",
-        "Accuracy on held-out film reviews. Latency per text, one thread, on an "
+        "Accuracy on the dev split of film reviews. Latency per text, one thread, on an "
         f"{machine.cpu}; speed-up over TensorFlow's converter (float32) at {LENGTHS[-1]} tokens.",
         "`pocketbert quickstart --full` runs all of these commands on your machine.",
     ]
@@ -42,7 +42,7 @@ def _cells(row: Row) -> list[str]:
     name = f"{row.model}: {row.label}" if row.model not in _NAMES else f"{_NAMES[row.model]}, {row.recipe}"
     if row.peer:
         name = f"TensorFlow's converter, {row.recipe}"
-    command = "bench --peers" if row.peer else f"{_COMMANDS[row.model]}`, `export --recipe={row.recipe}"
+    command = "bench --baselines" if row.peer else f"{_COMMANDS[row.model]}`, `export --recipe={row.recipe}"
     return [
         name,
         f"{100 * row.accuracy.value:.1f} %" if row.accuracy else NOTHING,
