@@ -64,7 +64,6 @@ def run(options: Options) -> int:
     raise_if_any(task_options.problems(options[TaskOptions]), "bundle")
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.data.assets import minilm
-    from pocketbert.data.task_data import TaskData
     from pocketbert.files import write_json, write_text
     from pocketbert.outputs import held_directory
     from pocketbert.tasks.registry import get_task
@@ -87,7 +86,7 @@ def run(options: Options) -> int:
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
-            trained = train(model, TaskData(**task._asdict()), output / _RUN, config=training, run=run_config)
+            trained = train(model, task, output / _RUN, config=training, run=run_config)
             bundle = _bundle(options, Path(trained.model_directory), lengths, output / _BUNDLE, task.dev, windows)
         except (TrainingFailed, GateFailed) as error:
             print(f"pocketbert bundle: {error}", file=sys.stderr)

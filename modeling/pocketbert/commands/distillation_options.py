@@ -117,11 +117,8 @@ def data(options: Options) -> Any:
         from pocketbert.data.pretraining_data import PretrainingData
 
         return PretrainingData.open(named.pretraining_data, named.dev_pretraining_data)
-    from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.data.task_data import TextData
 
     if named.text:
         return TextData(named.text)
-    task = task_options.read(options[TaskOptions], options[TableOptions])
-    path = named.augmented_file
-    augmented = task_options.read_augmented(options[TaskOptions], options[TableOptions], path, task) if path else None
-    return TaskData(**task._asdict(), augmented=augmented)
+    return task_options.read(options[TaskOptions], options[TableOptions], named.augmented_file)

@@ -71,11 +71,10 @@ def run(options: Options) -> int | None:
     seeds = place.seeds
     grid = grid_options.read(options, FinetuneConfig, fixed=FIXED_IN_A_GRID)
 
-    from pocketbert.data.task_data import TaskData
     from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 
     task = task_options.read(options[TaskOptions], options[TableOptions])
-    given = (options[StartOptions].model, TaskData(**task._asdict()), place.output)
+    given = (options[StartOptions].model, task, place.output)
     arguments: dict[str, Any] = {
         "config": training_config(options, task.task),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),

@@ -96,7 +96,7 @@ def table(
     more = None
     if augmented is not None:
         more, _ = read(augmented, labels=labels or None)
-        more = more if dev is not None else without_examples(more, split_off, skip_bad_rows=skip_bad_rows)
+        more = more if dev is not None else _without_examples(more, split_off, skip_bad_rows=skip_bad_rows)
     return TaskData(task=task, train=train, dev=split_off, augmented=more)
 
 
@@ -161,35 +161,33 @@ def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskDat
     """
     task = glue_task(name)
     train, dev = (read_glue(name, folder, split) for split in ("train", "dev"))
-    more = None
-    if augmented is not None:
-        kind: Any = task.task.kind
-        more, _ = read_table(
-            augmented,
-            text_column="text",
-            pair_column=None if train.pairs is None else "pair",
-            label_column="label",
-            labels=task.task.labels or None,
-            kind=kind,
-        )
+    more = _augmented(augmented, task.task, train)
     return TaskData(
         task=task.task, train=train, dev=dev, metrics=task.metrics, main_metric=task.main_metric, augmented=more
     )
 
 
-def xnli(folder: _Path, *, train: _Path | None = None, languages: Sequence[str] | None = None) -> TaskData:
+def xnli(
+    folder: _Path,
+    *,
+    train: _Path | None = None,
+    languages: Sequence[str] | None = None,
+    augmented: _Path | None = None,
+) -> TaskData:
     """XNLI: trained on MultiNLI's English examples, developed in up to 15 languages.
 
     Args:
       folder: the folder with XNLI's files and, unless `train` names it, MultiNLI's.
       train: the file of MultiNLI's English training examples.
       languages: which development examples to take, for example `("en", "de")`; None takes all that are there.
+      augmented: as for `glue`.
     Returns:
       The task with its examples; the development examples' `groups` are their languages.
     Raises:
       UserError: a missing file or language, rows that cannot be read.
     """
-    return TaskData(task=XNLI, train=read_xnli_training(folder, train), dev=read_xnli(folder, "dev", languages))
+    given, dev = read_xnli_training(folder, train), read_xnli(folder, "dev", languages)
+    return TaskData(task=XNLI, train=given, dev=dev, augmented=_augmented(augmented, XNLI, given))
 
 
 def questions(
@@ -223,7 +221,8 @@ def questions(
         given = None if dev is None else QuestionFile(dev, skip_bad=skip_bad_rows)
     # BERT's head for spans has no dropout (run_squad.py).
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
-    train, given = _with_dev(train, given)
+    remedy = "--dev-file gives others" if folder is None else "--data's development file has no answers"
+    train, given = _with_dev(train, given, remedy)
     return TaskData(task=task, train=train, dev=given)
 
 
@@ -241,7 +240,17 @@ def text(path: _Path) -> TextData:
     return TextData(path)
 
 
-def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
+def _augmented(path: _Path | None, task: TaskConfig, train: Examples) -> Examples | None:
+    """What `pocketbert augment` made of a data set's training examples: the columns text, pair and label."""
+    if path is None:
+        return None
+    kind: Any = task.kind
+    pair = None if train.pairs is None else "pair"
+    labels = task.labels or None
+    return read_table(path, text_column="text", pair_column=pair, label_column="label", labels=labels, kind=kind)[0]
+
+
+def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
     """The rows of an augmented file that are not made from certain examples.
 
     Raises:
@@ -252,8 +261,8 @@ def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: b
         of_rows, _ = read_table(path, text_column="example", skip_bad_rows=skip_bad_rows)
     except UserError as error:
         raise UserError(
-            f"{path}: where a tenth of the training examples is split off for development, the column 'example', as "
-            "pocketbert augment writes it, must say what each row is made from; some have none; give --dev-file"
+            f"{path}: without --dev-file, the column 'example' of pocketbert augment must give the origin of each row; "
+            "some rows have none; give --dev-file"
         ) from error
     # By their texts too: the numbers may be those of another file than the training file.
     texts = set(dropped.texts)
@@ -261,16 +270,14 @@ def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: b
     origins = [name_of.get(row) for row in augmented.ids]
     named = {None, *dropped.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
     kept = [index for index, name in enumerate(origins) if name not in named]
-    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from development examples")
+    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples in the dev split")
     return augmented.select(kept)
 
 
-def _with_dev(train: Any, dev: Any) -> tuple[Any, Any]:
+def _with_dev(train: Any, dev: Any, remedy: str = "--dev-file gives others") -> tuple[Any, Any]:
     """The two; without the second a part of the first."""
     if dev is not None:
         return train, dev
     train, dev = train_dev_split(train, stratify=True)
-    log_info(
-        f"{len(dev)} of {len(dev) + len(train)} examples are split off for development; give others with --dev-file"
-    )
+    log_info(f"{len(dev)} of {len(dev) + len(train)} examples are the dev split; {remedy}")
     return train, dev
