@@ -155,10 +155,10 @@ def finetune_grid(
         data = _checked(data)
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at(config, grid, fixed=(*FIXED_IN_A_GRID, *unused))
-        plan = plan_finetuning(directory, data, config, run)
         # Before the first run, and not hours later by the first that it would concern.
-        _check_configs(points, data, plan.start.config)
-        recorded = plan.recorded()
+        _check_configs(points, data, _start(directory, data).config)
+        # What the grid varies is no part of the record; `config` itself need not fit.
+        recorded = plan_finetuning(directory, data, points[0], run).recorded()
         # Another machine has another working directory.
         directory = Path(directory).absolute()
         return run_grid(

@@ -272,7 +272,7 @@ def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.Captu
         path = tmp_path / name
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         arguments = [f"--train-file={train}", f"--augmented-file={path}"]
-        return distillation_options.task_data(parse("distill", ["--method=tinybert", "--output=o", *arguments]))
+        return distillation_options.data(parse("distill", ["--method=tinybert", "--output=o", *arguments]))
 
     # As `augment` numbers them, by lines of the file; and as of another file with the same texts.
     for name, first_line in (("same.jsonl", 2), ("other.jsonl", 1002)):
