@@ -160,4 +160,4 @@ def test_help_has_an_example(capsys):
     code, out, _ = convert(capsys, "--help")
     assert code == 0
     assert "Example:" in out
-    assert "--lowercase" in out
+    assert "--[no]lowercase" in out
