@@ -56,7 +56,7 @@ def read(options: Options, varied: type, *, fixed: Collection[str]) -> Grid | No
         raise_if_any([f"{', '.join(alone)} go with --grid; received no grid"] if alone else [], "flags")
         return None
     grid = parse_grid(search.grid, varied, fixed=fixed)
-    twice = options.changed(*grid.values)
+    twice = [f"--{name.replace('_', '-')}" for name in grid.values if options.given(name)]
     problems = []
     if twice:
         problems.append(f"what a grid names has its values there alone; received {', '.join(twice)} too")

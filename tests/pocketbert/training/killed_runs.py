@@ -37,7 +37,7 @@ def meet(attempt_number: int) -> None:
 def kill_at(moment: str, attempt_number: int) -> None:
     """Makes this process kill itself, as `kill -9` does, at the moment."""
     from pocketbert import files
-    from pocketbert.training import run
+    from pocketbert.training.stage_run import StageRun
 
     event, number = moment.split(":")
     left = int(number)
@@ -51,15 +51,15 @@ def kill_at(moment: str, attempt_number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if event == "step":
-        steps = run.Driver._steps
+        steps = StageRun.steps
 
-        def counted_steps(self: Any, plan: Any) -> Iterator[Any]:
+        def counted_steps(self: Any, epoch: int, plan: Any, start: int) -> Iterator[Any]:
             count()
-            for losses in steps(self, plan):
+            for losses in steps(self, epoch, plan, start):
                 yield losses
                 count()
 
-        run.Driver._steps = counted_steps  # type: ignore[method-assign]
+        StageRun.steps = counted_steps  # type: ignore[method-assign]
     else:
         replace: Callable[..., None] = os.replace
 
