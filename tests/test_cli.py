@@ -191,7 +191,7 @@ def test_config_file_repeats_a_command_line(line: tuple[str, ...], tmp_path: Pat
 def test_run_file_has_the_resolved_length() -> None:
     for given, length in (([], 384), (["--max-length=128"], 128)):
         options = parse("finetune", ["--model=m", "--output=o", *given])
-        assert finetune.training_options(options, TaskConfig(kind="span"), 3).max_length == length
+        assert finetune.training_config(options, TaskConfig(kind="span")).max_length == length
         assert f"max-length = {length}\n" in options.to_toml()
 
 

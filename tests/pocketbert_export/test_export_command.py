@@ -70,11 +70,11 @@ def test_a_gate_that_fails_ends_with_1_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--output=bundle"], "received no --model"),
-        (["--model=nowhere"], "received no --output"),
+        (["--output=bundle"], "--model is required; received none"),
+        (["--model=nowhere"], "--output is required; received none"),
         (["--model=nowhere", "--output=bundle"], "nowhere"),
-        (["--model=nowhere", "--output=bundle", "--lengths=7,many"], "received 'many'"),
-        (["--model=DIRECTORY", "--output=bundle", "--recipe=int3"], "received 'int3'"),
+        (["--model=nowhere", "--output=bundle", "--lengths=7,many"], "--lengths=7,many: must be whole numbers"),
+        (["--model=DIRECTORY", "--output=bundle", "--recipe=int3"], "--recipe=int3: must be one of float32"),
         (["--model=DIRECTORY", "--output=bundle", "--lengths=7,99"], "received 99"),
     ],
 )
