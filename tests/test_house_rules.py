@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import collections
+import graphlib
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = ("modeling", "export", "benchmarks")
-MAX_LINES = 450
+MAX_LINES = 400
 
 
 def tracked(*suffixes: str) -> list[Path]:
@@ -80,7 +82,7 @@ def test_one_module_imports_keras() -> None:
     assert importers == ["_keras.py"]
 
 
-def test_transformers_and_torch_are_test_dependencies() -> None:
+def test_transformers_and_torch_are_peers_only() -> None:
     studies = ROOT / "benchmarks" / "studies"
     for path in modules():
         if studies not in path.parents:
@@ -118,6 +120,46 @@ def test_modules_are_small() -> None:
         if lines > MAX_LINES:
             long[str(path.relative_to(ROOT))] = lines
     assert not long, f"over {MAX_LINES} lines; look for the second idea: {long}"
+
+
+def test_no_modules_import_in_circles() -> None:
+    """Imports inside functions count; imports for type checkers alone do not."""
+    names = {module_name(path): path for path in modules()}
+    graph = {}
+    for name, path in names.items():
+        tree = TypeCheckingRemoved().visit(ast.parse(path.read_text(encoding="utf-8")))
+        wanted = {
+            target
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            for target in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        } | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        # A package's `__init__` hands names on; what matters is the module behind them.
+        graph[name] = {target for target in wanted & set(names) if names[target].name != "__init__.py"} - {name}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        raise AssertionError(f"these modules import one another: {' -> '.join(error.args[1])}") from None
+
+
+def test_each_type_name_is_defined_once() -> None:
+    defined = collections.defaultdict(set)
+    for path in modules():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].add(str(path.relative_to(ROOT)))
+    twice = {name: sorted(places) for name, places in defined.items() if len(places) > 1}
+    assert not twice, f"one type name, one meaning: {twice}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+class TypeCheckingRemoved(ast.NodeTransformer):
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def test_nothing_is_left_for_later_in_the_code() -> None:

@@ -24,7 +24,7 @@ from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import (
     RANDOM_WEIGHTS_NOTE,
     Delegate,
-    Golden,
+    GoldenCheck,
     Measurement,
     ResultFile,
     Runtime,
@@ -251,7 +251,7 @@ class _Subject:
         self._warm_up_runs = 0
         self._warmed_up: bool | None = None
         self._runs_in_a_round = 0
-        self._golden: Golden | None = None
+        self._golden: GoldenCheck | None = None
         self._thermal_start = machine.thermal()
         self._next_call = 0
 
@@ -324,7 +324,9 @@ class _Subject:
         if not differences:
             return
         tolerance = self.configuration.tolerance()
-        self._golden = Golden(examples=len(differences), max_absolute_difference=max(differences), tolerance=tolerance)
+        self._golden = GoldenCheck(
+            examples=len(differences), max_absolute_difference=max(differences), tolerance=tolerance
+        )
         if self._golden.max_absolute_difference > tolerance:
             raise WorkerFailed(
                 f"it does not answer as it did when it was exported: an output is off by "

@@ -17,7 +17,7 @@ from pocketbert.outputs import held_directory
 from pocketbert.progress import log_info
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
-from pocketbert_bench import accuracy, host, peers, report, results
+from pocketbert_bench import accuracy, baselines, host, report, results
 from pocketbert_bench.claims import claim
 from pocketbert_bench.quickstart_training import (
     METRIC,
@@ -223,7 +223,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
         list(names),
         lengths=LENGTHS,
         quick=not full,
-        peers=peers.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
+        peers=baselines.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
         weights="trained",
         names=names,
         title="quickstart --full" if full else "quickstart",

@@ -83,7 +83,7 @@ class Delegate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Golden:
+class GoldenCheck:
     """The check before the clock starts: the model answers known examples as it did when it was exported."""
 
     examples: int = _note("how many were run", minimum=1)
@@ -127,7 +127,7 @@ class Measurement:
     delegate: Delegate | None = _note("null where there is none, or where the runtime does not tell")
     status: Literal["ok", "failed"] = _note("a failed configuration has no latency")
     error: str | None = _note("one sentence; null if ok")
-    golden: Golden | None = _note("null where no expected answers exist (a baseline's file with random weights)")
+    golden: GoldenCheck | None = _note("null where no expected answers exist (a baseline's file with random weights)")
     init_us: float | None = _note("from the file's path to a runner in hand", minimum=0)
     first_inference_us: float | None = _note("the first call, which also allocates", minimum=0)
     warm_up_runs: int = _note("calls that were not recorded, before the first round", minimum=0)

@@ -13,7 +13,7 @@ from pocketbert_bench.results import Ratio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Prediction:
     """Output of a network for a text.
 
     Attributes:
@@ -38,8 +38,8 @@ class Disagreement:
 
     text: str
     label: str
-    teacher: Answer
-    student: Answer
+    teacher: Prediction
+    student: Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +137,9 @@ def disagreements(
       student: the student's probabilities, `[texts, labels]`.
     """
 
-    def answer(probabilities: np.ndarray) -> Answer:
+    def answer(probabilities: np.ndarray) -> Prediction:
         best = int(probabilities.argmax())
-        return Answer(label=names[best], probability=float(probabilities[best]))
+        return Prediction(label=names[best], probability=float(probabilities[best]))
 
     differ = np.flatnonzero(teacher.argmax(axis=1) != student.argmax(axis=1)).tolist()
     return tuple(

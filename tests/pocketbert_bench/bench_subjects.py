@@ -11,7 +11,7 @@ from pocketbert.presets import preset
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.results import (
     Delegate,
-    Golden,
+    GoldenCheck,
     Machine,
     Measurement,
     ResultFile,
@@ -127,7 +127,7 @@ def measurement(
         "delegate": Delegate(name="XNNPACK", delegated_ops=19, total_ops=20),
         "status": "ok",
         "error": None,
-        "golden": Golden(examples=2, max_absolute_difference=0.0, tolerance=0.1),
+        "golden": GoldenCheck(examples=2, max_absolute_difference=0.0, tolerance=0.1),
         "init_us": 1500.0,
         "first_inference_us": 9000.0,
         "warm_up_runs": 10,

@@ -12,7 +12,7 @@ from bench_subjects import measurement
 
 from pocketbert_bench import accuracy, comparison, report, side_by_side
 from pocketbert_bench.results import ResultFile
-from pocketbert_bench.side_by_side import Answer, Disagreement, Pair
+from pocketbert_bench.side_by_side import Disagreement, Pair, Prediction
 
 NAMES = ("bad", "fair", "good")
 TEACHER = [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7], [0.9, 0.1, 0.0], [0.2, 0.5, 0.3]]
@@ -23,8 +23,8 @@ def disagreement(text: str, teacher: float, student: float, label: str = "good")
     return Disagreement(
         text=text,
         label=label,
-        teacher=Answer(label="good", probability=teacher),
-        student=Answer(label="bad", probability=student),
+        teacher=Prediction(label="good", probability=teacher),
+        student=Prediction(label="bad", probability=student),
     )
 
 
@@ -63,8 +63,8 @@ def test_texts_with_other_answers_are_found_with_what_each_said() -> None:
     )
     assert [each.text for each in found] == ["b", "c", "d"]
     assert [each.label for each in found] == ["fair", "good", "bad"]
-    assert found[0].teacher == Answer(label="good", probability=0.7)
-    assert found[0].student == Answer(label="fair", probability=0.8)
+    assert found[0].teacher == Prediction(label="good", probability=0.7)
+    assert found[0].student == Prediction(label="fair", probability=0.8)
     verdict = pair(*found, examples=4).verdict
     # b and c are the student's, nobody has d.
     assert "to 3 of 4 texts" in verdict and "teacher is right on 0 of them, the student on 2, neither on 1." in verdict

@@ -119,7 +119,7 @@ def run(options: Options) -> int:
     if own.output:
         check_absent(own.output, overwrite=own.overwrite)
 
-    from pocketbert_bench import peers, results
+    from pocketbert_bench import baselines, results
     from pocketbert_bench.benchmark import benchmark
 
     name = own.name or (Path(own.model).resolve().name if own.model else None)
@@ -127,7 +127,9 @@ def run(options: Options) -> int:
         others = []
         if own.baselines and own.model:
             longest = max(own.lengths or [128])
-            others = peers.all_exports(Path(own.model), Path(folder), model=name, length=longest, threads=own.threads)
+            others = baselines.all_exports(
+                Path(own.model), Path(folder), model=name, length=longest, threads=own.threads
+            )
         measured = benchmark(
             paths,
             lengths=own.lengths or None,

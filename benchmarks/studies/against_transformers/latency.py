@@ -16,7 +16,7 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.presets import preset
-from pocketbert_bench import host, machine, peers, results
+from pocketbert_bench import baseline_calls, host, machine, results
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 
@@ -79,7 +79,7 @@ def our_export(
     path.write_bytes(
         to_tflite(optimize_graph(model, graph_optimizations or GraphOptimizations()), [LENGTH], get_recipe(RECIPE))
     )
-    calls = peers.calls_with_answers(model, LENGTH, signature_name(LENGTH))
+    calls = baseline_calls.calls_with_answers(model, LENGTH, signature_name(LENGTH))
     return _configuration(label, name, path, calls)
 
 
@@ -116,7 +116,7 @@ def transformers_export(name: str, folder: Path) -> Configuration:
             inputs=(renamed := {_PEER_INPUTS[key]: ids for key, ids in row.items()}),
             expected=_answers(answer, renamed),
         )
-        for row in peers.legal_inputs(preset(name).config, LENGTH)
+        for row in baseline_calls.legal_inputs(preset(name).config, LENGTH)
     )
     return replace(_configuration("transformers TF", name, path, calls), peer=True)
 
@@ -181,5 +181,5 @@ def _configuration(label: str, name: str, path: Path, calls: tuple[Call, ...]) -
         threads=1,
         calls=calls,
         weights="random",
-        relative_tolerance=peers.TOLERANCE[RECIPE],
+        relative_tolerance=baseline_calls.TOLERANCE[RECIPE],
     )

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
@@ -85,7 +85,7 @@ class PredictOptions:
 
 OPTIONS = (
     PredictOptions,
-    Part(TableOptions, without=("label_column", "label_separator")),
+    OptionGroup(TableOptions, without=("label_column", "label_separator")),
     AnswerFileOptions,
     *question_options.OPTIONS,
 )

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.augmentation.augmented_rows import AugmentationOptions, preset_options
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
 
@@ -64,8 +64,8 @@ class AugmentOptions:
 
 
 OPTIONS = (
-    Part(TaskOptions, without=("dev_file", "labels", "languages")),
-    Part(TableOptions, without=("label_separator",)),
+    OptionGroup(TaskOptions, without=("dev_file", "labels", "languages")),
+    OptionGroup(TableOptions, without=("label_separator",)),
     AugmentOptions,
     AugmentationOptions,
 )

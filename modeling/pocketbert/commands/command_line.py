@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Part:
+class OptionGroup:
     """A dataclass of options of which a command leaves some to their defaults.
 
     Attributes:
@@ -146,7 +146,9 @@ class Command:
         self.module: ModuleType = importlib.import_module(COMMANDS[name][0])
         chosen = self.module.chosen_options(arguments) if hasattr(self.module, "chosen_options") else ()
         given = [*self.module.OPTIONS, *chosen, GeneralOptions]
-        self.parts: tuple[Part, ...] = tuple(part if isinstance(part, Part) else Part(part) for part in given)
+        self.parts: tuple[OptionGroup, ...] = tuple(
+            part if isinstance(part, OptionGroup) else OptionGroup(part) for part in given
+        )
         self.fields: tuple[OptionField, ...] = tuple(field for part in self.parts for field in self.fields_of(part))
         names = [field.name for field in self.fields]
         if len({*names}) < len(names):
@@ -155,7 +157,7 @@ class Command:
             )
 
     @staticmethod
-    def fields_of(part: Part) -> tuple[OptionField, ...]:
+    def fields_of(part: OptionGroup) -> tuple[OptionField, ...]:
         """The options of a part that have flags."""
         return describe_options(part.options, part.without)
 

@@ -31,7 +31,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from pocketbert.commands import distillation_options, runs
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.distillation_options import (
     DistillationDataOptions,
     DistillationOptions,
@@ -68,7 +68,7 @@ OPTIONS = (
     *distillation_options.OPTIONS,
     RunFolderOptions,
     DistillOptions,
-    Part(RunConfig, without=("seed", "overwrite")),
+    OptionGroup(RunConfig, without=("seed", "overwrite")),
 )
 
 

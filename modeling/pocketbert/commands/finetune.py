@@ -29,7 +29,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pocketbert.commands import grid_options, runs, task_options
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.grid_options import GridOptions
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
@@ -59,7 +59,7 @@ TRAINING = (
     TaskOptions,
     TableOptions,
     FinetuneConfig,
-    Part(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
+    OptionGroup(RunConfig, without=("seed", "overwrite", *_NOT_OF_FINETUNING)),
 )
 OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
 
@@ -88,9 +88,10 @@ def run(options: Options) -> int | None:
 
 
 def training_config(options: Options, task: TaskConfig) -> FinetuneConfig:
-    """The options as given; where they do not say it, paragraphs are read in windows of BERT's length."""
-    from pocketbert.data.windows import WindowOptions
+    """The options as given; where they do not say it, the task's own length."""
+    from pocketbert.tasks.registry import get_task
 
-    if task.kind == "span" and not options.given("max_length"):
-        options.resolve(max_length=WindowOptions.max_length)
+    default = get_task(task).default_max_length
+    if default is not None and not options.given("max_length"):
+        options.resolve(max_length=default)
     return options[FinetuneConfig]

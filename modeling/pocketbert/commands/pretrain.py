@@ -19,7 +19,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from pocketbert.commands import runs
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.training.config import PretrainConfig, RunConfig
@@ -47,7 +47,7 @@ OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
     RunFolderOptions,
-    Part(RunConfig, without=("seed", "patience", "teacher_precision", "overwrite")),
+    OptionGroup(RunConfig, without=("seed", "patience", "teacher_precision", "overwrite")),
 )
 
 

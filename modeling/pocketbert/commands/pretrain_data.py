@@ -21,7 +21,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pocketbert.commands.command_line import Options, Part
+from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
 
@@ -68,7 +68,7 @@ class PretrainDataOptions:
     beam_options: str = ""
 
 
-OPTIONS = (PretrainDataOptions, Part(PretrainingOptions, without=("masking",)))
+OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("masking",)))
 
 
 def run(options: Options) -> None:

@@ -18,7 +18,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.outputs import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.registry import TASKS, get_task, supervised_task
+from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds, supervised_task
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.grid import Choose, Grid, Point, options_at
@@ -218,8 +218,8 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
 def _checked(data: TaskData) -> TaskData:
     """The data, with metrics, after everything that can be wrong with them."""
     problems = []
-    if data.task.kind not in ("classification", "multi_label", "regression", "span"):
-        problems.append(f"the task must be classification, multi_label, regression or span; received {data.task.kind}")
+    if data.task.kind not in supervised_kinds():
+        problems.append(f"the task must be {listed(supervised_kinds())}; received {data.task.kind}")
     raise_if_any(problems, "fine-tuning")
     data = with_metrics(data)
     if data.main_metric not in data.metrics:

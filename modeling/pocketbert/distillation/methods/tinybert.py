@@ -220,6 +220,7 @@ class TinyBERT(Method):
                 layer_map(spec, self)
             except UserError as error:
                 problems.append(str(error))
+        # The kinds for which the paper gives a loss.
         if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
             problems.append(f"TinyBERT knows classification, regression and span; received {spec.task.kind}")
         if spec.task is None and self.text_segments == 2 and text_segments(spec) == 1:

@@ -70,6 +70,7 @@ def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 def prediction_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
     """The teacher's answers, or the labels where an option says so."""
     assert spec.task is not None
+    # The paper's footnotes 5 and 10 are about these kinds.
     regression = spec.task.kind == "regression"
     if "prediction" in method.without or (regression and method.regression_target == "labels"):
         # Footnotes 5 and 10: the original data.
@@ -109,6 +110,7 @@ def _optimizer(method: TinyBERT, **fields: Any) -> OptimizerConfig:
 
 
 def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
+    # Appendix B of the paper.
     if spec.task is not None and spec.task.kind == "span":
         return method.max_length or 384
     return method.max_length or (128 if spec.pairs else 64)

@@ -10,7 +10,7 @@ import pytest
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert_bench import host, onnx_peer, peers
+from pocketbert_bench import baseline_calls, baselines, host, onnx_baseline
 from pocketbert_bench.host import Schedule
 
 BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
@@ -26,27 +26,27 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(network: Path, tmp_path_factory: pytest.TempPathFactory) -> list[peers.Configuration]:
-    return peers.plain_export(network, tmp_path_factory.mktemp("plain"), model="net", length=LENGTH, threads=(1, 2))
+def plain(network: Path, tmp_path_factory: pytest.TempPathFactory) -> list[baselines.Configuration]:
+    return baselines.plain_export(network, tmp_path_factory.mktemp("plain"), model="net", length=LENGTH, threads=(1, 2))
 
 
 def test_legal_inputs_are_legal_and_have_padding() -> None:
     config = bench_subjects.bert_config()
-    rows = peers.legal_inputs(config, LENGTH)
+    rows = baseline_calls.legal_inputs(config, LENGTH)
     tokens = [sum(row["input_mask"]) for row in rows]
     assert tokens[0] == LENGTH and min(tokens) < LENGTH and min(tokens) > LENGTH // 3
     for row in rows:
         assert {len(values) for values in row.values()} == {LENGTH}
         assert 0 <= min(row["input_word_ids"]) and max(row["input_word_ids"]) < config.vocab_size
         assert max(row["input_type_ids"]) == 1
-    assert rows == peers.legal_inputs(config, LENGTH)
+    assert rows == baseline_calls.legal_inputs(config, LENGTH)
     # With one kind of segment there is only id 0.
-    one = peers.legal_inputs(config.replace(type_vocab_size=1), LENGTH)
+    one = baseline_calls.legal_inputs(config.replace(type_vocab_size=1), LENGTH)
     assert {kind for row in one for kind in row["input_type_ids"]} == {0}
 
 
 def test_the_plain_export_answers_as_the_model_and_is_quantized(
-    plain: list[peers.Configuration], network: Path
+    plain: list[baselines.Configuration], network: Path
 ) -> None:
     assert [(each.recipe, each.threads) for each in plain] == [
         ("float32", 1), ("float32", 2), ("dynamic_wi8", 1), ("dynamic_wi8", 2)
@@ -65,9 +65,9 @@ def test_the_plain_export_answers_as_the_model_and_is_quantized(
     assert 2 * weights < sizes["float32"] - sizes["dynamic_wi8"] < 3 * weights
 
 
-def test_baseline_with_other_weights_is_refused(plain: list[peers.Configuration], tmp_path: Path) -> None:
+def test_baseline_with_other_weights_is_refused(plain: list[baselines.Configuration], tmp_path: Path) -> None:
     other = bench_subjects.write_network(tmp_path / "other", bench_subjects.bert_config(num_layers=1))
-    calls = peers.checked_calls(other, LENGTH, signature="serving_default")
+    calls = baseline_calls.checked_calls(other, LENGTH, signature="serving_default")
     from dataclasses import replace
 
     (measured,) = host.measure([replace(plain[0], calls=calls)], BRIEF)
@@ -76,7 +76,7 @@ def test_baseline_with_other_weights_is_refused(plain: list[peers.Configuration]
 
 def test_an_unknown_recipe_is_refused(network: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="float32, dynamic_wi8; received 'int4'"):
-        peers.plain_export(network, tmp_path, model="net", length=LENGTH, recipes=("int4",))
+        baselines.plain_export(network, tmp_path, model="net", length=LENGTH, recipes=("int4",))
 
 
 @needs_onnx
@@ -96,10 +96,10 @@ def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, ob
 
     folder = bench_subjects.write_network(tmp_path / "network", bench_subjects.bert_config(**changes), task)
     source = read_directory(folder)
-    graph = onnx_peer.build_graph(source.config, task.kind, source.tensors, LENGTH)
+    graph = onnx_baseline.build_graph(source.config, task.kind, source.tensors, LENGTH)
     session = onnxruntime.InferenceSession(graph.SerializeToString())
     model = pb.from_pretrained(folder)
-    for row in peers.legal_inputs(source.config, LENGTH):
+    for row in baseline_calls.legal_inputs(source.config, LENGTH):
         inputs = {name: np.array([ids], np.int32) for name, ids in row.items()}
         expected = model(inputs, training=False)["logits"].numpy()
         (answer,) = session.run(["logits"], inputs)
@@ -111,7 +111,7 @@ def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, ob
 
 @needs_onnx
 def test_onnx_files_are_timed_like_the_others(network: Path, tmp_path: Path) -> None:
-    found = onnx_peer.onnx_exports(network, tmp_path, model="net", length=LENGTH)
+    found = onnx_baseline.onnx_exports(network, tmp_path, model="net", length=LENGTH)
     assert [each.label for each in found] == ["ONNX Runtime float32", "ONNX Runtime dynamic_wi8"]
     measured = host.measure(found, BRIEF)
     assert [each.error for each in measured] == [None, None]
@@ -122,5 +122,5 @@ def test_onnx_files_are_timed_like_the_others(network: Path, tmp_path: Path) -> 
 @needs_onnx
 def test_what_has_no_onnx_form_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = bench_subjects.write_network(tmp_path / "network", bench_subjects.bert_config(norm="no_norm"))
-    assert onnx_peer.onnx_exports(folder, tmp_path, model="net", length=LENGTH) == []
+    assert onnx_baseline.onnx_exports(folder, tmp_path, model="net", length=LENGTH) == []
     assert "ONNX Runtime is left out: this one is a bert with norm no_norm" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from pocketbert import progress
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
-from pocketbert_bench import peers
+from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
 # Gelu is an operator of its own from here on; ONNX Runtime runs it as one kernel.
@@ -50,7 +50,7 @@ def onnx_exports(
         # The quantizer writes shapes next to its input.
         onnx.save(graph, f"{folder}/model.onnx")
         quantize_dynamic(f"{folder}/model.onnx", str(paths["dynamic_wi8"]), weight_type=QuantType.QInt8)
-    calls = peers.checked_calls(model_directory, length, signature="")
+    calls = baseline_calls.checked_calls(model_directory, length, signature="")
     return [
         Configuration(
             label=f"ONNX Runtime {recipe}",
@@ -62,7 +62,7 @@ def onnx_exports(
             calls=calls,
             peer=True,
             runtime="onnxruntime",
-            relative_tolerance=peers.TOLERANCE[recipe],
+            relative_tolerance=baseline_calls.TOLERANCE[recipe],
         )
         for recipe, path in paths.items()
         for number in threads

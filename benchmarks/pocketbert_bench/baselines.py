@@ -1,4 +1,4 @@
-"""Other people's ways to export the same weights, to time beside ours."""
+"""Baselines: other ways to export the same weights, to time beside ours."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from pocketbert import files, progress
-from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
-from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
-from pocketbert_bench.configurations import Call, Configuration
-
-# Baselines are held against the float model, whose answers int8 only comes near: four times the 15 % that
-# pocketbert_export.checks derives for our own.
-TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
-_EXAMPLES = 3
+from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers
+from pocketbert_bench.configurations import Configuration
 
 
 def all_exports(
@@ -38,9 +30,9 @@ def all_exports(
     name = model or model_directory.resolve().name
     found = plain_export(model_directory, output, model=name, length=length, threads=threads)
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime"):
-        from pocketbert_bench import onnx_peer
+        from pocketbert_bench import onnx_baseline
 
-        found += onnx_peer.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
+        found += onnx_baseline.onnx_exports(model_directory, output, model=name, length=length, threads=threads)
     else:
         progress.log_info("ONNX Runtime is left out: onnx and onnxruntime are not installed (extra `peers`)")
     return found
@@ -103,54 +95,6 @@ def plain_export(
                 for number in threads
             ]
     return found
-
-
-def checked_calls(model_directory: Path, length: int, *, signature: str) -> tuple[Call, ...]:
-    """Calls with the float model's answers, which a baseline has to come near before it is timed.
-
-    Args:
-      model_directory: the weights.
-      length: tokens.
-      signature: of the baseline's file; empty where the format has none.
-    """
-    import pocketbert as pb
-
-    return calls_with_answers(pb.from_pretrained(model_directory), length, signature)
-
-
-def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
-    """Calls on random legal ids with what a float model answers to them.
-
-    Args:
-      network: the float model.
-      length: tokens.
-      signature: of the file that is to be called.
-    """
-    calls = []
-    for inputs in legal_inputs(network.config, length):
-        row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}
-        outputs = {name: np.asarray(value).tolist() for name, value in network(row, training=False).items()}
-        calls.append(Call(signature=signature, inputs=inputs, expected=outputs))
-    return tuple(calls)
-
-
-def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict[str, list[int]]]:
-    """Random ids and segments under masks of different lengths, for calls whose meaning does not matter."""
-    generator = np.random.default_rng(seed)
-    rows = []
-    for example in range(_EXAMPLES):
-        tokens = length - example * length // (2 * _EXAMPLES)
-        padding = [0] * (length - tokens)
-        ids = generator.integers(0, config.vocab_size, tokens).tolist()
-        segments = generator.integers(0, config.type_vocab_size, tokens).tolist()
-        rows.append(
-            {
-                "input_word_ids": ids + [config.pad_token_id] * len(padding),
-                "input_mask": [1] * tokens + padding,
-                "input_type_ids": segments + padding,
-            }
-        )
-    return rows
 
 
 def _check_recipe(recipe: str) -> None:

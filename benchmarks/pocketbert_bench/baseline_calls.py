@@ -1,0 +1,63 @@
+"""Calls with the float model's answers, which a baseline has to come near before it is timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.model import Model
+from pocketbert_bench.configurations import Call
+
+# Int8 only comes near the float model's answers: four times the 15 % that pocketbert_export.checks derives for our own.
+TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
+_EXAMPLES = 3
+
+
+def checked_calls(model_directory: Path, length: int, *, signature: str) -> tuple[Call, ...]:
+    """Calls with the float model's answers, which a baseline has to come near before it is timed.
+
+    Args:
+      model_directory: the weights.
+      length: tokens.
+      signature: of the baseline's file; empty where the format has none.
+    """
+    import pocketbert as pb
+
+    return calls_with_answers(pb.from_pretrained(model_directory), length, signature)
+
+
+def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
+    """Calls on random legal ids with what a float model answers to them.
+
+    Args:
+      network: the float model.
+      length: tokens.
+      signature: of the file that is to be called.
+    """
+    calls = []
+    for inputs in legal_inputs(network.config, length):
+        row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}
+        outputs = {name: np.asarray(value).tolist() for name, value in network(row, training=False).items()}
+        calls.append(Call(signature=signature, inputs=inputs, expected=outputs))
+    return tuple(calls)
+
+
+def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict[str, list[int]]]:
+    """Random ids and segments under masks of different lengths, for calls whose meaning does not matter."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for example in range(_EXAMPLES):
+        tokens = length - example * length // (2 * _EXAMPLES)
+        padding = [0] * (length - tokens)
+        ids = generator.integers(0, config.vocab_size, tokens).tolist()
+        segments = generator.integers(0, config.type_vocab_size, tokens).tolist()
+        rows.append(
+            {
+                "input_word_ids": ids + [config.pad_token_id] * len(padding),
+                "input_mask": [1] * tokens + padding,
+                "input_type_ids": segments + padding,
+            }
+        )
+    return rows
