@@ -195,3 +195,22 @@ def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
     found = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
     for each in found:
         yield {"context": each.get("context"), "qas": [each]} if layout.in_rows and isinstance(each, dict) else each
+
+
+def remedy_for_offset(text: str, start: int, context: str) -> str:
+    """How to correct an answer that does not stand at its offset.
+
+    Args:
+      text: the answer.
+      start: its offset in the file.
+      context: its paragraph.
+    """
+    for unit, coding in (("UTF-16 units", "utf-16-le"), ("bytes", "utf-8")):
+        width = len("a".encode(coding))
+        coded, wanted = context.encode(coding, "replace"), text.encode(coding, "replace")
+        if start >= 0 and coded[width * start :].startswith(wanted):
+            return f"the offset counts {unit}: count code points, as Python does"
+    places = [place for place in range(len(context)) if context.startswith(text, place)]
+    if not places:
+        return "the context does not hold it: an answer is a part of its context, character by character"
+    return f"the nearest is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"

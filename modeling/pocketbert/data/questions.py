@@ -25,7 +25,7 @@ import numpy as np
 
 from pocketbert import files
 from pocketbert.data.examples import Examples
-from pocketbert.data.question_stream import Layout, find_layout, opened, paragraphs
+from pocketbert.data.question_stream import Layout, find_layout, opened, paragraphs, remedy_for_offset
 from pocketbert.data.reading import PROBLEMS_SHOWN, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
@@ -390,17 +390,5 @@ def _check_answer(answer: Any, context: str, where: str, add: Callable[[str], No
         stands = context[start : start + len(text)] if start >= 0 else ""
         add(
             f"{where}: the answer {shown(text)} must stand in the context at its answer_start, {start}; there stands "
-            f"{shown(stands)}; {_remedy(text, start, context)}"
+            f"{shown(stands)}; {remedy_for_offset(text, start, context)}"
         )
-
-
-def _remedy(text: str, start: int, context: str) -> str:
-    for unit, coding in (("UTF-16 units", "utf-16-le"), ("bytes", "utf-8")):
-        width = len("a".encode(coding))
-        coded, wanted = context.encode(coding, "replace"), text.encode(coding, "replace")
-        if start >= 0 and coded[width * start :].startswith(wanted):
-            return f"the offset counts {unit}: count code points, as Python does"
-    places = [place for place in range(len(context)) if context.startswith(text, place)]
-    if not places:
-        return "the context does not hold it: an answer is a part of its context, character by character"
-    return f"the nearest is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"
