@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = ("modeling", "export", "benchmarks")
-MAX_LINES = 400
+# Tables of cases make some test modules longer.
+MAX_LINES, MAX_TEST_LINES = 400, 450
 
 
 def tracked(*suffixes: str) -> list[Path]:
@@ -82,7 +83,7 @@ def test_one_module_imports_keras() -> None:
     assert importers == ["_keras.py"]
 
 
-def test_transformers_and_torch_are_peers_only() -> None:
+def test_transformers_and_torch_are_for_studies_only() -> None:
     studies = ROOT / "benchmarks" / "studies"
     for path in modules():
         if studies not in path.parents:
@@ -117,9 +118,9 @@ def test_modules_are_small() -> None:
     long = {}
     for path in tracked(".py"):
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        if lines > MAX_LINES:
+        if lines > (MAX_TEST_LINES if "tests" in path.parts else MAX_LINES):
             long[str(path.relative_to(ROOT))] = lines
-    assert not long, f"over {MAX_LINES} lines; look for the second idea: {long}"
+    assert not long, f"over {MAX_LINES} lines ({MAX_TEST_LINES} in tests); look for the second idea: {long}"
 
 
 def test_no_modules_import_in_circles() -> None:

@@ -6,9 +6,10 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert_bench.results import Machine, Thermal
+from pocketbert_bench.schema import note, optional_note
 
 PACKAGES = (
     "ai-edge-litert",
@@ -26,6 +27,31 @@ PACKAGES = (
 )
 _CPU = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _THERMAL_ZONES = Path("/sys/class/thermal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Machine that was measured."""
+
+    cpu: str = note("processor, as the system names it")
+    architecture: str = note("instruction set architecture, for example x86_64 or aarch64")
+    instruction_sets: tuple[str, ...] = note("extensions that decide which matrix kernels run")
+    cores: int = note("processors that the process may use", minimum=1)
+    memory_bytes: int = note("physical memory", minimum=1)
+    system: str = note("operating system and kernel, or Android's build fingerprint")
+    python: str | None = note("Python's version; null where no Python ran")
+    packages: dict[str, str] = note("package or library name to version")
+    governor: str | None = note("frequency governor; null where the system does not show it")
+    load_average: tuple[float, ...] = note("over 1, 5 and 15 minutes, before the first run; may be empty")
+    product: str | None = optional_note("a phone's maker and model; null for computers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thermal:
+    """Heat at one moment."""
+
+    status: str = note("Android's thermal status in lower case; `read` where only a temperature is known; `unknown`")
+    celsius: float | None = note("hottest zone; null where unknown")
 
 
 def machine() -> Machine:

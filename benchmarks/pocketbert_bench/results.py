@@ -13,12 +13,14 @@ import os
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pocketbert import files, json_reading
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert_bench import schema, statistics
+from pocketbert_bench import machine, schema, statistics
 from pocketbert_bench.load import Load
+from pocketbert_bench.machine import Machine, Thermal
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
 # Room for the calls of 500 configurations; checking more would take minutes.
@@ -29,31 +31,6 @@ Weights = Literal["trained", "random"]
 
 _note = schema.note
 _optional_note = schema.optional_note
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """Machine that was measured."""
-
-    cpu: str = _note("processor, as the system names it")
-    architecture: str = _note("instruction set architecture, for example x86_64 or aarch64")
-    instruction_sets: tuple[str, ...] = _note("extensions that decide which matrix kernels run")
-    cores: int = _note("processors that the process may use", minimum=1)
-    memory_bytes: int = _note("physical memory", minimum=1)
-    system: str = _note("operating system and kernel, or Android's build fingerprint")
-    python: str | None = _note("Python's version; null where no Python ran")
-    packages: dict[str, str] = _note("package or library name to version")
-    governor: str | None = _note("frequency governor; null where the system does not show it")
-    load_average: tuple[float, ...] = _note("over 1, 5 and 15 minutes, before the first run; may be empty")
-    product: str | None = _optional_note("a phone's maker and model; null for computers")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thermal:
-    """Heat at one moment."""
-
-    status: str = _note("Android's thermal status in lower case; `read` where only a temperature is known; `unknown`")
-    celsius: float | None = _note("hottest zone; null where unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,8 +247,6 @@ def result_file(
       on: the machine as it was before the run; now, if None.
       created: the run's start; now, if None.
     """
-    from pocketbert_bench import machine
-
     return ResultFile(
         schema_version=1,
         title=title,
@@ -372,3 +347,12 @@ def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
     if not measurement["latency_us"] or sum(measurement["round_sizes"]) != len(measurement["latency_us"]):
         found.append(f"{name}: round_sizes must add up to the number of latencies, which is not 0")
     return found
+
+
+def main() -> None:
+    """Writes `results.schema.json`, which other languages read, beside this module."""
+    files.write_json(Path(__file__).with_name("results.schema.json"), json_schema())
+
+
+if __name__ == "__main__":
+    main()

@@ -101,17 +101,3 @@ def _object_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING],
         "additionalProperties": False,
     }
-
-
-def main() -> None:
-    """Writes `results.schema.json`, which other languages read, beside this module."""
-    from pathlib import Path
-
-    from pocketbert import files
-    from pocketbert_bench import results
-
-    files.write_json(Path(__file__).with_name("results.schema.json"), results.json_schema())
-
-
-if __name__ == "__main__":
-    main()

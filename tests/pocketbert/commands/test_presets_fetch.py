@@ -49,7 +49,7 @@ def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_presets_wants_a_known_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["presets", "--format=xml"]) == 2
-    assert "table|json" in capsys.readouterr().err
+    assert "must be one of table, json" in capsys.readouterr().err
 
 
 def test_neither_command_imports_tensorflow(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_fetch_writes_a_new_folder(tmp_path: Path, cached: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output=x"], "fetch takes one NAME of all-minilm, movie-reviews; received none"),
+        (["--output=x"], "fetch takes one NAME; received none"),
         (["all-minilm", "movie-reviews", "--output=x"], "received all-minilm movie-reviews"),
-        (["all-minilm"], "fetch needs --output, the folder to write; received none"),
-        (["bert", "--output=x"], "no asset 'bert'; the assets are all-minilm, movie-reviews"),
+        (["all-minilm"], "--output is required; received none"),
+        (["bert", "--output=x"], "fetch takes one NAME of all-minilm, movie-reviews; received bert"),
     ],
 )
 def test_fetch_refuses(
