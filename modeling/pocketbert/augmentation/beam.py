@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.augmentation.run import AugmentationJob, Augmenter, Part, Writer, write_part
+from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter, Part, Writer, write_part
 from pocketbert.errors import UserError
 
 _lock = threading.Lock()

@@ -17,9 +17,10 @@ import pytest
 import tiny_masked_lm
 
 from pocketbert import cli
-from pocketbert.augmentation import run as augment_run
+from pocketbert.augmentation import augmenter
 from pocketbert.augmentation.augmented_rows import AugmentationOptions
-from pocketbert.augmentation.run import AugmentationJob, Augmenter, shards_of, whole
+from pocketbert.augmentation.augmenter import AugmentationJob, Augmenter
+from pocketbert.augmentation.run import shards_of, whole
 from pocketbert.data.tables import read_table
 from pocketbert.errors import UserError
 
@@ -41,10 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment_run, "from_pretrained", _load)
+    monkeypatch.setattr(augmenter, "from_pretrained", _load)
 
 
-_load = functools.cache(augment_run.from_pretrained)
+_load = functools.cache(augmenter.from_pretrained)
 
 
 def command(folder: Path, output: Path, *arguments: str) -> list[str]:
@@ -129,7 +130,7 @@ def test_the_same_seed_gives_the_same_bytes(folder: Path, tmp_path: Path, monkey
     paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
     assert cli.main(command(folder, paths[0])) == 0
     # Other chunks, so other batches.
-    monkeypatch.setattr(augment_run, "EXAMPLES_A_CHUNK", 5)
+    monkeypatch.setattr(augmenter, "EXAMPLES_A_CHUNK", 5)
     assert cli.main(command(folder, paths[1])) == 0
     assert cli.main(command(folder, paths[2], "--seed=1")) == 0
     first, second, third = (path.read_bytes() for path in paths)
@@ -238,13 +239,13 @@ class Interrupted(BaseException):
 def test_finished_parts_are_kept_and_not_made_again(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(augment_run, "EXAMPLES_A_CHUNK", 5)
+    monkeypatch.setattr(augmenter, "EXAMPLES_A_CHUNK", 5)
     whole_file, output = tmp_path / "whole.tsv", tmp_path / "a.tsv"
     assert cli.main(command(folder, whole_file)) == 0
     rows = Augmenter.rows
     made: list[int] = []
 
-    def interrupted(self: Augmenter, part: augment_run.Part, *arguments: Any) -> Iterator[bytes]:
+    def interrupted(self: Augmenter, part: augmenter.Part, *arguments: Any) -> Iterator[bytes]:
         made.append(part.first)
         for number, line in enumerate(rows(self, part, *arguments)):
             if len(made) == 3 and number == 4:
@@ -315,10 +316,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path
 
 def test_what_a_table_cannot_hold_is_written_so_that_it_can(tmp_path: Path) -> None:
     job = AugmentationJob(masked_lm="", glove=None, options=AugmentationOptions(), suffix=".tsv")
-    line = augment_run.line_of(job, ("a\tb\r\nc\u2028d", "low", "7", 0))
+    line = augmenter.line_of(job, ("a\tb\r\nc\u2028d", "low", "7", 0))
     assert line.decode() == "a b c\u2028d\tlow\t7\t0\n"
     job = AugmentationJob(masked_lm="", glove=None, options=AugmentationOptions())
     text = 'a\tb\r\n"é'
-    (tmp_path / "a.jsonl").write_bytes(augment_run.line_of(job, (text, "low", "7", 0)))
+    (tmp_path / "a.jsonl").write_bytes(augmenter.line_of(job, (text, "low", "7", 0)))
     examples, _ = read_table(tmp_path / "a.jsonl", text_column="text")
     assert examples.texts == [text]

@@ -18,6 +18,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.training.class_weights import class_weights
+from pocketbert.training.config import FinetuneConfig
 
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 
@@ -61,7 +62,7 @@ def test_weights_that_do_not_fit_the_task_are_refused(text: str, task: TaskConfi
 def test_malformed_weights_are_refused(text: str) -> None:
     message = "class_weights must be none, balanced or label=weight,… with positive numbers; received"
     with pytest.raises(UserError, match=message):
-        runs.FinetuneOptions(class_weights=text)
+        FinetuneConfig(class_weights=text)
 
 
 def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
