@@ -69,7 +69,7 @@ def run(options: Options) -> int | None:
     raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
     place = options[RunFolderOptions]
     seeds = place.seeds
-    grid = grid_options.read(options, FinetuneConfig, fixed=FIXED_IN_A_GRID)
+    grid = grid_options.read(options, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
     from pocketbert.training.finetune import finetune, finetune_grid, finetune_seeds
 

@@ -39,13 +39,13 @@ class GridOptions:
     ray: str | None = None
 
 
-def read(options: Options, varied: type, *, fixed: Collection[str]) -> Grid | None:
+def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) -> Grid | None:
     """The grid that the command line names; None if it names none.
 
     Args:
       options: the command's, with `GridOptions` and `RunFolderOptions`.
-      varied: the dataclass whose fields may vary.
-      fixed: fields of it that may not.
+      varied: the dataclasses whose fields may vary.
+      fixed: fields that may not.
 
     Raises:
       UserError: lists what cannot be read, and what contradicts.

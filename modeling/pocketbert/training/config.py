@@ -15,8 +15,8 @@ from pocketbert.training.class_weights import parse_class_weights
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
-# What a grid cannot vary: labels, which class_weights may have, do not fit into the names of folders.
-FIXED_IN_A_GRID = ("class_weights",)
+# Fields of `RunConfig` that a grid of fine-tuning may vary.
+_VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience")
 # What answering questions alone uses.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
@@ -131,6 +131,13 @@ class FinetuneConfig:
     def windows(self) -> dict[str, Any]:
         """How paragraphs are cut: fields of `WindowOptions`."""
         return {name: getattr(self, name) for name in WINDOW_OPTIONS}
+
+
+# What a grid cannot vary: labels, which class_weights may have, do not fit into the names of folders.
+FIXED_IN_A_GRID = (
+    "class_weights",
+    *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

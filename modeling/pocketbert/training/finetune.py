@@ -21,7 +21,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds, supervised_task
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
-from pocketbert.training.grid import Choose, Grid, Point, options_at
+from pocketbert.training.grid import Choose, Grid, Point, at_point, options_at
 from pocketbert.training.grid_run import run_grid
 from pocketbert.training.grid_workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
@@ -138,7 +138,7 @@ def finetune_grid(
     """Runs `finetune` once for every point of a grid and every seed.
 
     Args:
-      grid: fields of `FinetuneConfig` and their values.
+      grid: fields of `FinetuneConfig`, or precision, evaluation_steps and patience of `RunConfig`, and their values.
       seeds: all different.
       model: as for `finetune`.
       data: likewise.
@@ -154,11 +154,11 @@ def finetune_grid(
     with saved_models(model) as (directory,):
         data = _checked(data)
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
-        points = options_at(config, grid, fixed=(*FIXED_IN_A_GRID, *unused))
+        points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
         # Before the first run, and not hours later by the first that it would concern.
-        _check_configs(points, data, _start(directory, data).config)
+        _check_configs([each for each, _ in points], data, _start(directory, data).config)
         # What the grid varies is no part of the record; `config` itself need not fit.
-        recorded = plan_finetuning(directory, data, points[0], run).recorded()
+        recorded = plan_finetuning(directory, data, *points[0]).recorded()
         # Another machine has another working directory.
         directory = Path(directory).absolute()
         return run_grid(
@@ -177,9 +177,8 @@ def finetune_grid(
 def _finetune_point(
     directory: Path, data: TaskData, config: FinetuneConfig, run: RunConfig, point: Point, seed: int, folder: Path
 ) -> FinetuneResult:
-    changes: dict[str, Any] = dict(point)
-    run = dataclasses.replace(run, seed=seed, overwrite=False)
-    return finetune(directory, data, folder, config=dataclasses.replace(config, **changes), run=run)
+    run = dataclasses.replace(at_point(run, point), seed=seed, overwrite=False)
+    return finetune(directory, data, folder, config=at_point(config, point), run=run)
 
 
 def _start(directory: str | os.PathLike[str], data: TaskData) -> ModelInit:

@@ -53,11 +53,11 @@ def point_name(point: Point) -> str:
     return ",".join(f"{name}={_text(value)}" for name, value in point.items())
 
 
-def options_at(options: typing.Any, grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
+def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
     """The options of every point.
 
     Args:
-      options: an instance of a dataclass; a grid changes its fields.
+      options: instances of dataclasses without a field of the same name; a grid changes their fields.
       grid: what varies.
       fixed: fields that may not vary.
 
@@ -65,24 +65,30 @@ def options_at(options: typing.Any, grid: Grid, *, fixed: Collection[str] = ()) 
       UserError: lists all that is wrong with the points: such a field, one that is not there, and what the dataclass
         itself finds.
     """
-    made, problems = [], _unknown(grid.values, _varied(type(options), fixed))
+    made, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
     for point in grid.points() if not problems else ():
         try:
-            made.append(dataclasses.replace(options, **point))
+            made.append(tuple(at_point(each, point) for each in options))
         except ValueError as error:
             problems.append(str(error))
     raise_if_any(dict.fromkeys(problems), "grid")
     return made
 
 
-def parse_grid(texts: Sequence[str], options: type, *, fixed: Collection[str] = ()) -> Grid:
+def at_point(options: typing.Any, point: Point) -> typing.Any:
+    """An instance of a dataclass with those values of a point that are its fields."""
+    names = {field.name for field in dataclasses.fields(options)}
+    return dataclasses.replace(options, **{name: value for name, value in point.items() if name in names})
+
+
+def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collection[str] = ()) -> Grid:
     """The grid that a command line names.
 
     Args:
       texts: each the name of a published grid, or `option=value,value`. An option's own values take the place of a
         published grid's. `none` is None, where the option may be that.
-      options: the dataclass whose fields may vary: numbers and words.
-      fixed: fields of it that may not.
+      options: the dataclasses whose fields may vary: numbers and words.
+      fixed: fields that may not.
 
     Raises:
       UserError: lists what cannot be read.
@@ -121,10 +127,14 @@ def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
     return [f"a grid may vary {', '.join(varied)}; received {', '.join(received)}"] if received else []
 
 
-def _varied(options: type, fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
+def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
     """The fields that a grid may vary, with the types of their values."""
-    hints = typing.get_type_hints(options)
-    kinds = {field.name: _kinds(hints[field.name]) for field in dataclasses.fields(options) if field.name not in fixed}
+    kinds = {
+        field.name: _kinds(typing.get_type_hints(each)[field.name])
+        for each in options
+        for field in dataclasses.fields(each)
+        if field.name not in fixed
+    }
     return {name: accepted for name, accepted in kinds.items() if accepted}
 
 

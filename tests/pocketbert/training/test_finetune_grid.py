@@ -119,7 +119,7 @@ def test_mobilebert_is_classified_by_its_raw_first_token_as_transformers_does(
     transformers = pytest.importorskip("transformers")
     arguments = command_line(folder, tmp_path / "run", "--epochs=2", "--learning-rate=1e-2", model="mobilebert")
     assert cli.main(["finetune", *arguments]) == 0
-    directory = Path(json.loads(capsys.readouterr().out)["model"])
+    directory = Path(json.loads(capsys.readouterr().out)["model_directory"])
     # The authors' `classifier_activation: false`: no tanh layer between the first token and the classifier.
     assert json.loads((directory / "config.json").read_text("utf-8"))["classifier_activation"] is False
     stored = load_file(directory / "model.safetensors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 
 from pocketbert.errors import UserError
-from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig
+from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
 from pocketbert.training.grid import Grid, options_at, parse_grid, point_name
 from pocketbert.training.published_grids import PUBLISHED, check_kind
 
 
 def parse(*texts: str) -> Grid:
-    return parse_grid(texts, FinetuneConfig, fixed=FIXED_IN_A_GRID)
+    return parse_grid(texts, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
 
 def test_points_are_in_the_order_of_the_command_line_and_the_last_option_changes_fastest() -> None:
@@ -30,9 +31,9 @@ def test_points_are_in_the_order_of_the_command_line_and_the_last_option_changes
         "learning_rate=2e-05,schedule=constant,patience=none",
         "learning_rate=2e-05,schedule=constant,patience=3",
     ]
-    options = options_at(FinetuneConfig(batch_size=7), grid)
-    assert options[5] == FinetuneConfig(batch_size=7, learning_rate=2e-5, schedule="linear", patience=3)
-    assert [type(value) for value in (options[0].learning_rate, options[1].patience)] == [float, int]
+    options = options_at((FinetuneConfig(batch_size=7), RunConfig()), grid)
+    assert options[5] == (FinetuneConfig(batch_size=7, learning_rate=2e-5, schedule="linear"), RunConfig(patience=3))
+    assert [type(value) for value in (options[0][0].learning_rate, options[1][1].patience)] == [float, int]
 
 
 def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
@@ -41,7 +42,8 @@ def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
         "evaluation_steps": 100000, "patience": 100, "stride": 128, "max_question_tokens": 64,
     }  # fmt: skip
-    assert {*longest} == {*FinetuneConfig.__dataclass_fields__} - {*FIXED_IN_A_GRID}
+    names = {field.name for kind in (FinetuneConfig, RunConfig) for field in dataclasses.fields(kind)}
+    assert {*longest} == names - {*FIXED_IN_A_GRID}
     name = point_name(longest)  # type: ignore[arg-type]
     # File systems take 255 bytes.
     assert len(name) < 255 and re.fullmatch(r"[\w=,.+-]+", name)
@@ -79,10 +81,10 @@ def test_what_cannot_be_read_is_refused(texts: list[str], message: str) -> None:
 def test_values_that_the_options_refuse_are_refused_once_before_anything_runs() -> None:
     grid = Grid({"learning_rate": (0.0, -1.0), "epochs": (1, 2, 3)})
     with pytest.raises(UserError) as refused:
-        options_at(FinetuneConfig(), grid)
+        options_at((FinetuneConfig(),), grid)
     assert str(refused.value).count("learning_rate must be positive") == 2
     with pytest.raises(UserError, match=r"a grid may vary .*; received seed, rate"):
-        options_at(FinetuneConfig(), Grid({"seed": (1,), "rate": (2,)}), fixed=FIXED_IN_A_GRID)
+        options_at((FinetuneConfig(),), Grid({"seed": (1,), "rate": (2,)}), fixed=FIXED_IN_A_GRID)
 
 
 # From the papers: BERT A.3; MobileBERT 4.2; TinyBERT 4.2; MiniLMv2 C; Marginal Utility Diminishes B.
@@ -120,7 +122,7 @@ PAPERS: dict[str, dict[str, Any]] = {
 def test_published_grids_are_the_papers(name: str) -> None:
     grid = parse(name)
     assert {option: {*values} for option, values in grid.values.items()} == PAPERS[name]
-    assert len(options_at(FinetuneConfig(), grid)) == math.prod(map(len, PAPERS[name].values()))
+    assert len(options_at((FinetuneConfig(),), grid)) == math.prod(map(len, PAPERS[name].values()))
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_resumed_run_ends_with_the_same_model(
             tune(bare, files, tmp_path / "run", checkpoint_seconds=0.0)
     again = tune(bare, files, tmp_path / "run")
     for name in ("model.safetensors", "config.json"):
-        assert (Path(again.model) / name).read_bytes() == (Path(finished.model_directory) / name).read_bytes()
+        assert (Path(again.model_directory) / name).read_bytes() == (Path(finished.model_directory) / name).read_bytes()
 
 
 def evaluator_of(model: pb.Model, questions: QuestionFile) -> Evaluator:

@@ -10,6 +10,7 @@ import tiny_questions
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
+from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
 from pocketbert.tasks.metrics import class_results, compute
@@ -122,10 +123,10 @@ def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> No
 def test_table_of_several_seeds_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     spread = {"mean": 0.75, "standard_deviation": 0.05}
     baseline = {"answer": "always 'middle'", "metrics": {"accuracy": 0.625}}
-    runs = [
+    finished = [
         {"seed": seed, "metrics": {"accuracy": value}, "baseline": baseline} for seed, value in ((3, 0.7), (5, 0.8))
     ]
-    runs._print_table({"metrics": {"accuracy": spread}, "runs": runs})
+    runs._print_table({"metrics": {"accuracy": spread}, "runs": finished})
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["3", "0.7000"],
