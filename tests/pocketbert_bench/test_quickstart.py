@@ -79,7 +79,7 @@ def test_quickstart_resumes_and_reports(
     run_until(training, "distill", tiny_path, full=True)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns
-    run_until(module.peers, "plain_export", tiny_path, full=True)
+    run_until(module.baselines, "plain_export", tiny_path, full=True)
     progress = capsys.readouterr().err
     assert "[6/7]" in progress and progress.count("this run is finished") == 1
     kept = {path: path.stat().st_mtime_ns for path in tiny_path.rglob("*.tflite") if "bundles" in path.parts}
@@ -130,7 +130,7 @@ def test_quickstart_resumes_and_reports(
 
 
 def test_partial_run_exports_int8_alone(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_until(module.peers, "plain_export", tiny_path, full=False)
+    run_until(module.baselines, "plain_export", tiny_path, full=False)
     bundles = {path.parent.relative_to(tiny_path / "bundles").as_posix() for path in tiny_path.rglob("model.tflite")}
     assert bundles == {"teacher/dynamic_wi8", "student/dynamic_wi8"}
     assert "this run uses part of the data" in capsys.readouterr().err

@@ -38,10 +38,10 @@ def test_from_transformers(reference, tmp_path, capsys):
     "flag, token, lowercase",
     [([], "Piece", False), ([], "[UNK]", True), (["--nolowercase"], "[UNK]", False), (["--lowercase"], "Piece", True)],
 )
-def test_from_tensorflow_1(flag, piece, lowercase, tmp_path, capsys):
+def test_from_tensorflow_1(flag, token, lowercase, tmp_path, capsys):
     write(tmp_path / "bert", BERT_CONFIG, bert_variables())
-    pieces = [piece, *(f"piece{index}" for index in range(30))]
-    (tmp_path / "bert/vocab.txt").write_text("\n".join(pieces))
+    tokens = [token, *(f"piece{index}" for index in range(30))]
+    (tmp_path / "bert/vocab.txt").write_text("\n".join(tokens))
     code, out, _ = convert(capsys, "--from=tf1", f"--input={tmp_path / 'bert'}", f"--output={tmp_path / 'new'}", *flag)
     assert code == 0
     assert json.loads(out)["lowercase"] is lowercase

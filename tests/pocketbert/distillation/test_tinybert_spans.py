@@ -21,7 +21,6 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.run import distill
 from pocketbert.tasks.question_answering import encode_questions
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
@@ -43,7 +42,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bare = tiny_finetuning.write_model(folder / "bare")
     data = task_data(folder)
     options = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
-    found = finetune(bare, data.task, data.train, data.dev, folder / "run", options, data.metrics, "f1")
+    found = finetune(bare, data, folder / "run", config=options)
     assert found.metrics["f1"] > 0.8
     return Path(found.model_directory)
 
@@ -86,7 +85,7 @@ def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_p
     prepared = preparation(tmp_path, teacher, options=TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
     model = pb.from_pretrained(teacher)
-    encoded = encode_questions(prepared.task_data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
+    encoded = encode_questions(prepared.data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     inputs = {name: tf.constant(np.pad(array, ((0, 0), (0, padding)))) for name, array in inputs.items()}
     random = np.random.default_rng(0)
@@ -118,7 +117,7 @@ def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_p
     stored = cache_stages(preparation(tmp_path, teacher), tmp_path / "store", dtype="float32")
     assert [folder.name for folder in stored] == ["intermediate", "prediction"]
     results = {
-        name: distill(
+        name: runs.distill(
             method="tinybert",
             student=tiny_distillation.STUDENT,
             output=tmp_path / name,
@@ -129,7 +128,7 @@ def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_p
         )
         for name, store in {"live": None, "stored": tmp_path / "store"}.items()
     }
-    live = pb.from_pretrained(results["live"].model)
+    live = pb.from_pretrained(results["live"].model_directory)
     assert results["live"].metrics["f1"] > 0.8
     assert results["live"].teacher_metrics["f1"] > 0.8
     assert live.task.kind == "span" and np.isfinite(live.task.null_threshold)
