@@ -16,6 +16,7 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.tables import read_table
 from pocketbert.model import Model
+from pocketbert.tasks.texts import described_probabilities
 from pocketbert_export.commands import answer_lines, predict
 
 # What CSV must quote, a formula, a text that begins like JSON, and the name of the column.
@@ -153,14 +154,14 @@ def test_regression_as_csv(tmp_path: Path, small_model: Model, capsys: pytest.Ca
 
 
 def test_several_labels_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    found = predict._probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], None)
+    found = described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], None)
     with answer_lines.opened(None, "csv", ["text", "pair"]) as write:
         write([{"text": "x,y", "labels": ["a", "c"], **found}, {"text": "z", "pair": "p", "labels": [], **found}])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "text,pair,labels,probability_a,probability_b,probability_c"
     assert lines[1:] == ['"x,y",,a|c,0.7,0.1,0.7', "z,p,,0.7,0.1,0.7"]
     # Rounding makes no ties.
-    assert [each["label"] for each in predict._probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], 2)["top"]] == [
+    assert [each["label"] for each in described_probabilities(("a", "b", "c"), [0.7, 0.1, 0.7000001], 2)["top"]] == [
         "c",
         "a",
     ]

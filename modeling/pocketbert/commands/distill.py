@@ -95,7 +95,7 @@ def run(options: Options) -> int | None:
 
 def _teacher(options: Options) -> Any:
     """What `distill` takes as its teacher."""
-    teacher, cache = options[DistillationOptions].teacher, options[DistillOptions].teacher_cache
+    teacher, cache = options[DistillationOptions].teacher or None, options[DistillOptions].teacher_cache
     if not cache:
         return teacher
     from pocketbert.distillation.plan import CachedTeacher

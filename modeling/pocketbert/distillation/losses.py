@@ -359,9 +359,3 @@ def _split_heads(vectors: tf.Tensor, heads: int) -> tf.Tensor:
     shape = tf.shape(vectors)
     split = tf.reshape(tf.cast(vectors, tf.float32), [shape[0], shape[1], heads, vectors.shape[-1] // heads])
     return tf.transpose(split, [0, 2, 1, 3])
-
-
-def mean_squared_error(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean squared difference of scores [B], of those with a mask [B] of 1; float32; the target gets no gradient."""
-    target = tf.stop_gradient(tf.cast(target, tf.float32))
-    return masked_mean(tf.math.squared_difference(tf.cast(scores, tf.float32), target), mask)

@@ -21,6 +21,7 @@ from pocketbert.distillation.method import Method
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import CachedTeacher, DistillationPlan, plan_distillation
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity
+from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.model import Model, from_pretrained
 from pocketbert.outputs import check_inputs
@@ -123,6 +124,8 @@ def check_outputs(
     output: str | os.PathLike[str], student: Any, teacher: Any, data: TaskData | TextData | PretrainingData
 ) -> None:
     """Raises a `UserError` where a distillation would write what it reads; there are no models in memory."""
+    if data is None:
+        raise UserError("distillation takes a task's examples, plain text or pretraining examples; received none")
     if isinstance(data, TaskData):
         read: list[Any] = [data.train.source, data.dev.source]
     elif isinstance(data, TextData):

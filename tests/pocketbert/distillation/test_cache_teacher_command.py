@@ -140,7 +140,7 @@ def test_other_layers_are_refused_by_name(
             ["--train-file="],
             "the data are either --task and --data or --train-file, with or without --dev-file; received --dev-file",
         ),
-        (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to store"),
+        (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to cache"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -208,7 +208,7 @@ def test_only_a_stage_that_reads_a_teacher_needs_one(
 ) -> None:
     line = [*command_line, "--teacher=", f"--output={tmp_path / 'run'}"]
     assert cli.main([*line, f"--student={teacher}", "--without=prediction"]) == 2
-    assert "of a teacher; received neither a teacher's model directory nor a store" in capsys.readouterr().err
+    assert "of a teacher; received neither a teacher's model directory nor a cache" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert cli.main([*line, f"--student={teacher}", "--without=task_distillation", "--prediction-epochs=1"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -234,7 +234,7 @@ def test_the_student_is_compared_with_itself_fine_tuned_alone(
     found = answer.pop("comparison")
     result = json.loads((whole / "result.json").read_text("utf-8"))
     assert result == json.loads((finished / "result.json").read_text("utf-8"))
-    assert answer == {"model": str(whole / "model"), **result}
+    assert answer == {"model_directory": str(whole / "model"), **result}
     assert json.loads((whole / "comparison.json").read_text("utf-8")) == found
     alone = json.loads((whole / "fine_tuned" / "result.json").read_text("utf-8"))
     teacher, distilled, fine_tuned = found["rows"]
@@ -247,8 +247,9 @@ def test_the_student_is_compared_with_itself_fine_tuned_alone(
     lines = [json.loads(line) for line in (whole / "fine_tuned" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in lines if line["split"] == "dev"] == [6, 12]
     run = json.loads((whole / "fine_tuned" / "run.json").read_text("utf-8"))
-    assert run["option_optimizer"]["learning_rate"] == 5e-3 and run["option_optimizer"]["warmup_ratio"] == 0.1
-    assert (run["option_batch_size"], run["option_max_length"], run["seed"]) == (16, 23, 5)
+    stage = run["stage"]
+    assert stage["optimizer"]["learning_rate"] == 5e-3 and stage["optimizer"]["warmup_ratio"] == 0.1
+    assert (stage["batch_size"], stage["max_length"], run["seed"]) == (16, 23, 5)
     said = re.sub(" +", " ", output.err)
     assert "fine-tuned alone" in said and "of one seed: several --seeds" in said
     baseline = result["baseline"]

@@ -304,7 +304,8 @@ def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tm
         dtypes["student"] |= {each.dtype.name for each in student["hidden_states"]}
         return loss(stage, {name: tf.cast(each, tf.float32) for name, each in found.items()}, student, adapters, batch)
 
-    method.targets, method.loss = seen_targets, seen_loss  # type: ignore[method-assign]
+    # A method is frozen.
+    vars(method).update(targets=seen_targets, loss=seen_loss)
     distill(tmp_path / "run", method=method, run=dataclasses.replace(RUN, teacher_precision="bfloat16"))
     assert dtypes == {"teacher": {"bfloat16"}, "student": {"float32"}}
     ours, theirs = ([line["hidden"] for line in log_of(folder)[:2]] for folder in (tmp_path / "run", finished))
@@ -317,8 +318,8 @@ def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tm
 def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received = []
 
-    def pretended(**arguments: Any) -> DistillResult:
-        received.append(arguments)
+    def pretended(student: Any, data: Any, output: Path, **arguments: Any) -> DistillResult:
+        received.append({"student": student, "output": output})
         seed = arguments["run"].seed
         return DistillResult(
             model_directory=f"model-{seed}", main_metric="accuracy",
@@ -391,7 +392,7 @@ def refusals() -> list[Any]:
         ({"task_data": None}, "a task's examples, plain text or pretraining examples; received none"),
         (
             {"teacher_directory": None},
-            "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a store",
+            "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a cache",
         ),
         ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
         ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),

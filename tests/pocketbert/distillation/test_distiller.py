@@ -126,13 +126,13 @@ def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -
         found = distiller.fit(tf.data.Dataset.from_tensors(element), verbose=0).history
         np.testing.assert_allclose([found[name][0] for name in distiller.loss_names], expected, rtol=1e-5)
     weighted = (inputs, data["labels"], tf.ones([3]))
-    with pytest.raises(UserError, match="^a Distiller takes mappings with input_word_ids, .*; received a tuple of 3$"):
+    with pytest.raises(UserError, match="^training takes mappings with input_word_ids, .*; received a tuple of 3$"):
         distiller.fit(tf.data.Dataset.from_tensors(weighted), verbose=0)
 
 
 def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
-    distiller.student.encoder.embeddings.trainable = False
+    distiller.model.encoder.embeddings.trainable = False
     distiller.adapters["widening"].trainable = False
     distiller.compile(optimizer=make_optimizer(both_terms(), 20))
     before = values(distiller)
@@ -142,7 +142,7 @@ def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
 
 
 def test_a_distiller_is_not_saved(teacher: pb.Model, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^a Distiller cannot be saved or copied; save its student with student.save_p"):
+    with pytest.raises(UserError, match="^a training model cannot be saved or copied; save what it trains with save_p"):
         make(both_terms(), teacher).save(tmp_path / "distiller.keras")
     assert not list(tmp_path.iterdir())
 
@@ -151,12 +151,12 @@ def test_the_terms_are_what_the_features_give(teacher: pb.Model) -> None:
     distiller, data = make(both_terms(), teacher), batch()
     inputs = {name: value for name, value in data.items() if name != "labels"}
     theirs = teacher.features(inputs, {"hidden_states": (2,)})["hidden_states"][0].numpy()
-    ours = distiller.student.features(inputs, {"hidden_states": (1,)})["hidden_states"][0].numpy()
+    ours = distiller.model.features(inputs, {"hidden_states": (1,)})["hidden_states"][0].numpy()
     weights = values(distiller)
     ours = ours @ weights["adapters.widening.kernel"] + weights["adapters.widening.bias"]
     real = data["input_mask"].numpy() == 1
     hidden = np.mean((ours[real] - theirs[real]) ** 2)
-    logits = distiller.student(inputs)["logits"].numpy().astype(np.float64)
+    logits = distiller.model(inputs)["logits"].numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     labels = -np.mean(logs[np.arange(3), data["labels"].numpy()])
     # Sums of 3*7*30 float32 products of order 1: within 1e-5.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import tensorflow as tf
 import tiny
 import tiny_distillation
@@ -20,7 +21,6 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
 from pocketbert.data.text import read_documents
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.stage_data import EncodedSource, StageData
@@ -56,7 +56,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
 
 def general(teacher: Path, text: Path, output: Path, student: Any = tiny_distillation.STUDENT, **options: Any) -> Any:
     given = {"max_length": MAX_LENGTH, "general_epochs": 1, "general_batch_size": BATCH_SIZE, **options}
-    return distill(
+    return runs.distill(
         method="tinybert",
         options=TinyBERT(**given),
         student=student,
@@ -130,14 +130,8 @@ def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: i
 def test_one_segment_run_refuses_two_segments(teacher: Path, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     general(teacher, text, run, general_steps=1)
-    options = json.loads((run / "run.json").read_text("utf-8"))
-    with pytest.raises(UserError, match=r"option_text_segments=None, received 1, text_segments=\[2\], received \[1\]"):
+    with pytest.raises(UserError, match="option_text_segments=None, received 1;"):
         general(teacher, text, run, general_steps=1, text_segments=1)
-    for name in ("option_text_segments", "text_segments"):
-        del options[name]
-    (run / "run.json").write_text(json.dumps(options), encoding="utf-8")
-    with pytest.raises(UserError, match=r"with other options: text_segments=None, received \[2\]; repeat"):
-        general(teacher, text, run, general_steps=1)
 
 
 # --- other teachers ---
@@ -225,7 +219,7 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
     assert {name: line[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert line["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
-    tuned: DistillResult = distill(
+    tuned: DistillResult = runs.distill(
         method="tinybert",
         options=TinyBERT(max_length=MAX_LENGTH, prediction_epochs=1, without=("embedding", "transformer")),
         student=result.model_directory,
@@ -234,4 +228,4 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
         output=tmp_path / "task",
     )
     assert [stage["name"] for stage in tuned.stages] == ["prediction"]
-    assert tuned.teacher_metrics == {"accuracy": 1.0} and pb.from_pretrained(tuned.model).config == student
+    assert tuned.teacher_metrics == {"accuracy": 1.0} and tuned.model.config == student

@@ -285,7 +285,7 @@ def _prediction_loss(
     targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, method: TinyBERT
 ) -> tf.Tensor:
     """Eq. 10 for logits [B, C], for spans its mean over start and end; the mean squared difference of scores [B]."""
-    from pocketbert.distillation.losses import mean_squared_error, soft_cross_entropy
+    from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
 
     # Every example has a first token: so they are counted without asking a network how many there are.
@@ -298,6 +298,16 @@ def _prediction_loss(
         return sum(losses[1:], losses[0]) / len(losses)
     logits = student["logits"]
     if logits.shape.rank == 1:
-        return mean_squared_error(targets["logits"], logits, examples)
+        return _squared_difference(targets["logits"], logits, examples)
     loss = soft_cross_entropy(targets["logits"], logits, method.temperature, examples)
     return loss / logits.shape[-1] if method.mean_over_classes else loss
+
+
+def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean squared difference of scores [B], of those with a mask [B] of 1; float32; the target gets no gradient."""
+    import tensorflow as tf
+
+    from pocketbert.layers.loss_normalization import masked_mean
+
+    target = tf.stop_gradient(tf.cast(target, tf.float32))
+    return masked_mean(tf.math.squared_difference(tf.cast(scores, tf.float32), target), mask)
