@@ -282,7 +282,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (ending(lambda phone, extras: result(phone, extras, model_sha256="00" * 32)), "model_sha256 must be"),
         (ending(lambda phone, extras: result(phone, extras, threads=7)), "threads must be 1; it is 7"),
         (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "host"}), "it says host"),
-        (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "it has 0"),
+        (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "one measurement; received 0"),
     ],
 )
 def test_a_run_that_fails_is_named_the_others_measured_and_the_same_command_tries_it_again(
