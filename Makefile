@@ -86,7 +86,7 @@ lint: $(INSTALLED) ## formatting, style, types and the one-way rule between pack
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES) tools
-	$(BIN)/lint-imports --no-cache --no-logo
+	PYTHONPATH=benchmarks $(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/prose_lint.py
 
 fmt: $(INSTALLED) ## put the code into the one format
