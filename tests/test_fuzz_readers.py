@@ -154,7 +154,7 @@ def _pretraining(path: Path) -> object:
 def _sign_pretraining(folder: Path) -> None:
     """The files' sizes and digests; the manifest's own is over what its reader makes of it."""
     from pocketbert.data import pretraining_manifest
-    from pocketbert.json_dataclasses import from_json
+    from pocketbert.json_reading import from_json
 
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
@@ -263,8 +263,7 @@ def _make_position(folder: Path) -> Path:
 
 
 def _position(path: Path) -> object:
-    from pocketbert.json_dataclasses import from_json
-    from pocketbert.json_reading import read_json
+    from pocketbert.json_reading import from_json, read_json
     from pocketbert.training.state import TrainState
 
     return from_json(TrainState, read_json(path), str(path))

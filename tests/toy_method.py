@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from pocketbert.distillation.method import DistillationSpec, Method
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 

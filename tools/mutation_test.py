@@ -36,7 +36,7 @@ TESTS = {
     "modeling/pocketbert/training/schedules.py": ["pocketbert/training/test_schedules.py"],
     "modeling/pocketbert/training/class_weights.py": ["pocketbert/training/test_class_weights.py"],
     "modeling/pocketbert/tasks/masked_lm.py": ["pocketbert/test_keras.py"],
-    "modeling/pocketbert/tasks/outputs.py": ["pocketbert/test_keras.py"],
+    "modeling/pocketbert/tasks/heads.py": ["pocketbert/test_keras.py"],
     **{
         f"modeling/pocketbert/tasks/{name}.py": ["conformance/test_tasks.py"]
         for name in ("classification", "multi_label", "regression", "span", "next_sentence", "texts", "forward")

@@ -16,8 +16,8 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
-from pocketbert.tasks.inputs import as_inputs
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
+from pocketbert.tasks.texts import as_inputs
 from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export.bundle_forward import BundleForward
 from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION

@@ -35,6 +35,7 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
       UserError: the one is not of the other's kind, or has other labels.
     """
     unnamed = tuple(f"LABEL_{index}" for index in range(len(data.labels)))
+    # The rule itself: labels of another kind of task do not match the logits.
     if model.kind != data.kind or (model.labels != unnamed and set(model.labels) != set(data.labels)):
         raise UserError(
             f"the data's labels must be the model's, {', '.join(model.labels) or model.kind}; "

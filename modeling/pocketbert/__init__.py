@@ -1,6 +1,6 @@
 """PocketBERT: compress a fine-tuned BERT into a small, verified TFLite model, and measure it.
 
-The names below are imported when they are first used, so that `import pocketbert` costs nothing.
+Each public name is imported on first use, so `import pocketbert` takes no time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Name → module. Those of the higher packages are named here and imported nowhere, as in the table of commands.
+# Name → module; names from the higher packages too. Distillation methods are discovered.
 _MODULE_OF = {
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
@@ -46,8 +46,6 @@ _MODULE_OF = {
     "FeatureRequest": "pocketbert.encoder",
     "Model": "pocketbert.model",
     "PretrainingData": "pocketbert.data.pretraining_data",
-    "TinyBERT": "pocketbert.distillation.methods.tinybert",
-    "MobileBERT": "pocketbert.distillation.methods.mobilebert",
     "FinetuneConfig": "pocketbert.training.config",
     "PretrainConfig": "pocketbert.training.config",
     "RunConfig": "pocketbert.training.config",
@@ -66,20 +64,30 @@ _MODULE_OF = {
     "from_pretrained": "pocketbert.model",
 }
 
-__all__ = sorted([*_MODULE_OF, "presets"])
+
+def _public() -> dict[str, str]:
+    """Public name → module, with the class of each distillation method."""
+    from pocketbert.distillation.methods import classes
+
+    return {**_MODULE_OF, **{name: method.__module__ for name, method in classes().items()}}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name == "__all__":
+        return sorted([*_public(), "presets"])
+    # Only capitalized names: `from pocketbert import configs` must not import the methods, which import configs.
+    modules = _public() if name not in _MODULE_OF and name[:1].isupper() else _MODULE_OF
+    if name not in modules:
         from pocketbert.errors import did_you_mean
 
+        known = sorted([*modules, "presets"])
         raise AttributeError(
-            f"module 'pocketbert' has no attribute {name!r}{did_you_mean(name, __all__)}; it has {', '.join(__all__)}"
+            f"module 'pocketbert' has no attribute {name!r}{did_you_mean(name, known)}; it has {', '.join(known)}"
         )
-    module = importlib.import_module(_MODULE_OF[name])
+    module = importlib.import_module(modules[name])
     value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_public()])

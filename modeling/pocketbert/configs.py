@@ -1,14 +1,11 @@
-"""Model configurations as frozen dataclasses: one family is one configuration.
-
-Nothing here imports TensorFlow.
-"""
+"""Configurations of encoders, tasks and tokenizers as frozen dataclasses, without TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -22,7 +19,9 @@ QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "mobilebert", "distilbert"]
 # A key of `TASK_RULES`.
 TaskKind: TypeAlias = str
-# BERT's pretraining, in the order of their logits.
+# Shapes of a head's weights by their paths in the head.
+HeadShapes: TypeAlias = "Callable[[EncoderConfig, TaskConfig], Mapping[str, tuple[int, ...]]]"
+# BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
 # Far above every published encoder, and far below what would hang or exhaust a machine.
@@ -32,6 +31,7 @@ _MOST = {
     "num_layers": 1024,
     "num_feedforward_networks": 64,
     "layer_norm_eps": 1,
+    "embedding_layer_norm_eps": 1,
     "initializer_range": 1,
 }
 _MOST_WEIGHTS = 1 << 34
@@ -43,9 +43,8 @@ class BottleneckConfig:
 
     Attributes:
       size: width inside the block (h_intra): 128 for MobileBERT, 1024 for IB-BERT.
-      query_key: what query and key are made from. `raw`: the block's input, as the paper draws it.
-        `shared`: a second bottleneck of their own, as the released weights have it. `bottleneck`: the
-        block's one bottleneck, which then makes the values too (TINY).
+      query_key: input of query and key. `raw`: the input of the block, as in the paper. `shared`: a second bottleneck,
+        as in the released weights. `bottleneck`: the first bottleneck, which then also feeds the values (TINY).
     """
 
     size: int
@@ -64,34 +63,33 @@ class EncoderConfig:
     """An encoder's architecture. Sizes are counts of features, tokens or rows.
 
     Attributes:
-      model_type: the family whose file layout the model uses.
-      vocab_size: rows of the word table.
+      model_type: family whose file layout the model uses.
+      vocab_size: rows of the word embedding table.
       hidden_size: width of the feature maps between layers (h_inter).
       num_layers: number of layers.
-      num_attention_heads: heads a layer.
-      head_size: width of a head; the heads together are `attention_size` wide.
+      num_attention_heads: heads per layer.
+      head_size: width of a head; all heads together are `attention_size` wide.
       intermediate_size: inner width of a feed-forward network.
-      num_feedforward_networks: stacked feed-forward networks a layer (MobileBERT, section 3.2).
-      activation: `gelu` is the exact one (erf), `gelu_tanh` its approximation, or `relu`.
-      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity`, which only an export's graph optimization makes.
+      num_feedforward_networks: stacked feed-forward networks per layer (MobileBERT, section 3.2).
+      activation: `gelu` (exact, erf), `gelu_tanh` (approximation) or `relu`.
+      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1) or `identity` (made by the graph optimization of export).
       layer_norm_eps: added to the variance in `layer_norm`.
-      embedding_layer_norm_eps: the same, in the embedding's norm. Equal to `layer_norm_eps` but for MobileBERT with
-        `layer_norm` as transformers' PyTorch class computes it, which leaves torch's default of 1e-5 there.
-      embedding_size: width of the word table.
-      embedding_projection: the linear map from `embedding_size` to `hidden_size`. `word`: applied to the
-        word vectors alone, positions and segments being `hidden_size` wide. `output`: applied last, after
-        the norm, positions and segments being `embedding_size` wide. `none`: the two sizes are equal.
-      trigram: each word vector is joined by its neighbours' before the map (MobileBERT, section 3.4).
-      max_position_embeddings: the longest sequence, in tokens.
-      position_offset: rows at the start of the position table that no token uses (RoBERTa: 2).
-      type_vocab_size: rows of the segment table; 0 where there is none (DistilBERT).
-      pad_token_id: the id that fills up a batch.
+      embedding_layer_norm_eps: the same for the norm of the embedding. It differs for MobileBERT with `layer_norm`:
+        transformers' PyTorch class keeps torch's default of 1e-5 there.
+      embedding_size: width of the word embedding table.
+      embedding_projection: position of the linear map from `embedding_size` to `hidden_size`. `word`: after the word
+        embeddings; positions and segments are `hidden_size` wide. `output`: after the norm; positions and segments are
+        `embedding_size` wide. `none`: the sizes are equal.
+      trigram: concatenate each word embedding with its neighbours before the map (MobileBERT, section 3.4).
+      max_position_embeddings: maximum sequence length in tokens.
+      position_offset: unused rows at the start of the position table (RoBERTa: 2).
+      type_vocab_size: rows of the segment table; 0 for none (DistilBERT).
+      pad_token_id: id of padding tokens.
       bottleneck: linear maps around each block, or None.
-      pooler: what `pooled_output` is: `tanh` of a linear map of the first token, the raw `first_token`,
-        or `none` at all.
-      hidden_dropout: rate after the embedding and each sub-layer, in training.
-      attention_dropout: rate on the attention probabilities, in training.
-      initializer_range: standard deviation of fresh weights.
+      pooler: `pooled_output`: `tanh` of a linear map of the first token, the `first_token` itself, or `none`.
+      hidden_dropout: dropout rate after the embedding and each sub-layer.
+      attention_dropout: dropout rate on the attention probabilities.
+      initializer_range: standard deviation of initial weights.
     """
 
     model_type: ModelType
@@ -127,7 +125,7 @@ class EncoderConfig:
             "initializer_range"
         )
         for name in positive.split():
-            most = _MOST.get(name, 1 if name.endswith("_epsilon") else _MOST_SIZE)
+            most = _MOST.get(name, _MOST_SIZE)
             if getattr(self, name) <= 0:
                 problems.append(f"{name} must be positive; received {getattr(self, name)}")
             elif getattr(self, name) > most:
@@ -167,12 +165,12 @@ class EncoderConfig:
 
     @property
     def block_size(self) -> int:
-        """Width inside a layer: the bottleneck's if there is one, else the feature map's."""
+        """Width inside a layer: that of the bottleneck if there is one, else `hidden_size`."""
         return self.bottleneck.size if self.bottleneck else self.hidden_size
 
     @property
     def sentence_activation(self) -> Literal["tanh", "relu"]:
-        """Between the two linear maps of a sentence head that has no pooler below it."""
+        """Activation between the two linear maps of a sentence head on an encoder without a pooler."""
         return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
@@ -181,7 +179,7 @@ class EncoderConfig:
         return self.max_position_embeddings + self.position_offset
 
     def _least_weights(self) -> int:
-        """The large matrices alone: tables, attention and feed-forward networks."""
+        """Weights of the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
         attention = 4 * self.block_size * self.attention_size
         return tables + self.num_layers * (
@@ -190,51 +188,72 @@ class EncoderConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
-        """The configuration that `dataclasses.asdict` made the values of."""
+        """The inverse of `dataclasses.asdict`."""
         bottleneck = values["bottleneck"]
         return cls(**{**values, "bottleneck": BottleneckConfig(**bottleneck) if bottleneck else None})
 
     def replace(self, **changes: object) -> EncoderConfig:
-        """A copy with some fields changed, checked again."""
+        """A validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRules:
-    """Rules for the configuration of a kind of task; `pocketbert.tasks` has the rest.
+    """A row of `TASK_RULES`: rules for the configuration of a kind of task, and its names in model directories.
 
     Attributes:
-      min_labels: the fewest labels; 0 for a kind that has none.
-      has_null_threshold: whether it may have a `null_threshold`.
+      min_labels: minimum number of labels; 0 for a kind without labels.
+      has_null_threshold: whether `TaskConfig.null_threshold` may be set.
+      head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
+        classes), or a function that gives shapes by path, for heads that are stored under their own paths.
+        `tasks.registry.register` derives that function for None.
+      tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
+      num_outputs: outputs of the map; None for one per label.
+      architecture: class of transformers with such a head, without the family's prefix; empty for none.
+      problem_type: `problem_type` in config.json, for kinds that share a class.
     """
 
     min_labels: int = 0
     has_null_threshold: bool = False
+    head: Literal["linear", "sentence", "masked_lm"] | HeadShapes | None = None
+    tensor: str = ""
+    num_outputs: int | None = None
+    architecture: str = ""
+    problem_type: str = ""
 
 
-# `pocketbert.tasks.registry.register` adds the rows of other tasks.
-TASK_RULES: dict[str, TaskRules] = {
-    "classification": TaskRules(min_labels=2),
-    "multi_label": TaskRules(min_labels=1),
-    "regression": TaskRules(),
-    "masked_lm": TaskRules(),
-    "next_sentence": TaskRules(),
-    "span": TaskRules(has_null_threshold=True),
+_SENTENCE = TaskRules(head="sentence", architecture="ForSequenceClassification")
+# The built-in kinds. Each has a file of its name in `pocketbert.tasks`. Messages list them in this order.
+TASK_RULES: dict[TaskKind, TaskRules] = {
+    "classification": dataclasses.replace(
+        _SENTENCE, min_labels=2, tensor="classifier", problem_type="single_label_classification"
+    ),
+    "multi_label": dataclasses.replace(
+        _SENTENCE, min_labels=1, tensor="label_classifier", problem_type="multi_label_classification"
+    ),
+    "regression": dataclasses.replace(_SENTENCE, num_outputs=1, tensor="regressor", problem_type="regression"),
+    "span": TaskRules(
+        has_null_threshold=True, head="linear", tensor="qa_outputs", num_outputs=2, architecture="ForQuestionAnswering"
+    ),
+    "masked_lm": TaskRules(head="masked_lm", architecture="ForMaskedLM"),
+    "next_sentence": TaskRules(
+        head="linear", tensor="cls.seq_relationship", num_outputs=2, architecture="ForNextSentencePrediction"
+    ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """A head on an encoder and what its outputs mean.
+    """A head on an encoder and the meaning of its outputs.
 
     Attributes:
-      kind: the head's form.
-      name: the task's name, for example `sst2`; empty if it has none. Several heads of one kind need one each.
-      labels: the texts of the classes, or of multi_label's labels, in the order of the logits; empty for other kinds. A
-        list becomes a tuple. Each is one line, and no two differ in case or white space alone.
-      dropout: rate in front of the head, in training.
-      null_threshold: of spans: a question has no answer where the paragraph's first token, as start and end, scores
-        higher than the best answer by more than this; None where every question is answered.
+      kind: a key of `TASK_RULES`.
+      name: name of the task, for example `sst2`, or empty. Several heads of one kind need different names.
+      labels: names of the classes or labels in the order of the logits; empty for kinds without labels. A list becomes
+        a tuple. Each label is one line; labels must differ in more than case or white space.
+      dropout: dropout rate in front of the head.
+      null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
+        more than this; None to answer every question.
     """
 
     kind: TaskKind
@@ -262,17 +281,23 @@ class TaskConfig:
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout must lie in [0, 1); received {self.dropout}")
         if self.null_threshold is not None and not rules.has_null_threshold:
-            problems.append(f"only spans have a null_threshold; received {self.null_threshold} with kind={self.kind!r}")
+            thresholded = " and ".join(kind for kind, each in TASK_RULES.items() if each.has_null_threshold)
+            problems.append(f"null_threshold is for {thresholded}; received {self.null_threshold} for {self.kind!r}")
         raise_if_any(problems, "TaskConfig")
+
+    @property
+    def rules(self) -> TaskRules:
+        """The row of the task's kind."""
+        return TASK_RULES[self.kind]
 
 
 def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
-    """Names of a model's heads: their kinds, or their tasks' names if several have one kind.
+    """Names of a model's heads: the kind, or the name of the task if several heads have one kind.
 
     Args:
-      tasks: the heads on one encoder.
+      tasks: the tasks of one model.
     Raises:
-      UserError: two heads would have one name, or a head that needs a name has none.
+      UserError: two heads would have the same name, or a required name is missing.
     """
     kinds = [task.kind for task in tasks]
     names = tuple(task.kind if kinds.count(task.kind) == 1 else task.name for task in tasks)
@@ -286,12 +311,12 @@ def head_names(tasks: Sequence[TaskConfig]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How a WordPiece tokenizer cleans up text, in the words of tokenizer_config.json.
+    """Normalization of a WordPiece tokenizer, in the terms of tokenizer_config.json.
 
     Attributes:
       lowercase: lower-case all letters.
-      strip_accents: decompose letters and drop their accents; None follows `lowercase`, and becomes its value.
-      tokenize_chinese_chars: make each CJK ideograph a word of its own.
+      strip_accents: decompose letters and drop their accents; None takes the value of `lowercase`.
+      tokenize_chinese_chars: make each CJK ideograph a separate word.
     """
 
     lowercase: bool = True
@@ -309,7 +334,7 @@ class TokenizerConfig:
         raise_if_any(problems, "TokenizerConfig")
 
     def require_default(self, subject: str, remedy: str) -> None:
-        """Raises `UserError` unless `lowercase` says everything: for files that record nothing else."""
+        """Raises `UserError` unless all other fields are at their defaults, for formats that store only `lowercase`."""
         if self != TokenizerConfig(lowercase=self.lowercase):
             raise UserError(
                 f"{subject} needs a tokenizer with strip_accents={self.lowercase} and tokenize_chinese_chars=True; "
@@ -319,16 +344,15 @@ class TokenizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphForm:
-    """How an encoder's graph is laid out; the mathematics is the same in every form.
+    """Layout of an encoder's graph; the mathematics is the same in every form.
 
-    Training uses the plain form; export chooses others (`pocketbert_export.graph_optimization`).
+    Training uses the default; export chooses others (`pocketbert_export.graph_optimization`).
 
     Attributes:
-      fused_projections: linear maps of one input are one matrix product.
-      first_token_only: the last layer's outputs are computed for the first token alone, so that
-        `sequence_output` has length 1.
-      padding_bias: what is added to the attention logits of padding, so that no softmax sees it. NoNorm does not bound
-        the logits (thousands were seen), so -1e4 would leak.
+      fused_projections: compute linear maps with the same input as one matrix product.
+      first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
+      padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
+        -1e4 would leak.
     """
 
     fused_projections: bool = False
@@ -337,7 +361,7 @@ class GraphForm:
 
 
 def _label_problems(labels: tuple[str, ...]) -> list[str]:
-    """Lists problems of labels: they must be distinct lines of a file."""
+    """Problems of labels, which must be distinct lines of a file."""
     broken = [label for label in labels if not (isinstance(label, str) and _is_one_line(label))]
     if broken:
         return [f"labels must be one line of text each; received {_shown(broken)}"]
@@ -352,7 +376,7 @@ def _label_problems(labels: tuple[str, ...]) -> list[str]:
 
 
 def _is_one_line(text: str) -> bool:
-    """Whether a text has no white space around it, no line break, no control character and no half of a character."""
+    """Whether a text has no surrounding white space, line break, control character or lone surrogate."""
     broken = any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
     return bool(text) and text == text.strip() and not broken
 

@@ -15,9 +15,8 @@ from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
 from pocketbert.layers.checks import require
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
-from pocketbert.layers.paths import initialize_weights
 
 # Names alone ask for all layers; with a mapping, layers count from 1, and 0 is the embedding output.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]

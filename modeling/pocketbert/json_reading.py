@@ -1,14 +1,19 @@
-"""JSON from outside: Python's parser behind bounds on size, depth and numbers."""
+"""JSON from outside: a parser with bounds on size, depth and numbers, and checks of keys and types."""
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
 import itertools
 import json
 import math
 import os
 import re
+import types
+import typing
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pocketbert.errors import UserError
 
@@ -19,6 +24,18 @@ MOST_DIGITS = 100
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKET = re.compile(r"[^\[\]{}]+")
+
+# The default of a key that must be there.
+REQUIRED = object()
+Kind = TypeVar("Kind")
+# Annotation → (Python types of its JSON values, what to call them).
+_PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a string"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+_CHARACTERS_SHOWN = 60
 
 
 def parse_json(
@@ -131,3 +148,117 @@ def _short(text: str) -> str:
             f"a number has at most {MOST_DIGITS} digits; received one of {len(text):,}; write a shorter one"
         )
     return text
+
+
+def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
+    """A dataclass out of the JSON object that `dataclasses.asdict` makes of it.
+
+    Args:
+      kind: the dataclass. Its fields may be strings, numbers, truth values, other dataclasses, tuples, lists and
+        mappings of those, None, Literal and Any.
+      value: what `parse_json` returned.
+      where: what the value is, for example a file's path; it opens the message.
+
+    Raises:
+      UserError: a field is missing, unknown or of another type, or the dataclass refuses its values.
+    """
+    try:
+        made: Kind = _read(kind, value, "it")
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+    return made
+
+
+def _read(kind: Any, value: Any, place: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _read(next(each for each in arguments if each is not type(None)), value, place)
+    if origin is typing.Literal:
+        if value not in arguments or isinstance(value, bool):
+            raise _wrong(place, f"one of {', '.join(map(str, arguments))}", value)
+        return value
+    if origin in (tuple, list):
+        if not isinstance(value, list):
+            raise _wrong(place, "a list", value)
+        return origin(_read(arguments[0], each, f"{place}[{number}]") for number, each in enumerate(value))
+    if origin in (dict, collections.abc.Mapping):
+        if not isinstance(value, dict):
+            raise _wrong(place, "an object", value)
+        return {name: _read(arguments[1], each, f"{place}.{name[:_CHARACTERS_SHOWN]}") for name, each in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _read_fields(kind, value, place)
+    accepted, called = _PLAIN[kind]
+    if type(value) not in accepted:
+        raise _wrong(place, called, value)
+    return value
+
+
+def _read_fields(kind: Any, value: Any, place: str) -> Any:
+    if not isinstance(value, dict):
+        raise _wrong(place, "an object", value)
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
+    missing = [name for name in names if name not in value]
+    unknown = [name for name in value if name not in names]
+    if missing or unknown:
+        parts = [
+            f"{what}: {_shown(', '.join(each))}" for what, each in (("missing", missing), ("unknown", unknown)) if each
+        ]
+        raise ValueError(f"{place} must have the fields {', '.join(names)}; {'; '.join(parts)}")
+    inside = "" if place == "it" else f"{place}."
+    return kind(**{name: _read(hints[name], value[name], inside + name) for name in names})
+
+
+def _wrong(place: str, wanted: str, value: Any) -> ValueError:
+    return ValueError(f"{place} must be {wanted}; received {_shown(repr(value))}")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _CHARACTERS_SHOWN else text[: _CHARACTERS_SHOWN - 1] + "…"
+
+
+def read_values(
+    content: Mapping[str, Any],
+    keys: Mapping[str, tuple[type, object]],
+    *,
+    fixed: Mapping[str, object],
+    known: Collection[str],
+    problems: list[str],
+) -> dict[str, Any]:
+    """The values of the keys that make up an architecture.
+
+    Args:
+      content: the parsed file.
+      keys: key → type and default, the latter `REQUIRED` if there is none.
+      fixed: keys that change the mathematics, with the one value that we compute.
+      known: further keys to accept.
+      problems: receives a sentence for every unknown or missing key and every wrong value.
+    Returns:
+      Key → value, without the keys that have a problem.
+    """
+    for key in sorted(set(content) - set(keys) - set(fixed) - set(known)):
+        problems.append(f"key {key!r} is unknown and may change what the model computes; remove it if not")
+    for key, required in fixed.items():
+        if key in content and content[key] != required:
+            problems.append(f"{key} must be {required!r}; received {content[key]!r}")
+    values: dict[str, Any] = {}
+    for key, (kind, default) in keys.items():
+        value = content.get(key, default)
+        if value is REQUIRED:
+            problems.append(f"key {key!r} is missing")
+        elif not has_type(value, kind):
+            problems.append(f"{key} must be of type {kind.__name__}; received {value!r}")
+        else:
+            values[key] = value
+    return values
+
+
+def has_type(value: object, kind: type) -> bool:
+    """Whether a JSON value can stand where `kind` is wanted: an integer for a float, but no bool for a number."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -19,14 +19,14 @@ from pocketbert.data.assets import model_directory
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.checks import user_errors
+from pocketbert.layers.core import initialize_weights, weights_by_path
 from pocketbert.layers.dropout import dropout_generators
-from pocketbert.layers.paths import initialize_weights, weights_by_path
 from pocketbert.presets import preset
 from pocketbert.tasks.forward import ModelForward
-from pocketbert.tasks.inputs import as_inputs
-from pocketbert.tasks.outputs import labelled_outputs, output_names
+from pocketbert.tasks.heads import labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.texts import as_inputs
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

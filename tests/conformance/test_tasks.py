@@ -16,8 +16,7 @@ import toy_task
 from tiny_tasks import CASES, TaskCase
 
 import pocketbert as pb
-from pocketbert import configs
-from pocketbert.checkpoints import name_maps
+from pocketbert.configs import TASK_RULES
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor, model_predictor
@@ -38,7 +37,7 @@ def toy() -> Iterator[None]:
     """The toy is a task while this module is tested."""
     register(toy_task.Grades, toy_task.RULES)
     yield
-    for table in (TASKS, configs.TASK_RULES, name_maps._HEADS):
+    for table in (TASKS, TASK_RULES):
         del table[toy_task.Grades.kind]
 
 

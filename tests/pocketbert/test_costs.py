@@ -6,8 +6,7 @@ import pytest
 import tiny
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.costs import encoder_flops
-from pocketbert.presets import PRESETS
+from pocketbert.presets import PRESETS, encoder_flops
 
 # The papers print one decimal, so half a unit of it; and they may count elementwise operations too, which TensorFlow's
 # profiler puts at 0.3 % (BERT-base) and 0.6 % (MobileBERT) of the products: twice that.

@@ -116,7 +116,7 @@ def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
     """
     from official.nlp.modeling import networks
 
-    from pocketbert.layers.dense import activate
+    from pocketbert.layers.core import activate
 
     bottleneck = config.bottleneck
     assert bottleneck is not None and config.trigram

@@ -117,7 +117,7 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
     from pocketbert.data.question_tasks import QUESTION_TASKS
     from pocketbert.files import check_absent, write_json
     from pocketbert.progress import log_info
-    from pocketbert.tasks.mlqa_scores import mlqa_scorer
+    from pocketbert.tasks.answer_scores import mlqa_scorer
     from pocketbert.tasks.question_answering import QuestionEvaluator
     from pocketbert_export.scoring import labelled_evaluator
 

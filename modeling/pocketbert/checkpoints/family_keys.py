@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from pocketbert.checkpoints.config_keys import REQUIRED
+from pocketbert.json_reading import REQUIRED
 
+# model_type → what the names of its classes begin with.
+CLASS_PREFIX = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "mobilebert": "MobileBert",
+    "distilbert": "DistilBert",
+}
 # transformers' spelling → ours; the first spelling of a value is the one written.
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -91,3 +99,22 @@ FIXED: dict[str, object] = {
 }
 # Keys that only repeat another one (emb_size: Huawei's TinyBERT).
 SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
+# Keys that change neither weights nor outputs. The last two lines: Google's and Huawei's, read by no class.
+HARMLESS = (
+    "_name_or_path transformers_version torch_dtype dtype use_cache gradient_checkpointing bos_token_id eos_token_id "
+    "sep_token_id cls_token_id mask_token_id decoder_start_token_id tokenizer_class chunk_size_feed_forward "
+    "output_attentions output_hidden_states return_dict torchscript output_past model_max_length task_specific_params "
+    "attn_implementation _attn_implementation_autoset cross_attention_hidden_size "
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
+    "cell structure pre_trained training"
+).split()
+# Keys about the heads. The default counts for null, too; the dropout's is hidden_dropout_prob.
+TASK_KEYS: dict[str, tuple[type, object]] = {
+    "architectures": (list, []),
+    "classifier_dropout": (float, 0.0),
+    "finetuning_task": (str, ""),
+    "id2label": (dict, {}),
+    "label2id": (dict, {}),
+    "num_labels": (int, 2),
+    "problem_type": (str, "single_label_classification"),
+}

@@ -1,68 +1,31 @@
 """config.json, in transformers' words, to and from our configurations.
 
-Reading is strict: a key that is neither understood nor known to leave the mathematics alone is an error.
+Reading is strict: an unknown key is an error unless it is known to leave the mathematics alone.
 
-Writing keeps transformers' own `model_type` wherever its class computes the same function. What its keys cannot say
-without changing that function stands under `"pocketbert"`, which transformers ignores; what it has no class for is
-written in a form of our own (`own_config`).
+Writing keeps transformers' `model_type` wherever its class computes the same function. transformers ignores the key
+`"pocketbert"`, which may then hold `pooler` (whether the tanh map belongs to encoder or head) and `tasks` (names and
+dropouts without a key in transformers). An encoder without a class in transformers, such as IB-BERT, has a
+`model_type` such as "pocketbert_bert" and all fields under `"pocketbert": {"encoder": {…}, "tasks": […]}`; the tensors
+keep the family's names.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pocketbert.checkpoints.config_keys import read_values
-from pocketbert.checkpoints.family_keys import ACTIVATIONS, DISTILBERT, FIXED, KEYS, RENAMED, SAME_AS
-from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.checkpoints.own_config import (
-    OWN_KEY,
-    OWN_PREFIX,
-    own_block,
-    own_config,
-    own_tasks,
-    read_own,
-    task_values,
-)
-from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig, TaskKind
+from pocketbert.checkpoints import family_keys as keys
+from pocketbert.checkpoints.name_maps import has_head, tensor_specs
+from pocketbert.configs import PRETRAINING_HEADS, TASK_RULES, BottleneckConfig, EncoderConfig, TaskConfig, TaskKind
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.json_reading import has_type, read_values
 
+OWN_PREFIX = "pocketbert_"
+OWN_KEY = "pocketbert"
 _MOST_LABELS = 1 << 16
-_CLASS_PREFIX = {
-    "bert": "Bert",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-    "mobilebert": "MobileBert",
-    "distilbert": "DistilBert",
-}
-# These tables and the comparisons of kinds below are transformers' file format; a kind that it has no class for goes by
-# `own_config`.
-_SENTENCE: tuple[TaskKind, ...] = ("classification", "multi_label", "regression")
-_PROBLEM_TYPES: dict[str, TaskKind] = {
-    "single_label_classification": "classification",
-    "multi_label_classification": "multi_label",
-    "regression": "regression",
-}
-_ARCHITECTURES: dict[str, tuple[TaskKind, ...]] = {
-    "Model": (),
-    "ForSequenceClassification": ("classification",),
-    "ForQuestionAnswering": ("span",),
-    "ForMaskedLM": ("masked_lm",),
-    "ForNextSentencePrediction": ("next_sentence",),
-    "ForPreTraining": ("masked_lm", "next_sentence"),
-}
-_KIND_ORDER: tuple[TaskKind, ...] = (*_SENTENCE, "span", "masked_lm", "next_sentence")
-
-# Absent or null: the default; the dropout's is hidden_dropout_prob.
-_TASK_KEYS: dict[str, tuple[type, object]] = {
-    "architectures": (list, []),
-    "classifier_dropout": (float, 0.0),
-    "finetuning_task": (str, ""),
-    "id2label": (dict, {}),
-    "label2id": (dict, {}),
-    "num_labels": (int, 2),
-    "problem_type": (str, "single_label_classification"),
-}
+# transformers' default, which it does not write.
+_PROBLEM_TYPE = "single_label_classification"
 
 
 def read_config(
@@ -82,29 +45,29 @@ def read_config(
     """
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
-        return read_own(content)
+        return _read_own(content)
     family = "roberta" if model_type == "xlm-roberta" else str(model_type)
-    if family not in KEYS:
-        known = ", ".join([*_CLASS_PREFIX, *(OWN_PREFIX + name for name in KEYS)])
+    if family not in keys.KEYS:
+        known = ", ".join([*keys.CLASS_PREFIX, *(OWN_PREFIX + name for name in keys.KEYS)])
         raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
 
     problems: list[str] = []
-    own = own_block(content, {"pooler", "tasks"}, problems)
-    others = {"model_type", OWN_KEY, *SAME_AS, *_TASK_KEYS}
-    values = read_values(content, KEYS[family], fixed=FIXED, known=others, problems=problems)
+    own = _own_block(content, {"pooler", "tasks"}, problems)
+    others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS}
+    values = read_values(content, keys.KEYS[family], fixed=keys.FIXED, known=others, problems=problems)
     if family == "distilbert":
-        values = {RENAMED.get(key, key): value for key, value in values.items()} | DISTILBERT
-    for key, same in SAME_AS.items():
+        values = {keys.RENAMED.get(key, key): value for key, value in values.items()} | keys.DISTILBERT
+    for key, same in keys.SAME_AS.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
     config = _encoder_config(family, values, own.get("pooler"), tensor_names, problems)
-    tasks = _tasks(content, own, values, tensor_names, [] if headless else problems)
-    if not headless and any(task.kind == "masked_lm" for task in tasks):
-        if family == "roberta" and values.get("hidden_act") != "gelu":
-            problems.append(
-                "RoBERTa's masked-LM head always uses gelu, which must then be hidden_act too; "
-                f"received {values.get('hidden_act')!r}"
-            )
+    tasks = _tasks(content, own, values, config, tensor_names, [] if headless else problems)
+    masked_lm = not headless and any(task.rules.head == "masked_lm" for task in tasks)
+    if masked_lm and family == "roberta" and values.get("hidden_act") != "gelu":
+        problems.append(
+            "RoBERTa's masked-LM head always uses gelu, so hidden_act must be gelu; "
+            f"received {values.get('hidden_act')!r}"
+        )
     raise_if_any(problems, "config.json")
     assert config is not None
     return config, tasks
@@ -113,23 +76,23 @@ def read_config(
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """The content of a config.json that `read_config` turns into exactly `config` and `tasks`."""
     if len({task.kind for task in tasks}) < len(tasks):
-        return own_config(config, tasks)
+        return _own_config(config, tasks)
     content = _transformers_config(config, tasks)
     names = {spec.name for spec in tensor_specs(config, tasks).values()}
     try:
         found_config, found_tasks = read_config(content, names)
     except UserError:
-        return own_config(config, tasks)
+        return _own_config(config, tasks)
     own: dict[str, Any] = {}
     if found_config.pooler != config.pooler:
         # The same tanh map, whether it belongs to the encoder or to the head (see name_maps).
         own["pooler"] = config.pooler
         if {found_config.pooler, config.pooler} != {"tanh", "none"}:
-            return own_config(config, tasks)
+            return _own_config(config, tasks)
     if found_config.replace(pooler=config.pooler) != config:
-        return own_config(config, tasks)
+        return _own_config(config, tasks)
     if found_tasks != tuple(tasks):
-        own["tasks"] = [task_values(task) for task in tasks]
+        own["tasks"] = [_task_values(task) for task in tasks]
     return content | ({OWN_KEY: own} if own else {})
 
 
@@ -142,10 +105,10 @@ def _encoder_config(
 ) -> EncoderConfig | None:
     key = {name: name for name in ("hidden_act", "hidden_size", "intra_bottleneck_size", "num_attention_heads")}
     if family == "distilbert":
-        key |= {ours: theirs for theirs, ours in RENAMED.items()}
-    if "hidden_act" in values and values["hidden_act"] not in ACTIVATIONS:
+        key |= {ours: theirs for theirs, ours in keys.RENAMED.items()}
+    if "hidden_act" in values and values["hidden_act"] not in keys.ACTIVATIONS:
         problems.append(
-            f"{key['hidden_act']} must be one of {', '.join(ACTIVATIONS)}; received {values['hidden_act']!r}"
+            f"{key['hidden_act']} must be one of {', '.join(keys.ACTIVATIONS)}; received {values['hidden_act']!r}"
         )
     norm = values.get("normalization_type", "layer_norm")
     if norm not in ("layer_norm", "no_norm"):
@@ -187,7 +150,7 @@ def _encoder_config(
             head_size=width // heads,
             intermediate_size=values["intermediate_size"],
             num_feedforward_networks=values.get("num_feedforward_networks", 1),
-            activation=ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
+            activation=keys.ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
             norm=norm,  # type: ignore[arg-type]
             layer_norm_eps=float(values["layer_norm_eps"]),
             embedding_layer_norm_eps=1e-5 if torch_default else float(values["layer_norm_eps"]),
@@ -213,68 +176,71 @@ def _tasks(
     content: Mapping[str, Any],
     own: Mapping[str, Any],
     values: Mapping[str, Any],
+    config: EncoderConfig | None,
     tensor_names: Collection[str],
     problems: list[str],
 ) -> tuple[TaskConfig, ...]:
-    given = {key: content[key] for key in _TASK_KEYS if content.get(key) is not None}
-    options = read_values(given, _TASK_KEYS, fixed={}, known=(), problems=problems)
+    given = {key: content[key] for key in keys.TASK_KEYS if content.get(key) is not None}
+    options = read_values(given, keys.TASK_KEYS, fixed={}, known=(), problems=problems)
     labels = _labels(options, problems)
     if "tasks" in own:
-        tasks = own_tasks(own["tasks"], problems)
+        tasks = _own_tasks(own["tasks"], problems)
         for task in [task for task in tasks if task.labels][:1]:
             if task.labels != labels:
                 problems.append(f"id2label and the task's labels must be the same; received {labels} and {task.labels}")
         return tasks
 
-    kinds: set[TaskKind] = set()
-    class_prefix = _CLASS_PREFIX[content["model_type"]]
-    for name in options.get("architectures", ()):
-        suffix = str(name).removeprefix(class_prefix)
-        known = {key: value for key, value in _ARCHITECTURES.items() if not _is_missing_class(class_prefix, key)}
-        if suffix not in known or suffix == name:
-            classes = ", ".join(class_prefix + key for key in known)
-            problems.append(
-                f"architectures must be of {classes}; received {name!r}; its head may be ignored (headless)"
-            )
-        else:
-            kinds.update(known[suffix])
-    # Pretraining checkpoints name one class and hold the other's head as well (bert-base-uncased does).
-    if set(tensor_names) & {"cls.predictions.transform.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"}:
-        kinds.add("masked_lm")
-    if "cls.seq_relationship.weight" in tensor_names:
-        kinds.add("next_sentence")
-
     problem_type = options.get("problem_type") if "problem_type" in given else None
-    if "classification" in kinds:
-        usual = "regression" if len(labels) == 1 else "single_label_classification"
-        kinds = kinds - {"classification"} | {_PROBLEM_TYPES.get(problem_type or usual, "classification")}
-    if "regression" in kinds and len(labels) != 1:
-        problems.append(f"regression must have one output; received id2label with {len(labels)}")
-    if problem_type is not None and problem_type not in _PROBLEM_TYPES:
-        problems.append(f"problem_type must be one of {', '.join(_PROBLEM_TYPES)}; received {problem_type!r}")
-    given_dropout = "classifier_dropout" in given
-    usual_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
-    dropout = options.get("classifier_dropout", 0.0) if given_dropout else usual_dropout
+    by_problem_type = {rules.problem_type: kind for kind, rules in TASK_RULES.items() if rules.problem_type}
+    if problem_type is not None and problem_type not in by_problem_type:
+        problems.append(f"problem_type must be one of {', '.join(by_problem_type)}; received {problem_type!r}")
+    usual = "regression" if len(labels) == 1 else _PROBLEM_TYPE
+    classifier = by_problem_type.get(problem_type or usual, by_problem_type[_PROBLEM_TYPE])
+    kinds = _kinds(keys.CLASS_PREFIX[content["model_type"]], options, classifier, problems)
+    # Pretraining checkpoints name one class and hold the other's head as well (bert-base-uncased does).
+    if config is not None:
+        kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
+    default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
+    dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in given else default_dropout
     tasks_found = []
-    for kind in _KIND_ORDER:
-        if kind in kinds:
-            try:
-                tasks_found.append(
-                    TaskConfig(
-                        kind=kind,
-                        name=options.get("finetuning_task", ""),
-                        labels=labels if kind in ("classification", "multi_label") else (),
-                        dropout=float(dropout) if kind in _SENTENCE else 0.0,
-                    )
+    for kind, rules in TASK_RULES.items():
+        if kind not in kinds:
+            continue
+        if rules.head == "sentence" and rules.num_outputs not in (None, len(labels)):
+            problems.append(f"{kind} must have one output; received id2label with {len(labels)}")
+        try:
+            tasks_found.append(
+                TaskConfig(
+                    kind=kind,
+                    name=options.get("finetuning_task", ""),
+                    labels=labels if rules.min_labels else (),
+                    dropout=float(dropout) if rules.head == "sentence" else 0.0,
                 )
-            except UserError as error:
-                problems.append(str(error))
+            )
+        except UserError as error:
+            problems.append(str(error))
     return tuple(tasks_found)
 
 
-def _is_missing_class(class_prefix: str, suffix: str) -> bool:
-    has_next_sentence = "Roberta" not in class_prefix and class_prefix != "DistilBert"
-    return not has_next_sentence and suffix in ("ForNextSentencePrediction", "ForPreTraining")
+def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
+    """The kinds of heads that the classes under `architectures` have; a sequence classifier's is `classifier`."""
+    known: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
+    known |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
+    known |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
+    if prefix in ("Roberta", "XLMRoberta", "DistilBert"):
+        # Pretrained without next sentences.
+        del known["ForNextSentencePrediction"], known["ForPreTraining"]
+    kinds: set[TaskKind] = set()
+    for name in options.get("architectures", ()):
+        suffix = str(name).removeprefix(prefix)
+        if suffix in known and suffix != name:
+            kinds.update(known[suffix])
+        else:
+            classes = ", ".join(prefix + each for each in known)
+            problems.append(
+                f"architectures must be of {classes}; received {name!r}; its head may be ignored (headless)"
+            )
+    return kinds
 
 
 def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
@@ -294,16 +260,15 @@ def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """Config that transformers writes for the nearest model it has; `write_config` checks that it matches."""
     kinds = {task.kind for task in tasks}
-    remaining = {"classification" if kind in _SENTENCE else kind for kind in kinds}
-    suffixes = []
-    if remaining >= {"masked_lm", "next_sentence"}:
-        suffixes.append("ForPreTraining")
-        remaining -= {"masked_lm", "next_sentence"}
-    suffixes += [key for key, value in _ARCHITECTURES.items() if len(value) == 1 and value[0] in remaining]
+    rows = [row for kind, row in TASK_RULES.items() if kind in kinds]
+    suffixes = list(dict.fromkeys(row.architecture for row in rows if row.architecture))
+    if kinds >= {*PRETRAINING_HEADS}:
+        pretraining = [TASK_RULES[kind].architecture for kind in PRETRAINING_HEADS]
+        suffixes = ["ForPreTraining", *(suffix for suffix in suffixes if suffix not in pretraining)]
     content: dict[str, Any] = {
-        "architectures": [_CLASS_PREFIX[config.model_type] + suffix for suffix in suffixes or ["Model"]],
+        "architectures": [keys.CLASS_PREFIX[config.model_type] + suffix for suffix in suffixes or ["Model"]],
         "attention_probs_dropout_prob": config.attention_dropout,
-        "hidden_act": next(key for key, value in ACTIVATIONS.items() if value == config.activation),
+        "hidden_act": next(key for key, value in keys.ACTIVATIONS.items() if value == config.activation),
         "hidden_dropout_prob": config.hidden_dropout,
         "hidden_size": config.hidden_size,
         "initializer_range": config.initializer_range,
@@ -333,8 +298,8 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
             "use_bottleneck_attention": query_key == "bottleneck",
         }
     elif config.model_type == "distilbert":
-        ours = {ours: theirs for theirs, ours in RENAMED.items()}
-        content = {ours.get(key, key): value for key, value in content.items() if key not in DISTILBERT}
+        ours = {ours: theirs for theirs, ours in keys.RENAMED.items()}
+        content = {ours.get(key, key): value for key, value in content.items() if key not in keys.DISTILBERT}
         content |= {"sinusoidal_pos_embds": False, "tie_weights_": True}
     else:
         content["position_embedding_type"] = "absolute"
@@ -342,13 +307,91 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     for task in tasks:
         if task.name:
             content.setdefault("finetuning_task", task.name)
-        if task.kind in _SENTENCE:
+        if task.rules.head == "sentence":
             content.setdefault(dropout_key, task.dropout)
         if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}
             content["label2id"] = {label: index for index, label in enumerate(task.labels)}
-    if "multi_label" in kinds and "classification" not in kinds:
-        content["problem_type"] = "multi_label_classification"
-    elif "regression" in kinds and "classification" not in kinds:
-        content |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+    classifier = next((row for row in rows if row.problem_type), None)
+    if classifier is not None and classifier.problem_type != _PROBLEM_TYPE:
+        content["problem_type"] = classifier.problem_type
+    if classifier is not None and classifier.num_outputs == 1:
+        content |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return content
+
+
+def _own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
+    """The content of a config.json with a `model_type` of our own."""
+    encoder = dataclasses.asdict(config)
+    return {
+        "model_type": OWN_PREFIX + encoder.pop("model_type"),
+        "torch_dtype": "float32",
+        OWN_KEY: {"encoder": encoder, "tasks": [_task_values(task) for task in tasks]},
+    }
+
+
+def _task_values(task: TaskConfig) -> dict[str, Any]:
+    """A task as a JSON object."""
+    values = dataclasses.asdict(task) | {"labels": list(task.labels)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
+    unknown = set(content) - {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
+    problems = [f"key {key!r} is unknown and may change what the model computes" for key in sorted(unknown)]
+    own = _own_block(content, {"encoder", "tasks"}, problems)
+    encoder = own.get("encoder", {})
+    if not isinstance(encoder, dict):
+        raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
+    encoder = encoder | {"model_type": content["model_type"].removeprefix(OWN_PREFIX)}
+    if encoder.get("bottleneck") is not None:
+        encoder["bottleneck"] = _dataclass(BottleneckConfig, encoder["bottleneck"], problems)
+    config = _dataclass(EncoderConfig, encoder, problems)
+    tasks = _own_tasks(own.get("tasks", []), problems)
+    raise_if_any(problems, "config.json")
+    return config, tasks
+
+
+def _own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
+    """Value under our key, if it is an object with keys from `allowed` only."""
+    own = content.get(OWN_KEY, {})
+    if not isinstance(own, dict) or not set(own) <= allowed:
+        problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
+        return {}
+    return own
+
+
+def _own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
+    """The tasks that `_task_values` wrote."""
+    if not isinstance(items, list):
+        problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
+        return ()
+    tasks = []
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("labels"), list):
+            item = item | {"labels": tuple(item["labels"])}
+        tasks.append(_dataclass(TaskConfig, item, problems))
+    return tuple(task for task in tasks if task is not None)
+
+
+def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
+    """Makes a configuration, or adds its problems. Only fields that default to None may be missing."""
+    if not isinstance(values, dict):
+        problems.append(f"{cls.__name__} must be an object; received {values!r}")
+        return None
+    fields = {field.name: field.type for field in dataclasses.fields(cls)}
+    optional = {field.name for field in dataclasses.fields(cls) if field.default is None}
+    wrong = [f"{cls.__name__}.{name} is missing" for name in fields if name not in {*values, *optional}]
+    wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
+    for name, kind in {"int": int, "float": float, "bool": bool}.items():
+        for field, annotation in fields.items():
+            if annotation == name and field in values and not has_type(values[field], kind):
+                wrong.append(f"{cls.__name__}.{field} must be of type {name}; received {values[field]!r}")
+    problems += wrong
+    if wrong:
+        return None
+    try:
+        return cls(**values)
+    except UserError as error:
+        problems.append(str(error))
+        return None

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from pocketbert.configs import EncoderConfig, TaskConfig, TaskKind, head_names
+from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, head_names
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,11 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
       which transformers has no class for, have `heads.NAME.` in front of the names.
     """
     kinds = {task.kind for task in tasks}
-    specs = dict(_encoder(config, kinds))
+    sentence_kinds = [kind for kind, rules in TASK_RULES.items() if kind in kinds and rules.head == "sentence"]
+    specs = dict(_encoder(config, has_sentence_head=bool(sentence_kinds)))
     for task, head in zip(tasks, head_names(tasks), strict=True):
-        for path, spec in _HEADS[task.kind](config, task, kinds):
+        # transformers calls every sentence head `classifier`; further kinds on one encoder need names of their own.
+        for path, spec in _head(config, task, has_own_name=task.kind in sentence_kinds[1:]):
             if head != task.kind:
                 path = path.replace(f"heads.{task.kind}.", f"heads.{head}.")
                 spec = dataclasses.replace(spec, name=f"heads.{head}.{spec.name}")
@@ -64,17 +66,15 @@ def parameter_count(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> 
     return sum(math.prod(spec.shape) for spec in tensor_specs(config, tasks).values())
 
 
+def has_head(config: EncoderConfig, task: TaskConfig, tensor_names: Collection[str]) -> bool:
+    """Whether the first tensor of a head is among a model directory's."""
+    first = next(spec for path, spec in tensor_specs(config, [task]).items() if path.startswith("heads."))
+    return first.name in tensor_names
+
+
 def modern_name(name: str) -> str:
     """The present name of a tensor that an old version of transformers wrote (`LayerNorm.gamma`)."""
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", name)
-
-
-def masked_lm_width(config: EncoderConfig) -> int:
-    """Width that the masked-LM head's transform ends in.
-
-    The word table (joined by `extra_table` under trigram input) has to be that wide, since it makes the logits.
-    """
-    return config.hidden_size if config.trigram else config.embedding_size
 
 
 # BERT's name → DistilBERT's, of parts of a name.
@@ -107,12 +107,10 @@ _SENTENCE_DENSE = {
     "roberta": "classifier.dense",
     "distilbert": "pre_classifier",
 }
-# Kind → what its head is called beside one of those before it, which alone is a `classifier`.
-_SENTENCE_HEADS = {"classification": "classifier", "multi_label": "label_classifier", "regression": "regressor"}
 _Specs = Iterator[tuple[str, TensorSpec]]
 
 
-def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
+def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
     prefix = config.model_type
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     early_width = hidden if config.embedding_projection == "word" else config.embedding_size
@@ -168,76 +166,55 @@ def _encoder(config: EncoderConfig, kinds: set[TaskKind]) -> _Specs:
 
     if config.pooler == "tanh":
         # transformers' RoBERTa classifier has this map to itself, and no pooler beside it.
-        roberta_head = prefix == "roberta" and kinds & _SENTENCE_HEADS.keys()
+        roberta_head = prefix == "roberta" and has_sentence_head
         stored = _SENTENCE_DENSE["roberta"] if roberta_head else f"{prefix}.pooler.dense"
         yield from _linear("encoder.pooler", stored, hidden, hidden)
 
 
-def _sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
+    """The tensors of a head, in the form that its row of `TASK_RULES` names."""
+    path, rules = f"heads.{task.kind}", task.rules
+    if rules.head == "linear":
+        yield from _linear(f"{path}.output", rules.tensor, config.hidden_size, _num_outputs(task))
+    elif rules.head == "sentence":
+        yield from _sentence_head(config, task, has_own_name=has_own_name)
+    elif rules.head == "masked_lm":
+        yield from _masked_lm_head(config, path)
+    elif rules.head is not None:
+        for weight, shape in rules.head(config, task).items():
+            yield f"{path}.{weight}", TensorSpec(f"{path}.{weight}", shape)
+
+
+def _num_outputs(task: TaskConfig) -> int:
+    return task.rules.num_outputs or len(task.labels)
+
+
+def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     path, family, hidden = f"heads.{task.kind}", config.model_type, config.hidden_size
-    outputs = len(task.labels) or 1
-    # transformers calls each of these heads `classifier`; an encoder that carries several needs a name for each.
-    second = task.kind != next(kind for kind in _SENTENCE_HEADS if kind in kinds)
-    stored = _SENTENCE_HEADS[task.kind] if second else "classifier"
+    stored = task.rules.tensor if has_own_name else "classifier"
     if config.pooler == "none":
         # A tanh layer of the head's own on the first token: what the pooler is in BERT's classifier.
-        dense = f"{stored}.dense" if second else _SENTENCE_DENSE[family]
+        dense = f"{stored}.dense" if has_own_name else _SENTENCE_DENSE[family]
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
     if family == "roberta":
         stored += ".out_proj"
-    yield from _linear(f"{path}.output", stored, hidden, outputs)
+    yield from _linear(f"{path}.output", stored, hidden, _num_outputs(task))
 
 
-def _span_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
-    yield from _linear("heads.span.output", "qa_outputs", config.hidden_size, 2)
-
-
-def _masked_lm_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
+def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
     roberta = config.model_type == "roberta"
     stored = "lm_head" if roberta else "cls.predictions"
     dense, norm = ("dense", "layer_norm") if roberta else ("transform.dense", "transform.LayerNorm")
-    width = masked_lm_width(config)
-    yield from _linear("heads.masked_lm.transform", f"{stored}.{dense}", config.hidden_size, width)
+    # The word table, joined by `extra_table` for trigram inputs, makes the logits and must have this width.
+    width = config.hidden_size if config.trigram else config.embedding_size
+    yield from _linear(f"{path}.transform", f"{stored}.{dense}", config.hidden_size, width)
     # A layer norm in every family: MobileBERT's head keeps it where its encoder has NoNorm.
-    yield "heads.masked_lm.norm.gamma", TensorSpec(f"{stored}.{norm}.weight", (width,))
-    yield "heads.masked_lm.norm.beta", TensorSpec(f"{stored}.{norm}.bias", (width,))
-    yield "heads.masked_lm.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))
-    extra = width - config.embedding_size
-    if extra:
-        # Not a linear map, yet stored turned: transformers multiplies by it from the other side.
-        yield (
-            "heads.masked_lm.extra_table",
-            TensorSpec(f"{stored}.dense.weight", (extra, config.vocab_size), transpose=True),
-        )
-
-
-def _next_sentence_head(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
-    yield from _linear("heads.next_sentence.output", "cls.seq_relationship", config.hidden_size, 2)
-
-
-_HEADS: dict[TaskKind, Callable[[EncoderConfig, TaskConfig, set[TaskKind]], _Specs]] = {
-    "classification": _sentence_head,
-    "multi_label": _sentence_head,
-    "regression": _sentence_head,
-    "span": _span_head,
-    "masked_lm": _masked_lm_head,
-    "next_sentence": _next_sentence_head,
-}
-
-
-def add_head(kind: TaskKind, weights: Callable[[EncoderConfig, TaskConfig], Mapping[str, tuple[int, ...]]]) -> None:
-    """Names the weights of a head that transformers has no class for: by their own paths, as they are.
-
-    Args:
-      kind: the task's.
-      weights: gives a head's weights, path → shape.
-    """
-
-    def specs(config: EncoderConfig, task: TaskConfig, kinds: set[TaskKind]) -> _Specs:
-        for path, shape in weights(config, task).items():
-            yield f"heads.{kind}.{path}", TensorSpec(f"heads.{kind}.{path}", shape)
-
-    _HEADS[kind] = specs
+    yield f"{path}.norm.gamma", TensorSpec(f"{stored}.{norm}.weight", (width,))
+    yield f"{path}.norm.beta", TensorSpec(f"{stored}.{norm}.bias", (width,))
+    yield f"{path}.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))
+    if extra := width - config.embedding_size:
+        # Stored transposed, although it is no linear map: transformers multiplies by it from the other side.
+        yield f"{path}.extra_table", TensorSpec(f"{stored}.dense.weight", (extra, config.vocab_size), transpose=True)
 
 
 def _table(path: str, stored: str, rows: int, width: int) -> tuple[str, TensorSpec]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.config_keys import REQUIRED, has_type, read_values
 from pocketbert.checkpoints.directory import (
     VOCAB_NAME,
     ModelDirectory,
@@ -22,9 +21,11 @@ from pocketbert.checkpoints.directory import (
     read_json_object,
     vocabulary_problems,
 )
+from pocketbert.checkpoints.family_keys import HARMLESS
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.json_reading import REQUIRED, has_type, read_values
 
 CONFIG_NAME = "bert_config.json"
 
@@ -169,7 +170,7 @@ def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConf
     content = {key: value for key, value in content.items() if not (key in _WIDTH_KEYS and value is None)}
     hidden = content.get("hidden_size")
     widths = {key: (int, hidden if has_type(hidden, int) else 1) for key in _WIDTH_KEYS}
-    values = read_values(content, _KEYS | widths, fixed={}, known=(), problems=problems)
+    values = read_values(content, _KEYS | widths, fixed={}, known=HARMLESS, problems=problems)
     activation = _ACTIVATIONS.get(values.get("hidden_act", "").lower())
     if activation is None:
         problems.append(f"hidden_act must be one of {', '.join(_ACTIVATIONS)}; received {values.get('hidden_act')!r}")

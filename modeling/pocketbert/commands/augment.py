@@ -103,6 +103,7 @@ def _check(options: Options) -> None:
             "the data are either --task and --data or --train-file; received "
             + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
         )
+    # Not the kind of a task: the form of the labels in a file, where multi_label has several per row.
     if task.kind == "multi_label":
         problems.append("--kind must be classification or regression; received multi_label")
     named = [column for column in (table.text_column, table.pair_column, table.label_column) if column]

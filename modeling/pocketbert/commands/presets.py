@@ -44,9 +44,8 @@ def run(options: Options) -> None:
 
 def preset_rows() -> list[dict[str, Any]]:
     """One record a preset, as `--format=json` prints them."""
-    from pocketbert.costs import encoder_flops
     from pocketbert.data.assets import asset_of_package
-    from pocketbert.presets import PRESETS
+    from pocketbert.presets import PRESETS, encoder_flops
 
     return [
         {

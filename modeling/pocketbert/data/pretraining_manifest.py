@@ -21,7 +21,7 @@ from pocketbert.data.teacher_cache import digest_problems, size_problems
 from pocketbert.data.teacher_cache_layout import MANIFEST_NAME, StoredFile, read_signed
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
-from pocketbert.json_dataclasses import from_json
+from pocketbert.json_reading import from_json
 from pocketbert.progress import bar
 
 FORMAT = "pocketbert pretraining data"

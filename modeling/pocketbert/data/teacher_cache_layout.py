@@ -26,8 +26,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.reading import shown
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
-from pocketbert.json_dataclasses import from_json
-from pocketbert.json_reading import read_json
+from pocketbert.json_reading import from_json, read_json
 
 FORMAT = "pocketbert feature store"
 VERSION = 1

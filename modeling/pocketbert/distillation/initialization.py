@@ -19,7 +19,7 @@ from pocketbert.checkpoints.directory import ModelDirectory, read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation import layer_maps
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.layers.paths import initialize_weights
+from pocketbert.layers.core import initialize_weights
 from pocketbert.model import Model
 from pocketbert.training.initialization import ModelInit, plan_model
 from pocketbert.training.objective import Adapters

@@ -186,6 +186,7 @@ def label_problems(spec: DistillationSpec) -> list[str]:
         return []
     if theirs is None:
         return [f"the teacher must be fine-tuned for {ours.kind}; it is a bare encoder; fine-tune it first"]
+    # The rule itself: logits of another kind of task are no targets.
     if ours.kind != theirs.kind:
         return [f"the teacher must be fine-tuned for {ours.kind}; it has a head for {theirs.kind}; fine-tune it first"]
     if ours.labels != theirs.labels:

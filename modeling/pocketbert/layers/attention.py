@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, GraphForm
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense, make_norm
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.norm import make_norm
 
 ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", "values")
 

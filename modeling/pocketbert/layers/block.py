@@ -9,9 +9,8 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.layers.attention import Attention
-from pocketbert.layers.bottleneck import Bottleneck
-from pocketbert.layers.dense import project
-from pocketbert.layers.feed_forward import FeedForward
+from pocketbert.layers.core import Dense, activate, make_norm, project
+from pocketbert.layers.dropout import Dropout
 
 
 class Block(tf_keras.layers.Layer):
@@ -107,3 +106,50 @@ class Block(tf_keras.layers.Layer):
         pairs = [(inner_rows, attention.query), (inner, attention.key), (inner, attention.value)]
         q, k, v = project(pairs, fused=fused)
         return inner_rows, q, k, v
+
+
+class FeedForward(tf_keras.layers.Layer):
+    """Two linear maps with an activation between them, residual and norm.
+
+    Args:
+      config: the encoder's architecture.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.intermediate = Dense(config.block_size, config.intermediate_size)
+        self.output_projection = Dense(config.intermediate_size, config.block_size)
+        self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
+        # Inside a bottleneck the authors apply no dropout to sub-layers.
+        self.dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
+        self._activation = config.activation
+
+    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps [B, S, block_size] to the same shape."""
+        inner = activate(self.intermediate(x), self._activation)
+        return self.norm(self.dropout(self.output_projection(inner), training=training) + x)
+
+
+class Bottleneck(tf_keras.layers.Layer):
+    """Maps into a block and out of it; the block applies the input maps itself, to fuse them with others.
+
+    Args:
+      config: the encoder's architecture, with a bottleneck.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        assert config.bottleneck is not None
+        size = config.bottleneck.size
+        self.input_projection = Dense(config.hidden_size, size)
+        self.input_norm = make_norm(config.norm, size, config.layer_norm_eps)
+        if config.bottleneck.query_key == "shared":
+            self.query_key = Dense(config.hidden_size, size)
+            self.query_key_norm = make_norm(config.norm, size, config.layer_norm_eps)
+        self.output_projection = Dense(size, config.hidden_size)
+        self.output_norm = make_norm(config.norm, config.hidden_size, config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout)
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps a block's inside [B, S, size] out and adds the block's input [B, S, hidden_size]."""
+        return self.output_norm(self.dropout(self.output_projection(x), training=training) + residual)

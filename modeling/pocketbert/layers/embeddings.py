@@ -8,26 +8,8 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense, Embedding, make_norm
 from pocketbert.layers.dropout import Dropout
-from pocketbert.layers.norm import make_norm
-
-
-class Embedding(tf_keras.layers.Layer):
-    """Rows of weights, looked up by index.
-
-    Args:
-      rows: number of rows.
-      width: features of a row.
-    """
-
-    def __init__(self, rows: int, width: int) -> None:
-        super().__init__()
-        self.table = self.add_weight("table", [rows, width], initializer="zeros")
-
-    def call(self, ids: tf.Tensor) -> tf.Tensor:
-        """Maps int32 [...] to [..., width]."""
-        return tf.gather(self.table, ids)
 
 
 class Embeddings(tf_keras.layers.Layer):

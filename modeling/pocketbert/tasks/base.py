@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from pocketbert.data.examples import LabelledData
-    from pocketbert.tasks.scores import Scores
+    from pocketbert.tasks.metrics import Scores
 
 # Outputs of a head by its own names: [N, ...] or, where a task has one for each token, [T, ...] without padding, the
 # tokens of one row after those of the other.

@@ -14,7 +14,7 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.progress import bar
 from pocketbert.tasks.base import Outputs, Task
-from pocketbert.tasks.outputs import output_names
+from pocketbert.tasks.heads import output_names
 
 # Rows that a float model answers at once.
 BATCH_SIZE = 32

@@ -9,11 +9,10 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.layers.dense import Dense, activate
+from pocketbert.layers.core import Dense, LayerNorm, activate
 from pocketbert.layers.loss_normalization import masked_mean
-from pocketbert.layers.norm import LayerNorm
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.losses import CrossEntropy, Labelled
+from pocketbert.tasks.heads import CrossEntropy, Labelled
 
 
 class MaskedLMHead(tf_keras.layers.Layer):

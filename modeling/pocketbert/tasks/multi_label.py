@@ -12,7 +12,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.losses import mean_over_examples
+from pocketbert.tasks.heads import mean_over_examples
 from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, label_results, root_mean_square
 from pocketbert.tasks.texts import TextTask, described_probabilities
 

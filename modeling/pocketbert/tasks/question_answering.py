@@ -20,7 +20,7 @@ from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scor
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
 from pocketbert.tasks.forward import check_finite
-from pocketbert.tasks.scores import Scores
+from pocketbert.tasks.metrics import Scores
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
@@ -153,7 +153,7 @@ class QuestionScores:
 
 
 def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
-    """What no answer to every question scores, for `pocketbert.tasks.scores.Scores`.
+    """What no answer to every question scores, for `pocketbert.tasks.metrics.Scores`.
 
     Returns:
       None where every question has an answer.

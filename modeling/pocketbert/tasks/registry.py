@@ -1,25 +1,18 @@
-"""The one table of tasks: kind → everything that depends on it."""
+"""The table of tasks: kind → class. Each row of `configs.TASK_RULES` has a file of its name in this folder."""
 
 from __future__ import annotations
 
-from pocketbert import configs
-from pocketbert.checkpoints import name_maps
-from pocketbert.configs import EncoderConfig, TaskConfig, TaskRules
+import dataclasses
+import importlib
+
+from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, TaskRules
 from pocketbert.errors import UserError
-from pocketbert.layers.paths import weights_by_path
+from pocketbert.layers.core import weights_by_path
 from pocketbert.tasks.base import SupervisedTask, Task
-from pocketbert.tasks.classification import Classification
-from pocketbert.tasks.masked_lm import MaskedLM
-from pocketbert.tasks.multi_label import MultiLabel
-from pocketbert.tasks.next_sentence import NextSentence
-from pocketbert.tasks.regression import Regression
-from pocketbert.tasks.span import Span
 from pocketbert.tasks.texts import TextTask
 
-# In the order in which messages list them.
-TASKS: dict[str, type[Task]] = {
-    task.kind: task for task in (Classification, MultiLabel, Regression, Span, MaskedLM, NextSentence)
-}
+# Kind → class, in the order of `TASK_RULES`.
+TASKS: dict[str, type[Task]] = {}
 
 
 def get_task(config: TaskConfig) -> Task:
@@ -64,25 +57,33 @@ def listed(kinds: list[str]) -> str:
 
 
 def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  # noqa: B008
-    """Adds a row to the table, for a task outside of this package; a decorator of its class.
-
-    A model directory keeps the weights of its head under their own paths.
+    """Adds a task to the tables; a decorator of the class for tasks outside this package.
 
     Args:
       task: the class.
-      rules: what its configurations may say.
+      rules: the row for `TASK_RULES`. Without a `head`, the weights of the head are stored under their own paths.
 
     Raises:
-      UserError: there is a task of that kind.
+      UserError: the kind is taken.
     """
     if task.kind in TASKS:
         raise UserError(f"a kind of task must be new; received {task.kind!r}; choose another name")
 
-    def weights(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
-        head = weights_by_path(task(config).head(encoder))
-        return {path: tuple(variable.shape) for path, variable in head.items()}
+    def shapes(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
+        weights = weights_by_path(task(config).head(encoder))
+        return {path: tuple(variable.shape) for path, variable in weights.items()}
 
-    configs.TASK_RULES[task.kind] = rules
-    name_maps.add_head(task.kind, weights)
+    TASK_RULES[task.kind] = dataclasses.replace(rules, head=rules.head or shapes)
     TASKS[task.kind] = task
     return task
+
+
+def _built_in(kind: str) -> type[Task]:
+    """The class for a kind in the file `pocketbert/tasks/KIND.py`."""
+    found = vars(importlib.import_module(f"pocketbert.tasks.{kind}")).values()
+    tasks = [each for each in found if isinstance(each, type) and issubclass(each, Task)]
+    return next(task for task in tasks if getattr(task, "kind", None) == kind)
+
+
+for _kind, _rules in list(TASK_RULES.items()):
+    register(_built_in(_kind), _rules)

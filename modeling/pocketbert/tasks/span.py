@@ -15,13 +15,13 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense
 from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
 from pocketbert.tasks.forward import check_finite_answers
-from pocketbert.tasks.inputs import texts_and_pairs
-from pocketbert.tasks.losses import CrossEntropy, Labelled, mean_over_examples
+from pocketbert.tasks.heads import CrossEntropy, Labelled, mean_over_examples
+from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
     QuestionRows,
@@ -29,8 +29,7 @@ from pocketbert.tasks.question_answering import (
     read_answers,
     unanswered_baseline,
 )
-from pocketbert.tasks.scores import Scores
-from pocketbert.tasks.texts import TextRows
+from pocketbert.tasks.texts import TextRows, texts_and_pairs
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Far below any logit, and finite: a difference of two stays a number.

@@ -202,7 +202,7 @@ class TrainResult:
       activation_range: the largest activations in each layer of a model with NoNorm, on a few training examples, and
         what float16 would make of them, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for
         others.
-      baseline: a constant answer and its metrics on the development examples, as `pocketbert.tasks.scores.Scores`
+      baseline: a constant answer and its metrics on the development examples, as `pocketbert.tasks.metrics.Scores`
         has it; None without a task, or where no constant answer is right.
       positive_label: the class that F1 is about, or None.
       warnings: what makes the metrics worthless.

@@ -18,8 +18,7 @@ from safetensors import SafetensorError, safe_open
 from pocketbert.checkpoints.directory import WEIGHTS_NAME, read_directory
 from pocketbert.errors import UserError
 from pocketbert.files import sha256, write_tensors
-from pocketbert.json_dataclasses import from_json
-from pocketbert.json_reading import parse_json
+from pocketbert.json_reading import from_json, parse_json
 from pocketbert.model import Model
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.run_folder import ADAPTERS_FILE, MODEL_FOLDER

@@ -11,8 +11,8 @@ from pocketbert._keras import tf_keras
 from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
 from pocketbert.layers import loss_normalization
+from pocketbert.layers.core import weights_by_path
 from pocketbert.layers.dropout import dropout_generators
-from pocketbert.layers.paths import weights_by_path
 from pocketbert.training.gradients import dense
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.optimizers import LAMB, AdamW, NamedOptimizer

@@ -15,7 +15,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.distillation import initialization
 from pocketbert.distillation.initialization import TeacherLayers, initialize_adapters, teacher_arrays
 from pocketbert.errors import UserError
-from pocketbert.layers.dense import Dense
+from pocketbert.layers.core import Dense
 from pocketbert.presets import preset
 from pocketbert.training.initialization import ModelInit, assign_weights, make_model, vocabulary_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from pocketbert.data.questions import Question, QuestionFile
 from pocketbert.errors import UserError
-from pocketbert.tasks.mlqa_scores import MLQA_LANGUAGES, mlqa_normalizer, mlqa_scorer
+from pocketbert.tasks.answer_scores import MLQA_LANGUAGES, mlqa_normalizer, mlqa_scorer
 
 
 @pytest.mark.parametrize(

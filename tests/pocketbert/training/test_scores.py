@@ -13,10 +13,9 @@ from sklearn.metrics import accuracy_score, classification_report, f1_score
 from pocketbert.commands import runs
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
-from pocketbert.tasks.metrics import class_results, compute
+from pocketbert.tasks.metrics import Scores, class_results, compute
 from pocketbert.tasks.question_answering import unanswered_baseline
 from pocketbert.tasks.registry import text_task
-from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.texts import positive_class
 
 NAMES = ("low", "middle", "high", "unseen")

@@ -30,6 +30,11 @@ def get_method(name: str) -> type[Method]:
     return _methods()[name]
 
 
+def classes() -> dict[str, type[Method]]:
+    """The methods by the names of their classes, which are public as `pocketbert.NAME`."""
+    return {method.__name__: method for method in _methods().values()}
+
+
 @functools.cache
 def _methods() -> dict[str, type[Method]]:
     found: dict[str, type[Method]] = {}

@@ -198,7 +198,7 @@ class TinyBERT(Method):
 
         Each maps the student's width to the teacher's.
         """
-        from pocketbert.layers.dense import Dense
+        from pocketbert.layers.core import Dense
 
         method = self.resolved()
         if spec.task is not None and "task_distillation" in method.without:

@@ -1,0 +1,197 @@
+"""Elementary layers: dense maps, tables, norms; the names and initial values of their weights."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from pocketbert._keras import tf_keras
+from pocketbert.configs import Activation, Norm
+
+
+class Dense(tf_keras.layers.Layer):
+    """y = x·kernel + bias, on the last axis.
+
+    Args:
+      inputs: features in.
+      outputs: features out.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.kernel = self.add_weight("kernel", [inputs, outputs], initializer="zeros")
+        self.bias = self.add_weight("bias", [outputs], initializer="zeros")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [..., inputs] to [..., outputs]."""
+        return _affine(x, self.kernel, self.bias)
+
+
+def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
+    """Applies several linear maps, each to its own input.
+
+    Args:
+      pairs: (input, map). Inputs that are the same tensor object may share one product.
+      fused: concatenate the kernels of maps of one input. Frozen for export, the concatenation is a constant.
+    Returns:
+      The outputs in the order of `pairs`.
+    """
+    if not fused:
+        return [linear(x) for x, linear in pairs]
+    groups: dict[int, list[int]] = {}
+    for position, (x, _) in enumerate(pairs):
+        groups.setdefault(id(x), []).append(position)
+    outputs: dict[int, tf.Tensor] = {}
+    for positions in groups.values():
+        x = pairs[positions[0]][0]
+        linears = [pairs[position][1] for position in positions]
+        if len(linears) == 1:
+            outputs[positions[0]] = linears[0](x)
+            continue
+        kernel = tf.concat([linear.kernel for linear in linears], axis=1)
+        bias = tf.concat([linear.bias for linear in linears], axis=0)
+        parts = tf.split(_affine(x, kernel, bias), [linear.bias.shape[0] for linear in linears], axis=-1)
+        outputs.update(zip(positions, parts, strict=True))
+    return [outputs[position] for position in range(len(pairs))]
+
+
+def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
+    """Applies a named activation: `gelu` (erf), `gelu_tanh` or `relu`."""
+    if activation == "relu":
+        return tf.nn.relu(x)
+    return tf.nn.gelu(x, approximate=activation == "gelu_tanh")
+
+
+def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    # One two-dimensional product is what the CPU and TFLite kernels are fast at.
+    rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel), bias)
+    return tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [kernel.shape[1]]], axis=0))
+
+
+class Embedding(tf_keras.layers.Layer):
+    """Rows of weights, looked up by index.
+
+    Args:
+      rows: number of rows.
+      width: features of a row.
+    """
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.table = self.add_weight("table", [rows, width], initializer="zeros")
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Maps int32 [...] to [..., width]."""
+        return tf.gather(self.table, ids)
+
+
+class LayerNorm(tf_keras.layers.Layer):
+    """Layer normalization over the last axis (Ba et al. 2016), computed in float32.
+
+    Args:
+      size: features.
+      epsilon: added to the variance.
+    """
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.gamma = self.add_weight("gamma", [size], initializer="ones")
+        self.beta = self.add_weight("beta", [size], initializer="zeros")
+        self._epsilon = epsilon
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [..., size] to the same shape."""
+        wide = tf.cast(x, tf.float32)
+        centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        normalized = tf.cast(centered * tf.math.rsqrt(variance + self._epsilon), x.dtype)
+        return normalized * self.gamma + self.beta
+
+
+class NoNorm(tf_keras.layers.Layer):
+    """gamma ∘ h + beta (MobileBERT, eq. 1).
+
+    Args:
+      size: features.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gamma = self.add_weight("gamma", [size], initializer="ones")
+        self.beta = self.add_weight("beta", [size], initializer="zeros")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [..., size] to the same shape."""
+        return x * self.gamma + self.beta
+
+
+class Identity(tf_keras.layers.Layer):
+    """Nothing: a NoNorm that export has folded into the linear maps around it."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns its input."""
+        return x
+
+
+def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
+    """The norm layer that a configuration names."""
+    if norm == "layer_norm":
+        return LayerNorm(size, epsilon)
+    return NoNorm(size) if norm == "no_norm" else Identity()
+
+
+def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
+    """Maps each weight's attribute path to its variable.
+
+    Keras' own variable names depend on the order of construction, so they are never keys. A path such as
+    `layers.0.attention.query.kernel` is read off the objects themselves; items of a list go by their index,
+    and `input_projection`, `output_projection` and `layers_` are `input`, `output` and `layers`, names that Keras
+    keeps to itself.
+
+    Args:
+      layer: a layer of this package, or one made of such layers.
+    Returns:
+      Path → variable, in the order of construction.
+    """
+    return dict(_walk(layer, ""))
+
+
+def initialize_weights(layer: tf_keras.layers.Layer, standard_deviation: float, seed: int) -> None:
+    """Gives kernels and tables truncated-normal values that depend on the path and the seed alone.
+
+    Biases, norms and whatever else is one-dimensional keep what their layer gave them.
+
+    Args:
+      layer: the layer whose weights are set.
+      standard_deviation: of the normal distribution before truncation at two of them.
+      seed: the model's seed.
+    """
+    for path, variable in weights_by_path(layer).items():
+        if variable.shape.rank < 2:
+            continue
+        draw = tf.random.stateless_truncated_normal(
+            variable.shape, seed=(seed, zlib.crc32(path.encode()) & 0x7FFFFFFF), stddev=standard_deviation
+        )
+        variable.assign(draw)
+
+
+def _walk(value: Any, prefix: str) -> Iterator[tuple[str, tf.Variable]]:
+    if isinstance(value, tf.Variable):
+        yield prefix, value
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _walk(item, f"{prefix}.{index}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, f"{prefix}.{key}")
+    elif isinstance(value, tf_keras.layers.Layer):
+        for name, child in vars(value).items():
+            if not name.startswith("_"):
+                yield from _walk(child, f"{prefix}.{_path_name(name)}" if prefix else _path_name(name))
+
+
+def _path_name(attribute: str) -> str:
+    return attribute.removesuffix("_projection").removesuffix("_")
