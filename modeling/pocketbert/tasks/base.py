@@ -1,4 +1,4 @@
-"""What a task is: a head on an encoder, the data that it learns from, its loss, its scores and its predictions."""
+"""The interface of a task: head, data, loss, evaluation and predictions."""
 
 from __future__ import annotations
 
@@ -18,41 +18,40 @@ if TYPE_CHECKING:
     from pocketbert.data.examples import LabelledData
     from pocketbert.tasks.metrics import Scores
 
-# Outputs of a head by its own names: [N, ...] or, where a task has one for each token, [T, ...] without padding, the
-# tokens of one row after those of the other.
+# Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
 Outputs: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Forward(Protocol):
-    """Runs rows of tokens through a network: a float model (`forward.ModelForward`) or a bundle."""
+    """Runs token rows through a float model (`forward.ModelForward`) or a bundle."""
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """The outputs of at least one row; `show_progress` on stderr."""
+        """Returns the outputs of at least one row; `show_progress` prints to stderr."""
 
 
 class Rows(Protocol):
-    """Data as rows of tokens, with all that is needed to score a network's outputs.
+    """Data as token rows, ready to score a network's outputs.
 
     Attributes:
-      encoded: the rows; a question has one for each of its windows.
+      encoded: the rows; a question has one row per window.
     """
 
     encoded: EncodedExamples
 
     def __len__(self) -> int:
-        """How many examples they are."""
+        """Number of examples."""
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """A metric, and how right each example's answer is; None where answers are not right or wrong."""
+        """The metric and the correctness of each example; None for answers that are not right or wrong."""
 
 
 class Decisions(NamedTuple):
     """Decisions of two networks, for the verification gate.
 
     Attributes:
-      same: bool, whether both decide alike.
-      near_tie: bool, whether the first all but ties.
-      counted: what messages call them.
+      same: bool, whether the networks agree.
+      near_tie: bool, whether the first network is close to a tie.
+      counted: name of the decisions in messages.
     """
 
     same: np.ndarray
@@ -61,51 +60,51 @@ class Decisions(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """Scores a network on labelled data, as often as it is asked to.
+    """Scores a network on labelled data, any number of times.
 
     Attributes:
-      task: the network's, with what the last evaluation chose (`TaskConfig.null_threshold`).
+      task: configuration of the network, with the `null_threshold` that the last evaluation chose.
     """
 
     task: TaskConfig
 
     def metrics(self, when: str) -> dict[str, float]:
-        """The metrics of the weights as they are; `when` is for an error's message, such as `after step 7`."""
+        """The metrics of the current weights; `when`, such as `after step 7`, goes into error messages."""
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """The metrics beside a baseline's.
+        """The metrics and those of a baseline.
 
         Args:
-          main_metric: the one that counts most; None for the task's own.
-          metrics: what `metrics` gave for the weights as they are, where that is known.
+          main_metric: the metric to report first; None for that of the task.
+          metrics: result of `metrics` for the current weights, if known.
         """
 
 
 class Task(abc.ABC):
-    """A kind of task, with the configuration of one: everything that depends on `TaskConfig.kind`.
+    """A kind of task with its configuration. All behaviour that depends on `TaskConfig.kind` is here.
 
-    `registry.get_task` makes it. A new kind is a subclass of this or of `SupervisedTask` in a file of its own and a row
-    in `registry.TASKS`.
+    `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass of this class or
+    `SupervisedTask`, and a row in `configs.TASK_RULES`.
 
     Args:
-      config: the head's configuration.
+      config: configuration of the head.
 
     Attributes:
-      kind: its name in `TaskConfig.kind`.
-      output_names: the head's outputs by its own names, in their order.
+      kind: value of `TaskConfig.kind`.
+      output_names: the head's own names of its outputs, in order.
       needs_pooler: whether the head reads the encoder's pooled output.
-      first_token_only: whether the head reads the first token's features alone, so that export may leave out the others
-        in the last layer.
-      per_token: whether each token has an output of its own.
-      exportable: whether a bundle may have such a head.
-      default_lengths: an exported bundle's sequence lengths.
-      default_max_length: the most tokens of an example where a command is not told; None for the command's own.
-      window_options: fields of `WindowOptions` that cut the task's inputs.
-      distillable: whether the distillation methods know its loss.
-      has_classes: whether an example has one class of several, which may be weighed in the loss.
-      needs_pairs: whether every input is two texts.
-      centred_by_example: whether `centred` needs no other examples.
-      least_centred_scale: of centred outputs, as a share of that of the outputs themselves.
+      first_token_only: whether the head reads only the first token's features. Export can then compute the last layer
+        for this token only.
+      per_token: whether there is an output for each token.
+      exportable: whether a bundle can have such a head.
+      default_lengths: sequence lengths of an exported bundle.
+      default_max_length: default for the maximum sequence length of commands; None for the command's own default.
+      window_options: fields of `WindowOptions` that apply to the inputs.
+      distillable: whether the distillation methods know the loss.
+      has_classes: whether an example has one of several classes, so class weights apply.
+      needs_pairs: whether each input is a pair of texts.
+      centred_by_example: whether `centred` works on each example alone.
+      least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
     """
 
     kind: ClassVar[str]
@@ -128,10 +127,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def head(self, encoder: EncoderConfig) -> Any:
-        """A head with fresh weights: a Keras layer with `outputs` and `losses_by_output`.
+        """A head with initial weights: a Keras layer with `outputs` and `losses_by_output`.
 
         Args:
-          encoder: the architecture that it is put on.
+          encoder: architecture of the encoder below.
         """
 
     @abc.abstractmethod
@@ -142,107 +141,107 @@ class Task(abc.ABC):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """What training on labels minimizes.
+        """The loss of training on labels.
 
         Args:
-          outputs: the head's, by its own names.
-          labels: as `EncodedExamples.labels` has them.
+          outputs: outputs of the head by its own names.
+          labels: as in `EncodedExamples.labels`.
           mask: int32 [B, S], 1 = token.
-          weights: float32 [B], factors of the examples' losses; None for 1. They do not enter the divisor.
+          weights: float32 [B], factors of the examples' losses; None for 1. The divisor does not include them.
 
         Returns:
-          float32 scalar: a `masked_mean`, so that replicas and micro-batches may share its divisor.
+          float32 scalar: a `masked_mean`, so replicas and micro-batches can share its divisor.
         """
 
     @property
     def num_logits(self) -> int | None:
-        """How many logits an example has; None where that is not fixed by the labels."""
+        """Number of logits per example; None if the labels do not determine it."""
         return None
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """The architecture that a fresh head of this kind is put on, from that of a checkpoint."""
+        """The architecture to put a new head on, given that of a checkpoint."""
         return encoder
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """An output, float64, without the constant that means nothing to this task; see `pocketbert_export.checks`."""
+        """An output, float64, minus the constant that this task ignores; see `pocketbert_export.checks`."""
         return output
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions | None:
-        """What two networks decide by their logits.
+        """Compares the decisions of two networks.
 
         Args:
-          reference: the float model's logits [N, ...].
-          answers: the bundle's.
-          tolerance: by how much, as a share of the reference's scale, a logit of the answers may differ.
+          reference: logits of the float model [N, ...].
+          answers: logits of the bundle.
+          tolerance: tolerated difference of a logit, as a fraction of the reference's scale.
 
         Returns:
-          The decisions; None where nothing is decided.
+          The decisions; None for tasks without decisions.
         """
         return None
 
 
 class SupervisedTask(Task):
-    """A task that learns from labelled examples, and that predicts."""
+    """A task that trains on labelled examples and makes predictions."""
 
     distillable = True
 
     @property
     @abc.abstractmethod
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """The metrics of a user's own data, and the one that chooses the best checkpoint."""
+        """The default metrics, and the metric that selects the best checkpoint."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The task's metrics, GLUE's for a task of GLUE."""
+        """The metrics of the task; GLUE's for a GLUE task."""
         return self.default_metrics[0]
 
     @property
     def main_metric(self) -> str:
-        """The one of `metrics` that chooses the best checkpoint."""
+        """The metric among `metrics` that selects the best checkpoint."""
         return self.default_metrics[1]
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """What the verification gate may be asked to compare."""
+        """The metrics that the verification gate can compare."""
         return self.default_metrics[0]
 
     @abc.abstractmethod
     def read(self, path: str | os.PathLike[str], **columns: Any) -> LabelledData:
-        """Reads a file of one's own.
+        """Reads a labelled file.
 
         Raises:
-          UserError: everything that is wrong with the file, with rule, received value and remedy.
+          UserError: lists all problems of the file.
         """
 
     @abc.abstractmethod
     def check_data(self, data: Any) -> None:
-        """That data are of the form that this task reads.
+        """Checks that the data have the type that this task reads.
 
         Raises:
-          UserError: they are not.
+          UserError: they have another type.
         """
 
     @abc.abstractmethod
     def encode(self, data: Any, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
-        """Tokenizes data once, with labels, to train on.
+        """Tokenizes labelled data for training.
 
         Args:
-          data: what `read` gives.
-          tokenizer: the model's.
-          max_length: the most tokens of an example, or of a window.
-          **windows: those of `window_options`.
+          data: data as `read` returns them.
+          tokenizer: the model's tokenizer.
+          max_length: maximum sequence length of an example or a window.
+          **windows: options in `window_options`.
         """
 
     @abc.abstractmethod
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
-        """Data as rows of tokens to be run and scored.
+        """Tokenizes data to run and score.
 
         Args:
-          data: labelled or not.
-          tokenizer: as for `encode`, and the two others.
-          max_length: see there.
-          most: about so many rows at most, taken evenly; None for all.
-          **windows: see there.
+          data: labelled or unlabelled data.
+          tokenizer: see `encode`.
+          max_length: see `encode`.
+          most: approximate maximum number of rows, taken evenly; None for all.
+          **windows: see `encode`.
         """
 
     @abc.abstractmethod
@@ -258,17 +257,17 @@ class SupervisedTask(Task):
         show_progress: bool = False,
         **options: Any,
     ) -> Evaluator:
-        """What scores a network: in training, in `evaluate` and `bundle`.
+        """Returns the evaluator that training, `evaluate` and `bundle` use.
 
         Args:
           forward: runs the network; its weights may change between evaluations.
-          data: labelled.
-          tokenizer: as for `encode`, and the two others.
-          max_length: see there.
-          metrics: names of metrics; None for the task's own.
-          choose_threshold: whether what turns outputs into answers is chosen by these data, too.
-          show_progress: on stderr.
-          **options: the task's `window_options`, and further ones of its own.
+          data: labelled data.
+          tokenizer: see `encode`.
+          max_length: see `encode`.
+          metrics: names of metrics; None for those of the task.
+          choose_threshold: also choose `TaskConfig.null_threshold` on these data.
+          show_progress: print progress to stderr.
+          **options: options in `window_options` and further options of the task.
         """
 
     @abc.abstractmethod
@@ -279,28 +278,28 @@ class SupervisedTask(Task):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """Metrics that are known already beside a baseline's, without the results of each class."""
+        """Adds a baseline to known metrics, without the scores per class."""
 
     @abc.abstractmethod
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
-        """Answers inputs, in their order.
+        """Predicts for each input, in order.
 
         Args:
-          inputs: texts, or pairs of texts; of a task that answers questions pairs of question and paragraph.
+          inputs: texts, pairs of texts, or pairs of question and paragraph.
           forward: runs the network.
-          tokenizer: its own.
-          max_length: the most tokens of an input, or of a window.
-          **options: the task's own.
+          tokenizer: the network's tokenizer.
+          max_length: maximum sequence length of an input or a window.
+          **options: options of the task.
 
         Returns:
-          A dictionary for each, with JSON values.
+          A dictionary of JSON values for each input.
 
         Raises:
           UserError: an answer is not finite.
         """
 
     def data_warnings(self, train: Any, dev: Any) -> list[str]:
-        """What a user should know before training on such data."""
+        """Warnings to show before training on these data."""
         return []

@@ -19,11 +19,11 @@ from pocketbert.tasks.texts import TextTask, described_probabilities, positive_c
 
 
 class SentenceHead(tf_keras.layers.Layer):
-    """A linear map of the pooled output; without a pooler, of a layer of its own (RoBERTa: tanh, DistilBERT: relu).
+    """Linear map of the pooled output; without a pooler, after a dense layer on the first token (DistilBERT: relu).
 
     Args:
-      config: the encoder's architecture.
-      task: gives the dropout rate.
+      config: architecture of the encoder.
+      task: source of the dropout rate.
       outputs: number of logits.
     """
 
@@ -53,7 +53,7 @@ class ClassificationHead(SentenceHead):
     """Logits of the task's labels.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
       task: a classification task.
     """
 
@@ -78,16 +78,16 @@ class Classification(TextTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """Accuracy, and F1 where there are two labels."""
+        """Accuracy, and F1 for two labels."""
         return (("accuracy", "f1") if len(self.config.labels) == 2 else ("accuracy",)), "accuracy"
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """Matthews correlation too."""
+        """The default metrics and Matthews correlation."""
         return ("accuracy", "f1", "matthews") if len(self.config.labels) == 2 else ("accuracy", "matthews")
 
     def head(self, encoder: EncoderConfig) -> ClassificationHead:
-        """A logit for each label."""
+        """A head with one logit per label."""
         return ClassificationHead(encoder, self.config)
 
     def loss(
@@ -97,7 +97,7 @@ class Classification(TextTask):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy against class indices, int32 [B]; mean over examples, nats."""
+        """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]."""
         logits = tf.cast(outputs["logits"], tf.float32)
         return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)
 
@@ -111,15 +111,15 @@ class Classification(TextTask):
         return float(most_frequent), f"always {self.config.labels[most_frequent]!r}"
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-        """Those of each class, and the confusion matrix."""
+        """Scores per class and the confusion matrix."""
         return class_results(self.config.labels, labels, predictions)
 
     def positive_label(self, names: Sequence[str]) -> str | None:
-        """The label of the positive class, where F1 is among the metrics."""
+        """The positive label if F1 is among the metrics."""
         return self.config.labels[positive_class(self.config)] if "f1" in names else None
 
     def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
-        """`label` and `probabilities` by label, or with `top_k` the best of them as `top`."""
+        """Gives `label` and `probabilities` by label; with `top_k`, the best labels as `top`."""
         labels = self.config.labels
         return [
             {"label": labels[int(values.argmax())], **described_probabilities(labels, values, top_k)}
@@ -127,11 +127,11 @@ class Classification(TextTask):
         ]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """Without the mean over the classes, which softmax ignores."""
+        """Subtracts the mean over classes, which softmax ignores."""
         return output - output.mean(axis=-1, keepdims=True)
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
-        """The class that wins; a near tie is a lead below twice the tolerance, since two logits compete."""
+        """Compares predicted classes. A lead below twice the tolerance is a near tie, since two logits compete."""
         top = np.sort(reference, axis=1)
         near_tie = top[:, -1] - top[:, -2] <= 2 * tolerance * root_mean_square(self.centred(reference))
         return Decisions(reference.argmax(axis=1) == answers.argmax(axis=1), near_tie, "examples")

@@ -1,4 +1,4 @@
-"""What the heads of a model share: the names of their outputs, the labels and losses of these, cross-entropy."""
+"""Functions of all heads: names of outputs, matching labels, and the cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Heads = Mapping[str, Any]
 
 
 class Labelled(NamedTuple):
-    """An output of a head with its labels, and weights or None, as loss and metrics take them."""
+    """An output of a head with its labels and optional weights, as losses and metrics take them."""
 
     outputs: tf.Tensor
     labels: tf.Tensor
@@ -26,7 +26,7 @@ class Labelled(NamedTuple):
 
 
 def output_names(heads: Heads) -> dict[str, dict[str, str]]:
-    """Head → its own name for each of its outputs → the model's, with the head's in front if several heads give it."""
+    """Maps head → own output name → the model's output name, prefixed with the head if several heads share the name."""
     own = {head: list(layer.losses_by_output()) for head, layer in heads.items()}
     given = Counter(name for names in own.values() for name in names)
     return {
@@ -35,16 +35,16 @@ def output_names(heads: Heads) -> dict[str, dict[str, str]]:
 
 
 def labelled_outputs(heads: Heads, inputs: Any, labels: Any, outputs: Any, weights: Any) -> dict[str, Labelled]:
-    """The outputs that there are labels of, as loss and metrics take them, by the model's names.
+    """Matches labels with outputs, by the model's names. Outputs without labels are left out.
 
     Args:
-      heads: at least one.
-      inputs: the model's.
-      labels: by output; plain ones are the only head's.
-      outputs: the model's.
-      weights: of examples, by output; plain ones are the only head's.
+      heads: at least one head by name.
+      inputs: inputs of the model.
+      labels: labels by output name, or plain labels for a model with one head.
+      outputs: outputs of the model.
+      weights: example weights by output name, or plain weights for a model with one head.
     Raises:
-      UserError: labels or weights of no output, or plain ones though there are several heads.
+      UserError: an unknown output name, or plain values for a model with several heads.
     """
     names = output_names(heads)
     labels, weights = (_by_output(heads, names, *each) for each in (("labels", labels), ("weights", weights)))
@@ -67,7 +67,7 @@ def _by_output(heads: Heads, names: Mapping[str, Mapping[str, str]], what: str, 
         return {}
     if isinstance(values, Mapping):
         if unknown := sorted(set(values) - set(every)):
-            raise UserError(f"{what} must be of the outputs {', '.join(every)}; received {', '.join(unknown)}")
+            raise UserError(f"{what} must be for the outputs {', '.join(every)}; received {', '.join(unknown)}")
         return values
     if len(heads) != 1:
         raise UserError(f"{what} must be a dict by output name; this model gives {', '.join(every)}")
@@ -78,13 +78,13 @@ def _by_output(heads: Heads, names: Mapping[str, Mapping[str, str]], what: str, 
 
 
 def mean_over_examples(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """The `masked_mean` of the examples' losses.
+    """The `masked_mean` of per-example losses.
 
     Args:
       losses: [B].
-      labels: [B], any of the examples' labels. They are counted in place of the losses: where micro-batches are counted
-        first, that leaves the networks out of it.
-      weights: float32 [B], factors of the losses that do not enter the divisor, or None.
+      labels: [B], any labels of the examples. Counting them instead of the losses keeps the networks out of the graph
+        that counts micro-batches.
+      weights: float32 [B], factors of the losses, or None. The divisor does not include them.
 
     Returns:
       float32 scalar.
@@ -97,9 +97,9 @@ class CrossEntropy(tf_keras.losses.Loss):
     """Cross-entropy of logits against indices, in nats.
 
     Args:
-      indices: what the labels are, in the plural, for messages.
-      reduction: Keras'.
-      name: the loss's name.
+      indices: plural name of the labels in messages.
+      reduction: see Keras.
+      name: name of the loss.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class CrossEntropy(tf_keras.losses.Loss):
         """Maps labels [...] and logits [..., C] to losses [...].
 
         Raises:
-          UserError: a label is not between 0 and C - 1; in a graph, see `layers.checks.require`.
+          UserError: a label is not between 0 and C - 1. For graphs see `layers.checks.require`.
         """
         classes = tf.shape(y_pred)[-1]
         labels = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(y_pred)[:-1])
@@ -128,5 +128,5 @@ class CrossEntropy(tf_keras.losses.Loss):
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, y_pred)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of a new instance."""
+        """The constructor's arguments."""
         return {**super().get_config(), "indices": self.indices}

@@ -1,4 +1,4 @@
-"""Masked LM: the words behind masked tokens."""
+"""Masked LM: predict masked tokens."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pocketbert.tasks.heads import CrossEntropy, Labelled
 
 
 class MaskedLMHead(tf_keras.layers.Layer):
-    """A transform, then the word table as output matrix.
+    """A transform, then the word embedding table as output matrix.
 
-    MobileBERT's table is narrower than its feature maps: a second table makes up the difference
-    (factorized output). The norm is a LayerNorm whatever the encoder's norm is, as the authors have it.
+    MobileBERT's embedding table is narrower than its feature maps; a second table adds the missing columns. The norm is
+    a LayerNorm for every encoder, as in the authors' code.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
       task: a masked-LM task.
     """
 
@@ -35,16 +35,15 @@ class MaskedLMHead(tf_keras.layers.Layer):
         if config.trigram and config.hidden_size > config.embedding_size:
             missing = config.hidden_size - config.embedding_size
             self.extra_table = self.add_weight("extra_table", [config.vocab_size, missing], initializer="zeros")
-        # An identity-norm encoder is a optimized MobileBERT, whose activation stays.
         self._activation = config.activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to logits.
 
         Args:
-          encoded: `sequence_output` [B, S, H], `word_table` [V, E] and, to score only those, `masked_lm_positions`
-            int32 [B, P].
-          training: unused; every head takes it.
+          encoded: `sequence_output` [B, S, H], `word_table` [V, E] and, optionally, `masked_lm_positions` int32 [B, P]
+            to score only these positions.
+          training: unused; all heads take it.
         Returns:
           float32 [B, S, V], or [B, P, V].
         """
@@ -62,35 +61,35 @@ class MaskedLMHead(tf_keras.layers.Layer):
         return {"prediction_logits": self(encoded, training=training)}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """What loss and metrics are taken of: the positions with a label, as a list of them.
+        """Keeps only the positions with a label, as a list.
 
-        Keras counts a batch by its rows; with a row for each masked token, `evaluate` gives the mean over the words
-        whatever the batch size. Keras takes the mean of the replicas' means; the gradient is made that of the mean
-        over all their words.
+        Keras weights a batch by its rows. With one row per masked token, `evaluate` gives the mean over masked tokens
+        for every batch size. Keras averages the means of the replicas; scaling the gradient makes it that of the mean
+        over all masked tokens.
         """
         ((name, (logits, labels, weights)),) = labelled.items()
         counted = is_labelled(labels)
         if weights is not None:
-            # A weight is an example's or a position's.
+            # Weights are per example or per position.
             weights = tf.reshape(weights, [tf.shape(labels)[0], -1])
             weights = tf.boolean_mask(tf.broadcast_to(weights, tf.shape(labels)), counted)
         logits = _with_gradient_times(_share_of_replicas(counted), tf.boolean_mask(logits, counted))
         return {name: Labelled(logits, tf.boolean_mask(labels, counted), weights)}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """Cross-entropy against word ids [B, S] or [B, P], in nats a word; negative labels do not count."""
+        """Cross-entropy against token ids [B, S] or [B, P], in nats per token; negative labels are ignored."""
         return {"prediction_logits": CrossEntropy("token ids")}
 
 
 class MaskedLM(Task):
-    """The words behind masked tokens (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805)."""
+    """Predicts masked tokens (Devlin et al. 2019, section 3.1, task 1, https://arxiv.org/abs/1810.04805)."""
 
     kind = "masked_lm"
     output_names = ("prediction_logits",)
     exportable = False
 
     def head(self, encoder: EncoderConfig) -> MaskedLMHead:
-        """Logits of the whole vocabulary."""
+        """A head with logits for the whole vocabulary."""
         return MaskedLMHead(encoder, self.config)
 
     def loss(
@@ -100,10 +99,10 @@ class MaskedLM(Task):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy against word ids, int32 [B, P]; negative labels do not count. Mean over masked tokens, nats."""
+        """Mean cross-entropy over masked tokens, in nats. Labels are token ids, int32 [B, P]; negative: no label."""
         logits = outputs["prediction_logits"]
-        # One row a position. For other ranks TensorFlow's function checks sizes at run time, and a graph never leaves a
-        # check out, so counting the weights would cost a pass through the student.
+        # One row per position. For other ranks TensorFlow checks sizes at run time. Graphs never prune such checks, so
+        # counting the weights would run the student.
         labels = tf.reshape(labels, [-1])
         logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
@@ -111,15 +110,15 @@ class MaskedLM(Task):
 
 
 def is_labelled(labels: tf.Tensor) -> tf.Tensor:
-    """Which positions have a masked token: bool, of the labels' shape.
+    """Whether positions have a masked token: bool, in the shape of `labels`.
 
-    A negative label marks one that has none: -1, as `data` writes it, or the -100 of transformers.
+    Negative labels mark positions without: -1 in `pocketbert.data`, -100 in transformers.
     """
     return labels >= 0
 
 
 def _share_of_replicas(counted: tf.Tensor) -> tf.Tensor:
-    """How many labels this replica has in relation to the mean of all replicas."""
+    """Number of labels of this replica, divided by the mean over replicas."""
     count = tf.reduce_sum(tf.cast(counted, tf.float32))
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

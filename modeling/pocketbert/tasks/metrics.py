@@ -1,9 +1,9 @@
-"""GLUE's metrics, from scikit-learn and SciPy, as fractions of one.
+"""Metrics from scikit-learn and SciPy as fractions of one, and scores beside those of a baseline.
 
-Where a metric is undefined it is 0.0, so that a run can continue and be recorded: Matthews correlation of constant
-predictions or labels (scikit-learn's own value), F1 without a positive label or prediction (GLUE's reference code
-calls scikit-learn, which gives 0 with a warning), Pearson and Spearman correlation of constant predictions or labels.
-The last is a departure: SciPy gives NaN, which has no place in JSON and compares with nothing.
+Undefined metrics are 0.0, so that a run can continue: Matthews correlation of constant predictions or labels
+(scikit-learn's value), F1 without a positive label or prediction (as in GLUE's reference code), and Pearson and
+Spearman correlation of constant predictions or labels. The last is a departure: SciPy gives NaN, which JSON cannot
+hold.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _f1(labels: np.ndarray, predictions: np.ndarray, positive: int) -> float:
     from sklearn.metrics import f1_score
 
     if not (np.isin(labels, (0, 1)).all() and np.isin(predictions, (0, 1)).all()):
-        raise ValueError("f1 is that of one class of two; received another class")
-    # Binary, for all that only one of the two may occur.
+        raise ValueError("f1 needs the classes 0 and 1; received another class")
+    # Binary even if only one of the classes occurs.
     return f1_score(labels == positive, predictions == positive, zero_division=0)
 
 
@@ -58,7 +58,7 @@ def _constant(labels: np.ndarray, predictions: np.ndarray) -> bool:
 def _micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     from sklearn.metrics import f1_score
 
-    # Every (example, label) is one decision. scikit-learn would take a single column for two classes.
+    # Each (example, label) is one decision. scikit-learn would read a single column as two classes.
     return f1_score(labels.ravel(), predictions.ravel(), zero_division=0)
 
 
@@ -102,12 +102,12 @@ def compute(
       labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` 0 and 1 `[N, labels]`.
       predictions: as `labels` (not logits), in the same order.
       groups: the group of each example, or None.
-      positive: the class that F1 is about.
+      positive: the positive class of F1.
     Returns:
-      name → value, each between −1 and 1. With groups it is the mean over them, whatever their sizes, and `name_group`
-      is that of each, in the order in which they first occur.
+      name → value, each between −1 and 1. With groups, `name` is the unweighted mean over the groups and `name_group`
+      the value of each group, in order of first occurrence.
     Raises:
-      ValueError: an unknown name, shapes that differ, no examples, or a value that is not finite.
+      ValueError: a name is unknown, shapes differ, there are no examples, or a value is not finite.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     names = tuple(names)
@@ -115,7 +115,7 @@ def compute(
     if labels.shape != predictions.shape or labels.ndim != dimensions or not len(labels):
         raise ValueError(
             f"labels and predictions must be [N{', labels' if dimensions == 2 else ''}] with N > 0; received "
-            f"{labels.shape} and {predictions.shape}; of logits take the argmax"
+            f"{labels.shape} and {predictions.shape}; take the argmax of logits"
         )
     if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
         raise ValueError("labels and predictions must be finite; received NaN or infinity")
@@ -124,8 +124,8 @@ def compute(
     values = {}
     for name in names:
         if name not in METRICS:
-            raise ValueError(f"no metric {name!r}; the metrics are {', '.join(METRICS)}")
-        # float64: SciPy sums in the precision that it is given.
+            raise ValueError(f"unknown metric {name!r}; the metrics are {', '.join(METRICS)}")
+        # float64: SciPy sums in the precision of its input.
         pair = labels.astype(np.float64), predictions.astype(np.float64)
         values[name] = float(METRICS[name](*pair, positive) if name == "f1" else METRICS[name](*pair))
     return values
@@ -143,7 +143,7 @@ def _compute_by_group(
 
 
 def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """What each class of a classification scores, from scikit-learn.
+    """Scores per class of a classification, from scikit-learn.
 
     Args:
       names: the classes' labels, in the order of their indices.
@@ -151,8 +151,8 @@ def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
       predictions: int `[N]`.
 
     Returns:
-      `macro_f1`, the mean F1 of the classes that occur among labels or predictions; `by_label`, label → `precision`,
-      `recall`, `f1` and `support`; and `confusion_matrix`, a row for each label and a column for each prediction.
+      `macro_f1`: mean F1 of the classes that occur in labels or predictions. `by_label`: label → `precision`, `recall`,
+      `f1` and `support`. `confusion_matrix`: a row per label and a column per prediction.
     """
     from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
@@ -169,7 +169,7 @@ def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
 
 
 def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """What each label of a multi-label task scores, from scikit-learn.
+    """Scores per label of a multi-label task, from scikit-learn.
 
     Args:
       names: the labels, in the order of the columns.
@@ -177,7 +177,7 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
       predictions: as `labels`.
 
     Returns:
-      `by_label`, as `class_results` gives it.
+      `by_label` as in `class_results`.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -195,21 +195,20 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
 
 
 def root_mean_square(values: np.ndarray) -> float:
-    """The size of outputs; 1 where all are 0."""
+    """Root mean square of all values; 1 if all are 0."""
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The scores of a model.
+    """Scores of a model and of a constant baseline.
 
     Attributes:
-      main_metric: the metric that counts most.
+      main_metric: name of the most important metric.
       metrics: name → value, as fractions of one.
-      baseline: `answer`, the constant answer, and its `metrics`; None where no constant answer is right.
-      positive_label: the class that F1 is about; None where it is not among the metrics.
-      classes: of a classification, as `pocketbert.tasks.metrics.class_results` gives it, of a multi-label task as
-        `label_results` does; else None.
+      baseline: `answer`, the constant answer, and its `metrics`; None if no constant answer is right.
+      positive_label: positive class of F1; None if F1 is not among the metrics.
+      classes: result of `class_results` (classification) or `label_results` (multi-label); else None.
     """
 
     main_metric: str
@@ -220,7 +219,7 @@ class Scores:
 
     @property
     def sentence(self) -> str:
-        """The main metric of the model and of the baseline."""
+        """The main metric of the model and the baseline as a sentence."""
         main = self.main_metric
         found = f"{main} {self.metrics[main]:.4f}"
         if main == "f1" and self.positive_label:
@@ -231,7 +230,7 @@ class Scores:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the scores worthless: the model is no better than the baseline."""
+        """A warning if the model does not beat the baseline."""
         main = self.main_metric
         if self.metrics[main] > (self.baseline["metrics"][main] if self.baseline else 0.0):
             return []
@@ -242,12 +241,12 @@ class Scores:
         ]
 
     def log(self, whose: str) -> None:
-        """Says the main metric and the warnings; `whose` begins the line."""
+        """Logs the main metric and the warnings; each line starts with `whose`."""
         log_info(f"{whose}: {self.sentence}")
         for warning in self.warnings:
             log_info(f"warning: {warning}")
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that a result shows, and the warnings."""
+        """The fields for result.json, with the warnings."""
         shown = {name: getattr(self, name) for name in ("metrics", "baseline", "positive_label", "classes", "warnings")}
         return {name: value for name, value in shown.items() if value is not None or name == "baseline"}

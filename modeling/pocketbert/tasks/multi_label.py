@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels for a text or a pair of texts, each with its own probability."""
+"""Multi-label classification: any number of labels per text or pair of texts, each with its own probability."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pocketbert.tasks.texts import TextTask, described_probabilities
 
 
 class MultiLabelHead(ClassificationHead):
-    """The classification head with a sigmoid for each label, as transformers' `multi_label_classification`."""
+    """The classification head with one sigmoid per label, as in transformers' `multi_label_classification`."""
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """Binary cross-entropy against 0 and 1 [B, labels], in nats: the mean over labels and examples."""
+        """Mean binary cross-entropy over labels and examples, in nats. Labels are 0 or 1, [B, labels]."""
         return {"logits": tf_keras.losses.BinaryCrossentropy(from_logits=True)}
 
 
@@ -34,11 +34,11 @@ class MultiLabel(TextTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """Micro- and macro-F1 and the share of examples with all labels right."""
+        """Micro-F1, macro-F1 and the fraction of examples with all labels correct."""
         return MULTI_LABEL_METRICS, MULTI_LABEL_METRICS[0]
 
     def head(self, encoder: EncoderConfig) -> MultiLabelHead:
-        """A logit for each label, of a probability of its own."""
+        """A head with one independent logit per label."""
         return MultiLabelHead(encoder, self.config)
 
     def loss(
@@ -48,31 +48,31 @@ class MultiLabel(TextTask):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Binary cross-entropy against 0 and 1 [B, labels]; mean over labels and examples, nats."""
+        """Mean binary cross-entropy over labels and examples, in nats. Labels are 0 or 1, [B, labels]."""
         logits = tf.cast(outputs["logits"], tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
         return mean_over_examples(tf.reduce_mean(losses, axis=-1), labels[:, 0], weights)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """0 or 1 for each label, int32 [N, labels]: 1 for a probability of at least 0.5."""
+        """Int32 [N, labels], 1 for a probability of at least 0.5."""
         return (logits >= 0).astype(np.int32)
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Each label of an example is a decision."""
+        """Each label of each example is a decision."""
         return (labels == predictions).astype(np.float64).sum(axis=1)
 
     def constant_answer(self, labels: np.ndarray) -> tuple[np.ndarray, str]:
-        """As many of the most frequent labels as have the highest micro-F1."""
+        """The most frequent labels, as many as maximize micro-F1."""
         constant = best_constant_labels(labels)
         chosen = [repr(label) for label, always in zip(self.config.labels, constant, strict=True) if always]
         return constant, f"always {' and '.join(chosen)}" if chosen else "never a label"
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-        """Those of each label."""
+        """Scores per label."""
         return label_results(self.config.labels, labels, predictions)
 
     def describe(self, logits: np.ndarray, *, top_k: int | None = None, **options: Any) -> list[dict[str, Any]]:
-        """`labels` with a probability of at least 0.5, and `probabilities` by label or the best of them as `top`."""
+        """Gives `labels` with a probability of at least 0.5, and `probabilities` by label or the best as `top`."""
         names = self.config.labels
         return [
             {
@@ -83,24 +83,24 @@ class MultiLabel(TextTask):
         ]
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
-        """Each label of each example; a near tie is a logit within the tolerance of 0, a probability of all but 0.5."""
+        """Compares each label of each example. A logit within the tolerance of 0 is a near tie."""
         near_tie = np.abs(reference) <= tolerance * root_mean_square(reference)
         return Decisions((reference >= 0) == (answers >= 0), near_tie, "decisions, one for each example and label,")
 
 
 def sigmoid_of(logits: np.ndarray) -> np.ndarray:
-    """The probability of each label on its own, float64, as `logits`."""
+    """Independent probabilities of the labels, float64, in the shape of `logits`."""
     from scipy.special import expit
 
     return expit(logits.astype(np.float64))
 
 
 def best_constant_labels(labels: np.ndarray) -> np.ndarray:
-    """The answer `[labels]` of 0 and 1 that has the highest micro-F1 if every text gets it."""
+    """The constant prediction of 0 and 1, [labels], with the highest micro-F1."""
     counts = labels.sum(axis=0, dtype=np.int64)
     order = np.argsort(-counts, kind="stable")
     size = np.arange(1, len(order) + 1)
-    # 2 · true positives / (predicted + there).
+    # 2 · true positives / (predicted + actual).
     micro_f1 = 2 * np.cumsum(counts[order]) / np.maximum(size * len(labels) + counts.sum(), 1)
     constant = np.zeros(len(order), np.int32)
     if counts.any():

@@ -14,10 +14,10 @@ from pocketbert.tasks.heads import CrossEntropy, mean_over_examples
 
 
 class NextSentenceHead(tf_keras.layers.Layer):
-    """Whether the second text follows the first (0) or not (1).
+    """Logits for "the second text follows the first" (0) and "it does not" (1).
 
     Args:
-      config: the encoder's architecture; it needs a pooler.
+      config: architecture of an encoder with a pooler.
       task: a next-sentence task.
     """
 
@@ -47,7 +47,7 @@ class NextSentence(Task):
     first_token_only = True
 
     def head(self, encoder: EncoderConfig) -> NextSentenceHead:
-        """Logits of follows and does not."""
+        """A head with two logits: follows, does not follow."""
         return NextSentenceHead(encoder, self.config)
 
     def loss(
@@ -57,6 +57,6 @@ class NextSentence(Task):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy against 0 = follows and 1 = is from elsewhere, int32 [B]; mean over examples, nats."""
+        """Mean cross-entropy over examples, in nats. Labels are 0 (follows) or 1 (random text), int32 [B]."""
         logits = tf.cast(outputs["seq_relationship_logits"], tf.float32)
         return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)

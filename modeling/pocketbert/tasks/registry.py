@@ -16,20 +16,20 @@ TASKS: dict[str, type[Task]] = {}
 
 
 def get_task(config: TaskConfig) -> Task:
-    """The task that a configuration describes."""
+    """Returns the task for a configuration."""
     return TASKS[config.kind](config)
 
 
 def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "") -> SupervisedTask:
-    """As `get_task`, for who needs labels or predictions.
+    """Returns the task if it is supervised.
 
     Args:
-      config: the configuration, if there is one.
-      rule: the message up to what was received; empty for one on the task.
-      remedy: its last part.
+      config: the configuration, or None.
+      rule: start of the error message, up to the received value; empty for the default.
+      remedy: end of the error message.
 
     Raises:
-      UserError: there is none, or it learns without labels.
+      UserError: there is no task, or it trains without labels.
     """
     task = None if config is None else get_task(config)
     if not isinstance(task, SupervisedTask):
@@ -40,19 +40,19 @@ def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "")
 
 
 def text_task(config: TaskConfig) -> TextTask:
-    """As `get_task`, of a configuration that is known to be of a task on texts."""
+    """Returns the task of a configuration that is known to be a `TextTask`."""
     task = get_task(config)
     assert isinstance(task, TextTask)
     return task
 
 
 def supervised_kinds() -> list[str]:
-    """The kinds that learn from labels and predict."""
+    """The kinds of supervised tasks."""
     return [kind for kind, task in TASKS.items() if issubclass(task, SupervisedTask)]
 
 
 def listed(kinds: list[str]) -> str:
-    """For a message: `a, b or c`."""
+    """Formats kinds for a message: `a, b or c`."""
     return " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
 
 

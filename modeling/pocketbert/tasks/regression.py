@@ -19,7 +19,7 @@ class RegressionHead(SentenceHead):
     """One number, in the unit of the labels.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
       task: a regression task.
     """
 
@@ -37,7 +37,7 @@ class RegressionHead(SentenceHead):
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class MeanSquaredError(tf_keras.losses.Loss):
-    """Mean over examples; Keras' own takes the mean over the last axis, which here is the batch."""
+    """Mean over examples. Keras' own loss averages the last axis, which is the batch here."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Squared differences, [B]."""
@@ -49,7 +49,7 @@ class Regression(TextTask):
 
     kind = "regression"
     label_form = "regression"
-    # Scores that vary less than a quarter of their size are held against that quarter.
+    # If scores vary by less than a quarter of their size, the gate compares errors with that quarter.
     least_centred_scale = 0.25
 
     @property
@@ -58,7 +58,7 @@ class Regression(TextTask):
         return ("pearson", "spearman"), "spearman"
 
     def head(self, encoder: EncoderConfig) -> RegressionHead:
-        """One number."""
+        """A head with one output."""
         return RegressionHead(encoder, self.config)
 
     def loss(
@@ -68,25 +68,25 @@ class Regression(TextTask):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Squared difference from scores, float32 [B]; mean over examples, squared units of the score."""
+        """Mean squared error over examples, in squared units of the score. Labels are scores, float32 [B]."""
         losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), tf.cast(labels, tf.float32))
         return mean_over_examples(losses, labels, weights)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """The scores as they are."""
+        """Returns the scores unchanged."""
         return logits
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> None:
-        """A score is neither right nor wrong."""
+        """None: a score is neither right nor wrong."""
 
     def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
-        """The mean score, which correlates with nothing."""
+        """The mean score; its correlation is 0."""
         return float(np.mean(labels, dtype=np.float64)), "always the mean"
 
     def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """The `score`."""
+        """Gives `score`."""
         return [{"score": float(score)} for score in logits]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """Without the mean over the texts: a score tells something by how it differs from the others."""
+        """Subtracts the mean over texts: only differences between scores matter."""
         return output - output.mean()

@@ -1,4 +1,4 @@
-"""What the tasks on texts and pairs of texts share: one answer an example."""
+"""Base class of tasks with one answer per text or pair, and the inputs that `predict` takes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
 from pocketbert.tasks.forward import check_finite, check_finite_answers
 from pocketbert.tasks.metrics import Scores, compute
 
-# What the two texts of a pair may be called in a dict.
+# Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))
 
 
 class TextTask(SupervisedTask):
-    """A task whose head gives `logits`, of each text or pair of texts.
+    """A task whose head gives `logits` for each text or pair of texts.
 
     Attributes:
-      label_form: how a label stands in a file, as `read_table` has it.
+      label_form: form of the labels in a file; see `read_table`.
     """
 
     first_token_only = True
@@ -36,71 +36,71 @@ class TextTask(SupervisedTask):
 
     @property
     def num_logits(self) -> int | None:
-        """One for each label."""
+        """One logit per label."""
         return len(self.config.labels) or None
 
     @abc.abstractmethod
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """The predictions that metrics score, from logits [N, ...], in the form of `Examples.labels`."""
+        """Converts logits [N, ...] to predictions in the form of `Examples.labels`."""
 
     @abc.abstractmethod
     def constant_answer(self, labels: np.ndarray) -> tuple[Any, str]:
-        """The baseline: the prediction that is best for all examples alike, and what messages call it."""
+        """The baseline: the best constant prediction and its name in messages."""
 
     @abc.abstractmethod
     def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """What `predict` says of logits [N, ...]."""
+        """Converts logits [N, ...] to the dictionaries that `predict` returns."""
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any] | None:
-        """The scores of each class, for `Scores.classes`; None where there are no classes."""
+        """Scores per class, for `Scores.classes`; None for tasks without classes."""
         return None
 
     def positive_label(self, names: Sequence[str]) -> str | None:
-        """The label that F1 is about; None where it is about none, or not among the metrics."""
+        """The positive label of F1; None if F1 has none or is not among the metrics."""
         return None
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
-        """How many decisions are right in each example, float64 [N]; None where predictions are not right or wrong."""
+        """Number of correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
         return (labels == predictions).astype(np.float64)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """GLUE's where the task has the name of one of its, and as many labels; else the kind's own."""
+        """GLUE's metrics for a task with the name, kind and number of labels of a GLUE task; else the default."""
         glue = self._glue
         return glue.metrics if glue else self.default_metrics[0]
 
     @property
     def main_metric(self) -> str:
-        """The one of `metrics` that chooses the best checkpoint."""
+        """The metric among `metrics` that selects the best checkpoint."""
         glue = self._glue
         return glue.main_metric if glue else self.default_metrics[1]
 
     @property
     def _glue(self) -> Any:
-        # A GLUE task's name with labels in another number, or with another kind of head, is that of something else.
+        # With another number of labels or another kind, a task with the name of a GLUE task is a different task.
         glue, config = GLUE.get(self.config.name), self.config
         same = glue is not None and (glue.task.kind, len(glue.task.labels)) == (config.kind, len(config.labels))
         return glue if same else None
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> Examples:
-        """Reads a .csv, .tsv or .jsonl file; `columns` as for `read_table` (default: text and label)."""
+        """Reads a .csv, .tsv or .jsonl file; for `columns` (default: text and label) see `read_table`."""
         default = {"text_column": "text", "label_column": "label"}
         labels = self.config.labels or None
         return read_table(path, **{**default, "labels": labels, "kind": self.label_form, **columns})[0]
 
     def check_data(self, data: Any) -> None:
-        """That data are `Examples`."""
+        """Checks that the data are `Examples`."""
         if not isinstance(data, Examples):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """An example a row; longer ones are truncated."""
+        """Encodes one row per example; longer examples are truncated."""
         return encode(data, tokenizer, max_length)
 
     def rows(
         self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
     ) -> TextRows:
-        """An example a row."""
+        """Encodes one row per example."""
         return TextRows(self, data, tokenizer, max_length, most)
 
     def evaluator(
@@ -115,7 +115,7 @@ class TextTask(SupervisedTask):
         show_progress: bool = False,
         **options: Any,
     ) -> TextEvaluator:
-        """As `SupervisedTask.evaluator`; nothing is chosen by the data."""
+        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
         self.check_data(data)
         encoded = encode(data, tokenizer, max_length)
         return TextEvaluator(self, forward, encoded, metrics or self.metrics, show_progress=show_progress)
@@ -123,7 +123,7 @@ class TextTask(SupervisedTask):
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
-        """Answers texts or pairs of texts; see `describe` for the options."""
+        """Predicts for texts or pairs of texts; for the options see `describe`."""
         return self.describe(self.logits(inputs, forward, tokenizer, max_length), **options)
 
     def logits(
@@ -135,7 +135,7 @@ class TextTask(SupervisedTask):
         *,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """The head's logits, float32 [N, ...], in the order of the inputs; arguments as for `predict`."""
+        """The logits, float32 [N, ...], in the order of the inputs; for the arguments see `predict`."""
         texts, pairs = texts_and_pairs(inputs)
         if not texts:
             return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
@@ -154,11 +154,11 @@ class TextTask(SupervisedTask):
         """The scores of predictions.
 
         Args:
-          labels: as `Examples.labels` has them, in the order of the task's labels.
-          predictions: of the same form.
-          names: of `metrics.METRICS`; None for the task's own.
-          main_metric: the one of them that counts most; None for the task's own, or the first.
-          groups: the group of each example, or None.
+          labels: as in `Examples.labels`, with indices in the order of the task's labels.
+          predictions: in the same form.
+          names: keys of `metrics.METRICS`; None for those of the task.
+          main_metric: the most important of these; None for that of the task, or the first.
+          groups: group of each example, or None.
         """
         names = names or self.metrics
         found = self._beside_baseline(
@@ -169,13 +169,13 @@ class TextTask(SupervisedTask):
     def compute(
         self, names: Sequence[str], labels: np.ndarray, predictions: np.ndarray, groups: Sequence[str] | None = None
     ) -> dict[str, float]:
-        """Metrics of predictions, name → value; see `score`."""
+        """Metrics of predictions as name → value; see `score`."""
         return compute(names, labels, predictions, groups, positive=positive_class(self.config))
 
     def baseline(
         self, labels: np.ndarray, names: Sequence[str] | None = None, groups: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What the constant answer scores, for `Scores.baseline`; see `score`."""
+        """Scores of the constant answer, for `Scores.baseline`; see `score`."""
         constant, answer = self.constant_answer(labels)
         constants = np.full(labels.shape, constant)
         return {"answer": answer, "metrics": self.compute(names or self.metrics, labels, constants, groups)}
@@ -187,7 +187,7 @@ class TextTask(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """As `SupervisedTask.beside_baseline`."""
+        """See `SupervisedTask.beside_baseline`."""
         assert data.labels is not None
         return self._beside_baseline(data.labels, data.groups, metrics, names or self.metrics, main_metric)
 
@@ -230,7 +230,7 @@ class TextRows:
         return len(self.encoded)
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """As `Rows.score`."""
+        """See `Rows.score`."""
         assert self._task is not None and self._labels is not None
         predictions = self._task.decide(outputs["logits"])
         found = self._task.compute([metric], self._labels, predictions)[metric]
@@ -254,13 +254,13 @@ class TextEvaluator:
         self._show_progress = show_progress
 
     def metrics(self, when: str) -> dict[str, float]:
-        """As `Evaluator.metrics`."""
+        """See `Evaluator.metrics`."""
         encoded = self._encoded
         assert encoded.labels is not None
         return self._task.compute(self._metrics, encoded.labels, self._predictions(when), encoded.groups)
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """As `Evaluator.scores`, with the results of each class; `metrics` are computed where none are given."""
+        """See `Evaluator.scores`. Includes the scores per class; without `metrics`, computes them."""
         encoded = self._encoded
         assert encoded.labels is not None
         predictions = self._predictions("at the end")
@@ -273,7 +273,7 @@ class TextEvaluator:
 
 
 def positive_class(config: TaskConfig) -> int:
-    """The class that F1 is about: class 1 of the GLUE task whose name and labels the task has, else the second."""
+    """The positive class of F1: class 1 of the GLUE task with this name and these labels, else the second class."""
     glue = GLUE.get(config.name)
     if glue is None or not glue.task.labels or set(glue.task.labels) != set(config.labels):
         return 1
@@ -281,7 +281,7 @@ def positive_class(config: TaskConfig) -> int:
 
 
 def described_probabilities(labels: Sequence[str], values: Iterable[float], top_k: int | None) -> dict[str, Any]:
-    """All labels with their `probabilities`, or the best as `top`; of equals the earlier label is better."""
+    """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label."""
     found = list(zip(labels, map(float, values), strict=True))
     if top_k is None:
         return {"probabilities": {label: round(value, 6) for label, value in found}}
@@ -290,7 +290,7 @@ def described_probabilities(labels: Sequence[str], values: Iterable[float], top_
 
 
 def as_inputs(given: Any) -> list[Any] | None:
-    """What `predict` is given as a list of texts or pairs; None for anything else, such as tensors."""
+    """Converts an argument of `predict` to a list of texts or pairs; None for anything else, such as tensors."""
     if isinstance(given, str):
         raise UserError(f"predict takes a list of texts; received one text, {given!r:.60}; put it into a list")
     if getattr(getattr(given, "dtype", None), "kind", "") in "OUT" and hasattr(given, "tolist"):
@@ -301,10 +301,10 @@ def as_inputs(given: Any) -> list[Any] | None:
 
 
 def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
-    """The first and the second texts of what `predict` is given.
+    """Splits inputs of `predict` into first and second texts.
 
     Args:
-      inputs: texts; or pairs of texts, each a tuple or a dict with `text` and `pair`, or `question` and `context`.
+      inputs: texts, or pairs of texts as tuples or dicts (`text` and `pair`, or `question` and `context`).
 
     Raises:
       UserError: the inputs are neither all texts nor all pairs.
@@ -313,14 +313,14 @@ def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]
     for each, found in zip(inputs, parts, strict=True):
         if found is None or len(found) != len(parts[0] or ()):
             raise UserError(
-                f"inputs must be texts, or pairs of texts; received {each!r:.80}; give all of them in one form"
+                f"inputs must be texts, or pairs of texts; received {each!r:.80}; pass all inputs in one form"
             )
     texts = [part[0] for part in parts if part]
     return texts, [part[1] for part in parts if part] if parts and parts[0] and len(parts[0]) == 2 else None
 
 
 def _parts(each: Any) -> tuple[str, ...] | None:
-    """The one or two texts of an input; None where it is none."""
+    """The one or two texts of an input; None if it is neither."""
     if isinstance(each, str):
         return (each,)
     if isinstance(each, Mapping):

@@ -88,7 +88,7 @@ def test_a_mean_over_groups_counts_each_group_once() -> None:
         (["accuracy"], [0, 1], [0], r"received \(2,\) and \(1,\)"),
         (["accuracy"], [], [], "N > 0"),
         (["pearson"], [0.0, 1.0], [0.0, float("nan")], "finite"),
-        (["f1"], [0, 2], [0, 1], "one class of two"),
+        (["f1"], [0, 2], [0, 1], "needs the classes 0 and 1"),
         (["bleu"], [0, 1], [0, 1], "the metrics are accuracy, f1, matthews, pearson, spearman"),
     ],
 )
