@@ -102,10 +102,10 @@ def test_order_that_is_not_its_own_inverse(tmp_path: Path) -> None:
         (
             NUMBERS,
             [],
-            r"dev.csv: column 'label' has whole numbers, and the labels are sad, glad, mad; say what 0, 1, 2 stand "
-            r"for with --labels in that order, such as --labels=sad,glad,mad, or with --task$",
+            r"dev.csv: column 'label' must have the labels sad, glad, mad; received whole numbers; .*list the labels "
+            r"for 0, 1, 2 in this order with --labels, such as --labels=sad,glad,mad, or use --task$",
         ),
-        (["sad"] * 6 + [1], [], "has whole numbers, and the labels are"),
+        (["sad"] * 6 + [1], [], "must have the labels sad, glad; received whole numbers"),
         (NUMBERS, ["--labels=sad,glad"], "the data's labels must be the model's, sad, glad, mad; received sad, glad$"),
         (NUMBERS, ["--task=sst2"], "must be the model's, sad, glad, mad; received sst2 with negative, positive"),
         ([*NUMBERS[:-1], 7], ["--labels=sad,glad,mad"], "line 8: the label must be one of sad, glad, mad; received"),
@@ -150,7 +150,7 @@ def test_development_file_with_numbers_needs_labels(tmp_path: Path) -> None:
         options = parse("finetune", ["--model=m", "--output=o", *files, *more])
         return task_options.read(options[TaskOptions], options[TableOptions]).dev.labels.tolist()  # type: ignore[union-attr]
 
-    with pytest.raises(UserError, match="dev.csv: column 'label' has whole numbers, and the labels are neg, pos;"):
+    with pytest.raises(UserError, match="dev.csv: column 'label' must have the labels neg, pos; received whole"):
         labels()
     assert labels("--labels=neg,pos") == NUMBERS
     assert labels("--labels=pos,neg") == NUMBERS

@@ -183,7 +183,7 @@ def test_answers_that_are_not_finite_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--input={x}.csv"], "x.csv: line 1: the header must name the column 'text'"),
+        (["--input={x}.csv"], "x.csv: line 1: the header must have the column 'text'"),
         (["--input={x}.csv", "--text-column=review", "--pair-column=other"], "the column 'other'"),
         (["--input={x}.csv", "--format=jsonl"], "line 1: this must be JSON"),
         (["--input={x}.txt", "--pair-column=b"], "--pair-column is for tables and JSON; received it for lines of text"),

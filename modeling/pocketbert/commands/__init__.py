@@ -1,32 +1,47 @@
-"""One file a command: its options and a call. The table imports nothing heavy.
+"""The table of commands, one module each. It imports nothing heavy.
 
-A command's module has a docstring with an `Example:`, `OPTIONS` (its dataclasses of options, see `pocketbert.options`)
-and `run(options)`. Options that depend on others come from `chosen_options(arguments)`, which sees the command line;
-`variants()` gives a command line for each such choice.
+A command's module has a docstring with an `Example:`, `OPTIONS` (dataclasses of options, see `pocketbert.options`) and
+`run(options)`. `chosen_options(arguments)` adds options that depend on the command line; `variants()` lists a command
+line for each choice.
 """
 
 from __future__ import annotations
 
-# Name → (module, summary). A command lives in the highest package that it uses.
+# Name → (module, summary). A command belongs to the highest package that it uses.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "quickstart": ("pocketbert_bench.commands.quickstart", "the whole path on a real network and real text"),
-    "bundle": ("pocketbert_export.commands.bundle", "from a file of examples to a verified bundle and its scores"),
-    "presets": ("pocketbert.commands.presets", "list the architectures with sizes, parameters and FLOPs"),
-    "fetch": ("pocketbert.commands.fetch", "get pinned weights and data"),
-    "convert": ("pocketbert.commands.convert", "turn a foreign checkpoint into a model directory, or back"),
-    "pretrain": ("pocketbert.commands.pretrain", "pretrain from scratch with MLM and NSP"),
-    "finetune": ("pocketbert.commands.finetune", "train a model directory on a task"),
-    "augment": ("pocketbert.commands.augment", "multiply training examples by replacing words, as TinyBERT does"),
-    "pretrain-data": ("pocketbert.commands.pretrain_data", "turn plain text into pretraining examples"),
-    "cache-teacher": ("pocketbert.commands.cache_teacher", "store what a teacher knows of a data set, for distill"),
-    "distill": ("pocketbert.commands.distill", "teach a small student what a teacher knows"),
-    "evaluate": ("pocketbert_export.commands.evaluate", "score a model directory or a bundle on a task"),
-    "predict": ("pocketbert_export.commands.predict", "answer lines of text with a model directory or a bundle"),
-    "glue-scores": ("pocketbert_export.commands.glue_scores", "score models of GLUE tasks in the papers' columns"),
-    "glue-submission": ("pocketbert_export.commands.glue_submission", "write the zip that the GLUE server takes"),
-    "export": ("pocketbert_export.commands.export", "write a verified TFLite bundle"),
-    "verify": ("pocketbert_export.commands.verify", "run the gate on a bundle again"),
-    "bench": ("pocketbert_bench.commands.bench", "time bundles on this machine, or on phones"),
-    "report": ("pocketbert_bench.commands.report", "draw plots and one HTML page from result files"),
-    "completion": ("pocketbert.commands.completion", "print a completion script for bash, zsh or fish"),
+    "quickstart": ("pocketbert_bench.commands.quickstart", "Run the whole workflow on a real model and real text"),
+    "bundle": (
+        "pocketbert_export.commands.bundle",
+        "Turn a file of labelled texts or questions into a verified bundle",
+    ),
+    "presets": ("pocketbert.commands.presets", "List architectures with parameters, size and FLOPs"),
+    "fetch": ("pocketbert.commands.fetch", "Download pinned weights and data"),
+    "convert": ("pocketbert.commands.convert", "Convert checkpoints from and to other formats"),
+    "pretrain-data": ("pocketbert.commands.pretrain_data", "Turn plain text into pretraining examples"),
+    "pretrain": ("pocketbert.commands.pretrain", "Pretrain from scratch with MLM and NSP"),
+    "finetune": (
+        "pocketbert.commands.finetune",
+        "Fine-tune a model on a task; --grid searches hyper-parameters",
+    ),
+    "augment": ("pocketbert.commands.augment", "Augment training data as TinyBERT does"),
+    "distill": (
+        "pocketbert.commands.distill",
+        "Distil a teacher into a student; --compare adds the no-distillation baseline",
+    ),
+    "cache-teacher": (
+        "pocketbert.commands.cache_teacher",
+        "Cache the teacher's outputs, so that training runs without the teacher",
+    ),
+    "evaluate": ("pocketbert_export.commands.evaluate", "Score a model directory or a bundle"),
+    "predict": ("pocketbert_export.commands.predict", "Predict labels, scores or answers for your texts"),
+    "glue-scores": ("pocketbert_export.commands.glue_scores", "Score models on the GLUE development sets"),
+    "glue-submission": ("pocketbert_export.commands.glue_submission", "Write a GLUE submission zip"),
+    "export": ("pocketbert_export.commands.export", "Write a verified TFLite bundle"),
+    "verify": ("pocketbert_export.commands.verify", "Run the verification gate on a bundle again"),
+    "bench": ("pocketbert_bench.commands.bench", "Time bundles on this machine, or on phones with --device"),
+    "report": ("pocketbert_bench.commands.report", "Plot result files and write one HTML page"),
+    "completion": (
+        "pocketbert.commands.completion",
+        "Complete commands, options and values in bash, zsh or fish",
+    ),
 }

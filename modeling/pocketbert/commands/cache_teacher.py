@@ -19,9 +19,9 @@ import dataclasses
 import json
 from typing import ClassVar, Literal
 
-from pocketbert.commands import distillation_options
+from pocketbert.commands import distill
 from pocketbert.commands.command_line import Options
-from pocketbert.commands.distillation_options import DistillationOptions, chosen_options, variants
+from pocketbert.commands.distill import DistillationOptions, chosen_options, variants
 from pocketbert.errors import raise_if_any
 from pocketbert.training.config import RunConfig
 
@@ -47,22 +47,22 @@ class CacheTeacherOptions:
     seed: int = 0
 
 
-OPTIONS = (*distillation_options.OPTIONS, CacheTeacherOptions)
+OPTIONS = (*distill.PLAN_OPTIONS, CacheTeacherOptions)
 
 
 def run(options: Options) -> None:
     """Writes the caches; prints their folders and sizes as JSON."""
     own = options[CacheTeacherOptions]
     problems = [] if options[DistillationOptions].teacher else ["--teacher is required; received none"]
-    raise_if_any([*problems, *distillation_options.problems(options)], "cache-teacher")
+    raise_if_any([*problems, *distill.plan_problems(options)], "cache-teacher")
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.plan import plan_distillation
 
     plan = plan_distillation(
-        distillation_options.student(options),
-        distillation_options.data(options),
+        distill.chosen_student(options),
+        distill.read_data(options),
         teacher=options[DistillationOptions].teacher,
-        method=distillation_options.method(options),
+        method=distill.chosen_method(options),
         run=RunConfig(seed=own.seed),
     )
     folders = cache_stages(plan, own.output, dtype=own.dtype, overwrite=own.overwrite)

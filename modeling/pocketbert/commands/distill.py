@@ -28,22 +28,55 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pocketbert.commands import distillation_options, runs
-from pocketbert.commands.command_line import OptionGroup, Options
-from pocketbert.commands.distillation_options import (
-    DistillationDataOptions,
-    DistillationOptions,
-    chosen_options,
-    variants,
-)
+from pocketbert.commands import runs, task_options
+from pocketbert.commands.command_line import OptionGroup, Options, last_value
 from pocketbert.commands.runs import RunFolderOptions
-from pocketbert.commands.task_options import TaskOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.distillation.methods import get_method, names
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option
 from pocketbert.training.config import RunConfig
 
-__all__ = ["OPTIONS", "chosen_options", "run", "variants"]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationOptions:
+    """Method, teacher and student.
+
+    Attributes:
+      method: distillation method; add --help to list its options.
+      teacher: model directory of the teacher: fine-tuned on the task, or with MLM and NSP heads for --pretraining-data.
+      student: preset or config.json for random weights, or a model directory.
+      teacher_layers: initialize from these teacher layers, for example 1,3,5; without --student they are the student.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    method: str = option(suggestions=names)
+    teacher: str | None = None
+    student: str | None = None
+    teacher_layers: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationDataOptions:
+    """Data besides the examples of a task.
+
+    Attributes:
+      augmented_file: augmented training examples from pocketbert augment.
+      text: plain text for general distillation: a file, or a folder such as WikiExtractor's.
+      pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
+      dev_pretraining_data: dev split in the same format, for evaluation.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    augmented_file: str | None = None
+    text: str | None = None
+    pretraining_data: str | None = None
+    dev_pretraining_data: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,13 +96,21 @@ class DistillOptions:
     compare_learning_rate: float | None = None
 
 
-# --seeds has the seeds, and the folder's options whether a run is overwritten.
-OPTIONS = (
-    *distillation_options.OPTIONS,
-    RunFolderOptions,
-    DistillOptions,
-    OptionGroup(RunConfig, without=("seed", "overwrite")),
-)
+# cache-teacher takes these too.
+PLAN_OPTIONS = (DistillationOptions, TaskOptions, TableOptions, DistillationDataOptions)
+# RunFolderOptions has the seeds and --overwrite.
+OPTIONS = (*PLAN_OPTIONS, RunFolderOptions, DistillOptions, OptionGroup(RunConfig, without=("seed", "overwrite")))
+
+
+def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
+    """The options dataclass of the method in `arguments`, if there is one."""
+    chosen = last_value("method", arguments)
+    return () if not chosen else (get_method(chosen),)
+
+
+def variants() -> list[list[str]]:
+    """A command line for each method."""
+    return [[f"--method={name}"] for name in names()]
 
 
 def run(options: Options) -> int | None:
@@ -77,10 +118,10 @@ def run(options: Options) -> int | None:
     _check(options)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
-    given = (distillation_options.student(options), distillation_options.data(options), place.output)
+    given = (chosen_student(options), read_data(options), place.output)
     arguments: dict[str, Any] = {
         "teacher": _teacher(options),
-        "method": distillation_options.method(options),
+        "method": chosen_method(options),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
     if own.compare:
@@ -94,7 +135,7 @@ def run(options: Options) -> int | None:
 
 
 def _teacher(options: Options) -> Any:
-    """What `distill` takes as its teacher."""
+    """The teacher or its cache, as `pocketbert.distill` takes it."""
     teacher, cache = options[DistillationOptions].teacher or None, options[DistillOptions].teacher_cache
     if not cache:
         return teacher
@@ -110,10 +151,69 @@ def _check(options: Options) -> None:
         problems.append("--compare-learning-rate belongs to --compare; received it alone")
     elif rate is not None and not rate > 0:
         problems.append(f"--compare-learning-rate must be positive; received {rate}")
-    problems += distillation_options.problems(options)
+    problems += plan_problems(options)
     compared = options[TaskOptions].given or options[DistillationDataOptions].dev_pretraining_data
     if not compared and len(options[RunFolderOptions].seeds) > 1:
         problems.append(
             "several --seeds are compared by a task's metric, or on --dev-pretraining-data; received neither"
         )
     raise_if_any(problems, "distill")
+
+
+def plan_problems(options: Options) -> list[str]:
+    """Lists problems with the student and the data."""
+    models, task, data = options[DistillationOptions], options[TaskOptions], options[DistillationDataOptions]
+    found = []
+    if not models.student and not models.teacher_layers:
+        found.append("--student is required, or --teacher-layers; received neither")
+    if task.given:
+        found += task_options.problems(task)
+    kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
+    if sum(kinds) > 1:
+        found.append(
+            "a run learns from a task's examples, from plain text (--text) or from pretraining examples "
+            "(--pretraining-data); received more than one of them; make a run of each"
+        )
+    elif not any(kinds):
+        found.append(
+            "the data are --task and --data, --train-file and --dev-file, --text for general distillation, or "
+            "--pretraining-data; received none of them"
+        )
+    if data.augmented_file and not task.given:
+        found.append("--augmented-file belongs to a task; received it without one")
+    if data.dev_pretraining_data and not data.pretraining_data:
+        found.append("--dev-pretraining-data goes with --pretraining-data; received the former alone")
+    return found
+
+
+def chosen_student(options: Options) -> Any:
+    """The student, as `pocketbert.distill` takes it."""
+    models = options[DistillationOptions]
+    if not models.teacher_layers:
+        return models.student
+    from pocketbert.distillation.initialization import TeacherLayers
+
+    return TeacherLayers(models.teacher_layers, models.student)
+
+
+def chosen_method(options: Options) -> Any:
+    """The method with its options."""
+    return options[get_method(options[DistillationOptions].method)]
+
+
+def read_data(options: Options) -> Any:
+    """The `TaskData`, `TextData` or `PretrainingData` that the options name.
+
+    Raises:
+      UserError: unreadable files.
+    """
+    named = options[DistillationDataOptions]
+    if named.pretraining_data:
+        from pocketbert.data.pretraining_data import PretrainingData
+
+        return PretrainingData.open(named.pretraining_data, named.dev_pretraining_data)
+    from pocketbert.data.task_data import TextData
+
+    if named.text:
+        return TextData(named.text)
+    return task_options.read(options[TaskOptions], options[TableOptions], named.augmented_file)

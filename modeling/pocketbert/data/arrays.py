@@ -1,4 +1,4 @@
-"""Arrays of whole numbers in .npy files, believed only as far as the file goes."""
+"""Reader of integer arrays in .npy files, which checks the header against the file's size."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pocketbert.errors import UserError
 
 
 def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
-    """The int32 array of a .npy file.
+    """Reads the int32 array in a .npy file.
 
     Args:
       path: the file.
-      shape: what its shape must be.
-      remedy: what to do about another file.
+      shape: expected shape.
+      remedy: last part of the error message.
 
     Raises:
-      UserError: the file cannot be read, or holds something else; nothing is allocated for what its header claims.
+      UserError: the file cannot be read or has other content. A wrong header allocates no memory.
     """
     try:
         with path.open("rb") as stream:
@@ -30,6 +30,6 @@ def read_int32(path: Path, shape: tuple[int, ...], remedy: str) -> np.ndarray:
             if (found, by_columns, dtype) != (shape, False, np.dtype("<i4")) or room != 4 * math.prod(shape):
                 raise ValueError(f"it must be int32 {list(shape)}; received {dtype} {list(found)} in {room} bytes")
             return np.fromfile(stream, "<i4").reshape(shape)
-    # NumPy lets through what Python's parser says of a header.
+    # NumPy passes on errors of Python's parser.
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise UserError(f"{path}: the file is damaged ({' '.join(str(error).split())[:200]}); {remedy}") from error

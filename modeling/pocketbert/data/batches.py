@@ -1,7 +1,7 @@
-"""Batches of examples of about the same length, planned in advance.
+"""Tokenized examples, and batches of examples with similar lengths.
 
-A plan is a list of index arrays and a pure function of the lengths, the seed and the epoch: it says how many steps
-an epoch has, and training resumes at any step by starting in the middle of the list.
+A plan is a list of index arrays, one per step: a pure function of lengths, seed and epoch. Training can resume at any
+step of it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """Token ids of examples of different lengths, end to end.
+    """Token ids of examples with different lengths, concatenated.
 
     Attributes:
-      word_ids: int32 `[tokens]`, special tokens included, padding not.
-      type_ids: int32 `[tokens]`, the segments; of packed text int8.
-      offsets: int64 `[N + 1]`: example i has the tokens from `offsets[i]` to `offsets[i + 1]`.
-      labels: as `Examples.labels`, of questions on paragraphs int32 `[N, 2]`, or None.
-      max_length: the most tokens that an example may have; padding never goes beyond it.
-      pad_token_id: the id that fills up a row.
+      word_ids: int32 `[tokens]`, including special tokens, without padding.
+      type_ids: int32 `[tokens]` segments; int8 for packed text.
+      offsets: int64 `[N + 1]`; example i has the tokens `offsets[i]:offsets[i + 1]`.
+      labels: see `Examples.labels`; int32 `[N, 2]` for questions on paragraphs; or None.
+      max_length: maximum sequence length, also of padded batches.
+      pad_token_id: id of padding.
       groups: see `Examples.groups`.
     """
 
@@ -51,16 +51,16 @@ class EncodedExamples:
         return len(self.offsets) - 1
 
     def unlabelled(self) -> EncodedExamples:
-        """The same rows without labels."""
+        """A copy without labels."""
         return replace(self, labels=None)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[N]`, tokens of each example."""
+        """int64 `[N]`, number of tokens in each example."""
         return np.diff(self.offsets)
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-        """The inputs, int32 `[B, L]`, and labels `[B]` of some examples; L is their bucket's length."""
+        """Returns inputs, int32 `[B, L]`, and labels, `[B]`; L is the length of their bucket."""
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
         width = int(bucketed(lengths.max(), self.max_length))
@@ -77,7 +77,7 @@ class EncodedExamples:
 
 
 def bucketed(lengths: Any, max_length: int, bucket_multiple: int = BUCKET_MULTIPLE) -> Any:
-    """`lengths` rounded up to a multiple, but not beyond `max_length`: the widths that batches have."""
+    """Rounds lengths up to the widths of batches: multiples of `bucket_multiple`, at most `max_length`."""
     return np.minimum(-(-np.asarray(lengths) // bucket_multiple) * bucket_multiple, max_length)
 
 
@@ -90,24 +90,24 @@ def plan_batches(
     bucket_multiple: int = BUCKET_MULTIPLE,
     shuffle: bool = True,
 ) -> list[np.ndarray]:
-    """Which examples make up each batch of one epoch.
+    """Plans the batches of one epoch.
 
-    Shuffled: the examples are permuted, each window of `WINDOW_BATCHES` batches is sorted by bucket (the permuted
-    order stays within a bucket), cut into batches, and the batches are permuted. The last batch of the epoch takes
-    what a whole number of batches leaves over, at random. Not shuffled: by bucket, shortest first, for evaluation;
-    `np.concatenate(plan)` then says which example each row of the results belongs to.
+    With `shuffle`, it permutes the examples, sorts each window of `WINDOW_BATCHES` batches by bucket (stably), cuts it
+    into batches, and permutes the batches. Random left-over examples form a smaller last batch. Random numbers come
+    from NumPy's PCG64, seeded with (seed, epoch).
 
-    The random numbers are NumPy's PCG64, seeded with (seed, epoch).
+    Without `shuffle`, for evaluation, it sorts by bucket, shortest first. `np.concatenate(plan)` maps rows of the
+    results to examples.
 
     Args:
-      lengths: int `[N]`, tokens of each example.
-      batch_size: examples a batch; only the last may have fewer.
-      seed: chooses the order, together with `epoch`; neither is negative.
-      epoch: from 0.
-      bucket_multiple: two lengths are alike when they round up to the same multiple of this.
-      shuffle: False for an order without randomness.
+      lengths: int `[N]`, number of tokens in each example.
+      batch_size: examples per batch; only the last batch may have fewer.
+      seed: random seed, not negative.
+      epoch: number of the epoch, from 0.
+      bucket_multiple: width of the buckets in tokens.
+      shuffle: whether to draw a random order.
     Returns:
-      int64 index arrays that together hold each of 0…N−1 once.
+      int64 index arrays, which together contain each of 0…N−1 once.
     """
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or not len(lengths):
@@ -135,14 +135,14 @@ def plan_batches(
 def encode(
     examples: Examples, tokenizer: Callable[..., Any], max_length: int, *, show_progress: bool = True
 ) -> EncodedExamples:
-    """Tokenizes examples once, in chunks.
+    """Tokenizes examples in chunks.
 
     Args:
       examples: sentences or pairs.
-      tokenizer: `tokenizer(texts, pairs, max_length=…)` gives the model's inputs, int32 `[B, L]`, padded on the right;
-        `tokenizer.pad_token_id` is the padding.
-      max_length: longer examples are truncated to this many tokens.
-      show_progress: on stderr.
+      tokenizer: `tokenizer(texts, pairs, max_length=…)` returns model inputs, int32 `[B, L]`, padded on the right with
+        `tokenizer.pad_token_id`.
+      max_length: maximum sequence length; longer examples are truncated.
+      show_progress: whether to show a progress bar on stderr.
     """
     word_ids, type_ids, lengths = [], [], []
     with bar(len(examples), "tokenize", "text") if show_progress else contextlib.nullcontext() as progress:
@@ -169,16 +169,15 @@ def encode(
 
 
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """The batches of `plan` from step `start` on, made ahead of the training step by other threads.
+    """Makes a `tf.data.Dataset` from a plan. Other threads prepare batches ahead of the training step.
 
     Args:
       encoded: the examples.
-      plan: from `plan_batches`.
-      start: the first step; those before it cost nothing.
+      plan: index arrays from `plan_batches`.
+      start: first step; skipping steps costs nothing.
     Returns:
-      (inputs, labels) as `EncodedExamples.batch` gives them, in the plan's order, or inputs alone for unlabelled
-      examples. All have one signature, so that a `tf.function` is traced once; the widths are multiples of
-      `BUCKET_MULTIPLE` and `max_length`, at most `max_length / BUCKET_MULTIPLE` different ones, rounded up.
+      (inputs, labels) as in `EncodedExamples.batch`, or only inputs for unlabelled examples. All batches have the same
+      signature, so that a `tf.function` is traced once. Widths are multiples of `BUCKET_MULTIPLE`, or `max_length`.
     """
     import tensorflow as tf
 
@@ -189,7 +188,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         return [inputs[name] for name in _INPUT_NAMES]
 
     def assemble(indices: tf.Tensor) -> Any:
-        # Of tensors that a data set captures TensorFlow holds two copies more, too many of a large text.
+        # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
         arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
         inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
         return inputs if labels is None else (inputs, tf.gather(labels, indices))
@@ -198,7 +197,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
 
 
 def index_rows(plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """The rows of `plan` from step `start` on, int64 `[B]` each; those before cost nothing."""
+    """Makes a data set from the rows of `plan`, int64 `[B]` each, from step `start`."""
     import tensorflow as tf
 
     rest = list(plan[start:])

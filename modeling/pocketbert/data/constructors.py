@@ -1,4 +1,4 @@
-"""Training data in one call: the functions of `pocketbert.data`."""
+"""Functions in `pocketbert.data`: training data in one call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data import table_objects
@@ -21,9 +21,6 @@ from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.data.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
-
-if TYPE_CHECKING:
-    pass
 
 _Path = str | os.PathLike[str]
 
@@ -42,11 +39,11 @@ def table(
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> TaskData:
-    """Labelled sentences, or pairs of them, from a table.
+    """Reads labelled sentences or sentence pairs from a table.
 
-    A table is a `.csv`, `.tsv` or `.jsonl` file, a pandas DataFrame, a dict of columns, a list of dicts or of
-    (text, label) pairs, a data set of Hugging Face's `datasets`, or a `tf.data.Dataset` of dicts or of
-    (text, label) pairs. All of them give the same examples.
+    Pass a `.csv`, `.tsv` or `.jsonl` file, a pandas DataFrame, a dict of columns, a list of dicts or (text, label)
+    pairs, a data set from Hugging Face's `datasets`, or a `tf.data.Dataset` of dicts or (text, label) pairs. All forms
+    give the same examples.
 
     Example:
       ```python
@@ -55,23 +52,23 @@ def table(
       ```
 
     Args:
-      source: the table to train on, or a dict of tables with `train` and, if there is one, `validation` or `dev`.
-      text: the column of the sentence, or of the first sentence of a pair.
-      label: the column of the label, of the labels or of the score.
-      pair: the column of the second sentence, or None.
-      dev: a table of the same columns, to choose the best checkpoint by. None splits a tenth off the training
-        examples, about the same part of each class; rows with the same text stay together.
-      augmented: the file that `pocketbert augment` made of the training file, for distillation.
-      kind: what the labels are: classes, any number of labels for each text, or scores.
-      label_names: the labels in the order of the logits. None takes those that a data set of `datasets` names, else
-        those that occur: in numeric order if all are whole numbers, else in alphabetical order.
-      label_separator: what separates the labels of a text in a cell (`multi_label`).
-      separator: what separates the columns of a `.csv` file: one character, or `tab`.
-      skip_bad_rows: leave out rows without a text or a label, and say on stderr how many.
+      source: training table, or a dict of tables with `train` and optionally `validation` or `dev`.
+      text: column of the sentence, or of the first sentence of a pair.
+      label: column of the label, labels or score.
+      pair: column of the second sentence, or None.
+      dev: table with the same columns, to select the best checkpoint. None uses a tenth of the training examples,
+        stratified by class; rows with the same text stay together.
+      augmented: output of `pocketbert augment` for the training file, for distillation.
+      kind: one class, any number of labels (`multi_label`) or a score (`regression`) per text.
+      label_names: labels in the order of the logits. None takes the names in a data set from `datasets`, else the
+        labels in the table: in numeric order if all are whole numbers, else in alphabetical order.
+      label_separator: separator of the labels in a cell (`multi_label`).
+      separator: column separator of a `.csv` file: one character, or `tab`.
+      skip_bad_rows: skip rows without a text or label, and log their number.
     Returns:
-      The task with its training and development examples.
+      The task with training examples and dev split.
     Raises:
-      UserError: a missing file or column, an empty text, an unknown label, and so on: all bad rows together.
+      UserError: a missing file or column, an empty text, an unknown label, and so on. One error lists all bad rows.
     """
     splits = table_objects.splits_of(source)
     if splits is not None:
@@ -83,7 +80,7 @@ def table(
         text_column=text,
         pair_column=pair,
         label_column=label,
-        # Labels that were found are in alphabetical order, which no other table need count in.
+        # Labels found in the table are in alphabetical order; indices may count in another one.
         numbered=known is not None,
         kind=kind,
         label_separator=label_separator,
@@ -109,7 +106,7 @@ def from_pairs(
     kind: Literal["classification", "multi_label", "regression"] = "classification",
     label_names: Sequence[str] | None = None,
 ) -> TaskData:
-    """Labelled sentences, or pairs of them, from parallel lists.
+    """Makes training data from parallel lists.
 
     Example:
       ```python
@@ -117,16 +114,16 @@ def from_pairs(
       ```
 
     Args:
-      texts: the sentences, or the first sentences of pairs.
+      texts: sentences, or the first sentences of pairs.
       labels: a label, a list of labels or a score for each text.
-      pairs: the second sentences.
-      dev: (texts, labels), or (texts, labels, pairs), to choose the best checkpoint by; None splits a tenth off.
-      kind: as for `table`.
-      label_names: as for `table`.
+      pairs: second sentences.
+      dev: (texts, labels) or (texts, labels, pairs), to select the best checkpoint; None uses a tenth of the texts.
+      kind: see `table`.
+      label_names: see `table`.
     Returns:
-      The task with its training and development examples.
+      The task with training examples and dev split.
     Raises:
-      UserError: lists of different lengths, and as for `table`.
+      UserError: lists with different lengths; see also `table`.
     """
     names = ("text", "label", "pair")
 
@@ -143,7 +140,7 @@ def from_pairs(
 
 
 def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskData:
-    """A task of GLUE from its official files.
+    """Reads a GLUE task from its official files.
 
     Example:
       ```python
@@ -152,12 +149,12 @@ def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskDat
 
     Args:
       name: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli.
-      folder: the task's own folder, or the one that holds it under its official name (`SST-2`).
-      augmented: the file that `pocketbert augment` made of the training examples, for distillation.
+      folder: folder of the task, or the GLUE download with a folder for each task (`SST-2`).
+      augmented: output of `pocketbert augment` for the training examples, for distillation.
     Returns:
-      The task with its training and (for MNLI: matched) development examples, and GLUE's metrics.
+      The task with training examples, dev split (matched for MNLI) and GLUE's metrics.
     Raises:
-      UserError: no such task, a missing file, rows that cannot be read.
+      UserError: an unknown task, a missing file, or unreadable rows.
     """
     task = glue_task(name)
     train, dev = (read_glue(name, folder, split) for split in ("train", "dev"))
@@ -174,17 +171,17 @@ def xnli(
     languages: Sequence[str] | None = None,
     augmented: _Path | None = None,
 ) -> TaskData:
-    """XNLI: trained on MultiNLI's English examples, developed in up to 15 languages.
+    """Reads XNLI: English training examples from MultiNLI, and a dev split in up to 15 languages.
 
     Args:
-      folder: the folder with XNLI's files and, unless `train` names it, MultiNLI's.
-      train: the file of MultiNLI's English training examples.
-      languages: which development examples to take, for example `("en", "de")`; None takes all that are there.
-      augmented: as for `glue`.
+      folder: folder with XNLI's files and, without `train`, MultiNLI's.
+      train: file with MultiNLI's English training examples.
+      languages: languages of the dev split, for example `("en", "de")`; None for all in the folder.
+      augmented: see `glue`.
     Returns:
-      The task with its examples; the development examples' `groups` are their languages.
+      The task with its examples; `groups` of the dev split are the languages.
     Raises:
-      UserError: a missing file or language, rows that cannot be read.
+      UserError: a missing file or language, or unreadable rows.
     """
     given, dev = read_xnli_training(folder, train), read_xnli(folder, "dev", languages)
     return TaskData(task=XNLI, train=given, dev=dev, augmented=_augmented(augmented, XNLI, given))
@@ -193,7 +190,7 @@ def xnli(
 def questions(
     source: _Path, folder: _Path | None = None, *, dev: _Path | None = None, skip_bad_rows: bool = False
 ) -> TaskData:
-    """Questions on paragraphs, answered by a part of the paragraph.
+    """Reads questions on paragraphs; each answer is a span of the paragraph.
 
     Example:
       ```python
@@ -202,37 +199,37 @@ def questions(
       ```
 
     Args:
-      source: a `.json` or `.jsonl` file in SQuAD's format or, with `folder`, squad, squad2 or tydiqa.
-      folder: the folder with the files of the data set that `source` names.
-      dev: a file of questions to choose the best checkpoint by; None splits a tenth of the paragraphs off.
-      skip_bad_rows: leave out questions that cannot be read, and say on stderr how many.
+      source: a `.json` or `.jsonl` file in SQuAD's format; with `folder`: squad, squad2 or tydiqa.
+      folder: folder with the files of data set `source`.
+      dev: file of questions to select the best checkpoint; None uses a tenth of the paragraphs.
+      skip_bad_rows: skip unreadable questions, and log their number.
     Returns:
-      The task with its training and development questions.
+      The task with training questions and dev split.
     Raises:
-      UserError: no such data set or file, questions that cannot be read.
+      UserError: an unknown data set, a missing file, or unreadable questions.
     """
     given: QuestionFile | None
     if folder is not None:
         train, given = (read_questions(str(source), folder, split) for split in ("train", "dev"))
-        # Files of TyDi QA may keep the development answers back.
+        # TyDi QA's dev file may have no answers.
         given = given if given.labelled else None
     else:
         train = QuestionFile(source, skip_bad=skip_bad_rows)
         given = None if dev is None else QuestionFile(dev, skip_bad=skip_bad_rows)
-    # BERT's head for spans has no dropout (run_squad.py).
+    # BERT's span head has no dropout (run_squad.py).
     task = TaskConfig(kind="span", name="" if folder is None else str(source), dropout=0.0)
-    remedy = "--dev-file gives others" if folder is None else "--data's development file has no answers"
+    remedy = "pass --dev-file to choose them" if folder is None else "the dev file in --data has no answers"
     train, given = _with_dev(train, given, remedy)
     return TaskData(task=task, train=train, dev=given)
 
 
 def text(path: _Path) -> TextData:
-    """Plain text, for distillation without a task.
+    """Selects plain text for distillation without a task.
 
     Args:
-      path: a file or a folder: WikiExtractor's output, plain text or JSONL, compressed or not.
+      path: file or folder with WikiExtractor output, plain text or JSONL, compressed or not.
     Returns:
-      The text; it is read while training.
+      The text, which is read during training.
     Raises:
       UserError: no such file or folder.
     """
@@ -241,7 +238,7 @@ def text(path: _Path) -> TextData:
 
 
 def _augmented(path: _Path | None, task: TaskConfig, train: Examples) -> Examples | None:
-    """What `pocketbert augment` made of a data set's training examples: the columns text, pair and label."""
+    """Reads the output of `pocketbert augment` for a data set: columns text, pair and label."""
     if path is None:
         return None
     kind: Any = task.kind
@@ -251,31 +248,31 @@ def _augmented(path: _Path | None, task: TaskConfig, train: Examples) -> Example
 
 
 def _without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
-    """The rows of an augmented file that are not made from certain examples.
+    """Removes rows of an augmented file whose originals are in `dropped`.
 
     Raises:
-      UserError: the file does not say what its rows are made from.
+      UserError: the file does not record the originals.
     """
     path = augmented.source
     try:
         of_rows, _ = read_table(path, text_column="example", skip_bad_rows=skip_bad_rows)
     except UserError as error:
         raise UserError(
-            f"{path}: without --dev-file, the column 'example' of pocketbert augment must give the origin of each row; "
-            "some rows have none; give --dev-file"
+            f"{path}: without --dev-file, each row must have its original in the column 'example', as written by "
+            "pocketbert augment; received rows without; pass --dev-file"
         ) from error
-    # By their texts too: the numbers may be those of another file than the training file.
+    # Compare texts too: the numbers may belong to another file.
     texts = set(dropped.texts)
     name_of = dict(zip(of_rows.ids, of_rows.texts, strict=True))
     origins = [name_of.get(row) for row in augmented.ids]
     named = {None, *dropped.ids, *(name for name, text in zip(origins, augmented.texts, strict=True) if text in texts)}
     kept = [index for index, name in enumerate(origins) if name not in named]
-    log_info(f"{path}: left out {len(augmented) - len(kept)} rows, which are made from examples in the dev split")
+    log_info(f"{path}: skipped {len(augmented) - len(kept)} rows augmented from examples in the dev split")
     return augmented.select(kept)
 
 
-def _with_dev(train: Any, dev: Any, remedy: str = "--dev-file gives others") -> tuple[Any, Any]:
-    """The two; without the second a part of the first."""
+def _with_dev(train: Any, dev: Any, remedy: str = "pass --dev-file to choose them") -> tuple[Any, Any]:
+    """Returns `train` and `dev`; splits `train` if `dev` is None."""
     if dev is not None:
         return train, dev
     train, dev = train_dev_split(train, stratify=True)

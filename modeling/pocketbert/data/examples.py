@@ -1,4 +1,4 @@
-"""Labelled texts in memory: what every reader gives and every consumer takes."""
+"""Labelled texts in memory, as all readers return them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class LabelledData(Protocol):
 
     @property
     def source(self) -> str:
-        """Where the data come from, for messages."""
+        """Source for messages, such as a path."""
 
     @property
     def identity(self) -> str:
-        """SHA-256 of everything that a run reads."""
+        """SHA-256 of all content that affects a run."""
 
     @property
     def labelled(self) -> bool:
-        """Whether every example has its label."""
+        """Whether all examples have labels."""
 
     @property
     def missing_labels(self) -> str:
-        """Name of the missing labels, for a message."""
+        """Names the missing labels for a message."""
 
     @property
     def has_pairs(self) -> bool:
@@ -36,11 +36,11 @@ class LabelledData(Protocol):
 
     @property
     def split_keys(self) -> Iterable[str]:
-        """A text for each example; examples with the same one stay together when a part is split off."""
+        """One text per example; examples with the same text stay in the same split."""
 
     @property
     def classes(self) -> np.ndarray | None:
-        """int32 [N], or None where an example has no single class."""
+        """int32 [N], or None if examples have no single class."""
 
     def __len__(self) -> int: ...
 
@@ -48,22 +48,22 @@ class LabelledData(Protocol):
         """The examples at `indices`."""
 
     def first_texts(self, count: int) -> Examples:
-        """At most the first `count`, unlabelled, as the texts or pairs that a tokenizer takes."""
+        """Up to `count` examples without labels, as texts or pairs for a tokenizer."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts, and their labels where they have any. All parts are aligned: row i everywhere is example i.
+    """Texts with or without labels. Row i of each attribute belongs to example i.
 
     Attributes:
-      texts: the sentences, or the first sentences of pairs.
-      pairs: the second sentences, or None if the examples are single sentences.
-      labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` of 0 and 1 where an example has any
-        number of labels, or None if the examples are unlabelled.
-      ids: one name an example, all different.
-      source: where they come from, for messages and records: a file's path or a data set's name.
-      groups: the group of each example, where metrics are also wanted by group (a language, say), or None.
-      skipped_rows: how many rows of the file are left out, since something is wrong with them.
+      texts: sentences, or the first sentences of pairs.
+      pairs: second sentences, or None for single sentences.
+      labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` with 0 and 1 for any number of
+        labels per example, or None.
+      ids: unique names of the examples.
+      source: path or name of the data set, for messages and records.
+      groups: group of each example for metrics by group, such as a language, or None.
+      skipped_rows: number of unreadable rows skipped in the file.
     """
 
     texts: list[str]
@@ -86,14 +86,14 @@ class Examples:
                 f"{self.labels.dtype} {self.labels.shape}"
             )
         if len(set(self.ids)) != count:
-            raise ValueError(f"ids must differ from one another; received {count - len(set(self.ids))} repeated")
+            raise ValueError(f"ids must be unique; received {count - len(set(self.ids))} repeated")
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the texts, labels and, where there are any, groups."""
+        """SHA-256 of texts, labels and groups."""
         digest = hashlib.sha256()
         for part in (self.texts, self.pairs):
             digest.update(json.dumps(part).encode())
@@ -105,36 +105,36 @@ class Examples:
 
     @property
     def labelled(self) -> bool:
-        """Whether they have labels."""
+        """Whether the examples have labels."""
         return self.labels is not None
 
     @property
     def missing_labels(self) -> str:
-        """For a message."""
+        """Names the missing labels for a message."""
         return f"labels; {self.source} has none"
 
     @property
     def has_pairs(self) -> bool:
-        """Whether they are pairs of texts."""
+        """Whether the examples are pairs."""
         return self.pairs is not None
 
     @property
     def classes(self) -> np.ndarray | None:
-        """The labels where each example has one class, else None."""
+        """The labels if each example has one class, else None."""
         labels = self.labels
         return labels if labels is not None and labels.ndim == 1 and labels.dtype == np.int32 else None
 
     @property
     def split_keys(self) -> Iterable[str]:
-        """The first texts: examples that share one stay together where a part is split off."""
+        """The first texts; examples with the same one stay in the same split."""
         return self.texts
 
     def first_texts(self, count: int) -> Examples:
-        """The first examples, at most `count`."""
+        """Up to `count` examples from the beginning."""
         return self.select(range(min(len(self), count)))
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Examples:
-        """The examples at `indices`, in that order; each at most once."""
+        """The examples at `indices`, in this order, without repetition."""
         chosen = [int(index) for index in indices]
         return Examples(
             texts=[self.texts[index] for index in chosen],
@@ -147,6 +147,6 @@ class Examples:
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """At most `most` of the indices below `count`, ascending, as far apart as they can be."""
+    """Up to `most` indices below `count`, ascending and evenly spaced."""
     taken = min(count, most)
     return np.arange(taken) * count // taken

@@ -1,7 +1,7 @@
 """The nine GLUE tasks in their official TSV files (Wang et al. 2019, https://gluebenchmark.com/tasks).
 
-Labels stand in the order that Hugging Face's GLUE data set and its fine-tuned models use, so that class indices
-agree with theirs. Quotes are ordinary characters in all of these files.
+Labels have the order of Hugging Face's GLUE data set, so that class indices agree with its fine-tuned models. Quotes
+are ordinary characters in these files.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pocketbert.progress import log_info
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """One task of GLUE: its model head, its metrics and the layout of its files.
+    """A GLUE task: head, metrics and file layout.
 
     Attributes:
-      task: the head, with the labels in the order of class indices.
+      task: the head, with labels in the order of the logits.
       folder: the task's folder in the GLUE download.
       text_column: header of the first sentence.
       pair_column: header of the second sentence, or None for single sentences.
-      label_column: header of the label in the training and development files.
-      label_texts: the label as the file writes it → the label's name in `task.labels`; empty if they are the same.
-      metrics: what GLUE reports, by the names of `pocketbert.tasks.metrics`.
-      main_metric: the one of them that chooses the best checkpoint.
-      dev_splits: names of the development files, without `.tsv`.
+      label_column: header of the label in the training and dev files.
+      label_texts: label in the files → label in `task.labels`; empty if they are the same.
+      metrics: GLUE's metrics, named as in `pocketbert.tasks.metrics`.
+      main_metric: the metric that selects the best checkpoint.
+      dev_splits: names of the dev files, without `.tsv`.
       test_splits: names of the unlabelled test files.
-      files: split → where its file lies in the GLUE download, for those that are not `folder/split.tsv`.
-      headless_columns: the columns of the training and development files, if those have no header (CoLA).
-      broken_rows: how many rows of the official labelled files may lack columns. Other libraries skip such rows,
-        and their published counts depend on it.
+      files: split → paths in the GLUE download, if not `folder/split.tsv`.
+      headless_columns: columns of training and dev files without a header (CoLA).
+      broken_rows: maximum number of rows with missing columns in the official labelled files. Other libraries skip such
+        rows, and published counts depend on it.
     """
 
     task: TaskConfig
@@ -57,7 +57,7 @@ class GlueTask:
 
     @property
     def has_scores(self) -> bool:
-        """Whether its labels are scores, and not classes."""
+        """Whether labels are scores instead of classes."""
         return not self.task.labels
 
     @property
@@ -149,10 +149,10 @@ GLUE: dict[str, GlueTask] = {
 
 
 def glue_task(name: str) -> GlueTask:
-    """The task called `name`.
+    """Returns the task called `name`.
 
     Raises:
-      UserError: there is none; the message lists those there are.
+      UserError: there is no such task.
     """
     if name not in GLUE:
         raise UserError(f"no GLUE task {name!r}{did_you_mean(name, GLUE)}; the tasks are {', '.join(GLUE)}")
@@ -160,20 +160,20 @@ def glue_task(name: str) -> GlueTask:
 
 
 def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples:
-    """Reads one file of a GLUE task.
+    """Reads one split of a GLUE task.
 
     Args:
-      name: the task, a key of `GLUE`.
-      folder: the task's own folder, or the folder that holds it under its official name (`SST-2`, `MNLI`, …).
-      split: `train`, `dev` or `test`. MNLI has two of the latter, `dev_matched` and `dev_mismatched` (and so for
-        test); there `dev` and `test` mean the matched ones. Its `diagnostic` is GLUE's AX, another unlabelled file.
+      name: key of `GLUE`.
+      folder: folder of the task, or the GLUE download with a folder for each task (`SST-2`, `MNLI`, …).
+      split: `train`, `dev` or `test`. MNLI has `dev_matched`, `dev_mismatched`, `test_matched` and `test_mismatched`;
+        `dev` and `test` are the matched ones. Its `diagnostic` is GLUE's AX, an unlabelled file.
 
     Returns:
-      The examples, without labels for a test file; ids are the split and the row's number from 0.
+      The examples, without labels for test files. Ids are the split and the row number from 0.
 
     Raises:
-      UserError: an unknown task or split, a missing or empty file, text that is not UTF-8, a missing column, an
-        unknown label: with the file, the line and the reason, all bad rows together.
+      UserError: an unknown task or split, a missing or empty file, text that is not UTF-8, a missing column, or an
+        unknown label. One error lists all bad rows with line and reason.
     """
     glue = glue_task(name)
     split = {"dev": glue.dev_splits[0], "test": glue.test_splits[0]}.get(split, split)
@@ -188,7 +188,7 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
         columns = rows.pop(0)[1]
     places = _column_places(glue, path, columns, labelled)
     if not rows:
-        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+        raise UserError(f"{path}: line 2: the file has a header and no rows; it must have at least one example")
 
     problems = RowProblems(path)
     broken: list[int] = []
@@ -210,14 +210,14 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
         if glue.pair_column:
             pairs.append(cells[places["pair"]])
         ids.append(f"{split}-{number}")
-    # A test file's rows are answered by their numbers: none may go.
+    # Predictions for a test file are numbered by row, so no row may be skipped.
     if len(broken) > (glue.broken_rows if labelled else 0):
         for line in broken:
-            problems.add(line, f"the row must have {len(columns)} columns, separated by tabs; it has fewer")
+            problems.add(line, f"the row must have {len(columns)} columns, separated by tabs; received fewer")
     problems.raise_if_any()
     if broken:
         log_info(
-            f"{path}: skipped {len(broken)} rows with missing columns, as GLUE's other readers do (line {broken[0]}…)"
+            f"{path}: skipped {len(broken)} rows with missing columns, as other GLUE readers do (line {broken[0]}…)"
         )
     dtype = np.float32 if glue.has_scores else np.int32
     return Examples(
@@ -235,8 +235,8 @@ def _find(glue: GlueTask, folder: Path, split: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise UserError(
-        f"{folder}: {glue.task.name} needs the file {' or '.join(names)}; found none; give the GLUE folder or the "
-        "task's own"
+        f"{folder}: {glue.task.name} needs the file {' or '.join(names)}; found none; pass the GLUE folder or the "
+        "folder of the task"
     )
 
 
@@ -249,8 +249,8 @@ def _column_places(glue: GlueTask, path: Path, columns: list[str], labelled: boo
     missing = [column for column in wanted.values() if column not in columns]
     if missing:
         raise UserError(
-            f"{path}: line 1: the header must name the columns {', '.join(wanted.values())} of {glue.task.name}; "
-            f"missing: {', '.join(missing)}; received {', '.join(columns)[:200]}"
+            f"{path}: line 1: the header must have the columns {', '.join(wanted.values())} of {glue.task.name}; "
+            f"received {', '.join(columns)[:200]}; add {', '.join(missing)}"
         )
     return {part: columns.index(column) for part, column in wanted.items()}
 

@@ -1,13 +1,13 @@
-"""Masked tokens as in BERT's pretraining, made while training and yet reproducible.
+"""Dynamic token masking for MLM, as in BERT and reproducible.
 
-Devlin et al. 2019, section 3.1, task 1 (https://arxiv.org/abs/1810.04805), and google-research/bert
-`create_pretraining_data.py`: of an example's n tokens, special ones counted, round(0.15 n) are chosen, at least 1 and
-at most `max_predictions`, never [CLS] or [SEP]; of the chosen, 80 % become [MASK], 10 % a random token of the whole
-vocabulary, and 10 % stay. With whole words, words are taken in random order as long as all their tokens fit, and one
-decision holds for all tokens of a word, as in tf-models-official (google-research's code decides for each token).
+Source: Devlin et al. 2019, section 3.1, task 1 (https://arxiv.org/abs/1810.04805), and google-research/bert
+`create_pretraining_data.py`. In an example with n tokens, including special ones, round(0.15 n) tokens are selected, at
+least 1 and at most `max_predictions`, never [CLS] or [SEP]. 80 % of them become [MASK], 10 % a random token, and 10 %
+stay. With whole words, words are drawn in random order while all their tokens fit, with one replacement decision per
+word, as in tf-models-official (google-research's code decides per token).
 
-What is masked is a function of (seed, epoch, example, position) alone: the other examples of the batch, its width and
-its order change nothing, so a run that resumes or shuffles otherwise masks alike.
+Masks depend on (seed, epoch, example, position) only, not on the batch. A run that resumes, or shuffles differently,
+draws the same masks.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pocketbert.data.batches import EncodedExamples, dataset, index_rows
 from pocketbert.data.pretraining_options import MaskingOptions
 
 NO_LABEL = -1
-# Behind every priority that is drawn from [0, 1).
+# Sorts after all priorities, which are in [0, 1).
 _NEVER = 2.0
 
 
 class MaskingTokenizer(Protocol):
-    """Part of a tokenizer that masking needs."""
+    """The part of a tokenizer needed for masking."""
 
     @property
     def vocab_path(self) -> Path:
-        """A token a line."""
+        """Vocabulary file, one token per line."""
 
     @property
     def vocab_size(self) -> int:
@@ -56,15 +56,15 @@ class MaskingTokenizer(Protocol):
         """Id of [MASK]."""
 
 
-# Equal only to itself: an array has no hash, which `tf.function` asks of its arguments.
+# eq=False: `tf.function` hashes its arguments, and arrays have no hash.
 @dataclass(frozen=True, eq=False)
 class MaskingVocabulary:
-    """Facts about a vocabulary for masking.
+    """A vocabulary as needed for masking.
 
     Attributes:
       size: number of tokens.
-      mask_token_id: of [MASK].
-      special_ids: of the tokens that are never chosen: [CLS], [SEP] and [PAD].
+      mask_token_id: id of [MASK].
+      special_ids: ids of tokens that are never selected: [CLS], [SEP] and [PAD].
       continues: bool `[size]`, whether a token continues a word (`##ing`).
     """
 
@@ -75,8 +75,8 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: MaskingTokenizer) -> MaskingVocabulary:
-        """The facts of a tokenizer's vocabulary."""
-        # The tokenizer has checked the file: a token a line, whichever way lines end.
+        """Reads the vocabulary of a tokenizer."""
+        # The tokenizer has checked the file. Universal newlines are fine here.
         tokens = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
         return cls(
             size=tokenizer.vocab_size,
@@ -86,7 +86,7 @@ class MaskingVocabulary:
         )
 
     def special(self, word_ids: tf.Tensor) -> tf.Tensor:
-        """Bool `[B, S]`: the tokens that are never chosen."""
+        """Returns bool `[B, S]`, whether a token is never selected."""
         return tf.reduce_any(word_ids[:, :, tf.newaxis] == tf.constant(self.special_ids, word_ids.dtype), axis=-1)
 
 
@@ -94,9 +94,9 @@ class Masked(NamedTuple):
     """A batch with masked tokens.
 
     Attributes:
-      word_ids: int32 `[B, S]`, the ids with the chosen tokens replaced.
-      positions: int32 `[B, P]`, where the chosen tokens are, ascending; filled up with 0.
-      labels: int32 `[B, P]`, their ids before; filled up with `NO_LABEL`.
+      word_ids: int32 `[B, S]`, ids after masking.
+      positions: int32 `[B, P]`, ascending positions of selected tokens, padded with 0.
+      labels: int32 `[B, P]`, original ids of selected tokens, padded with `NO_LABEL`.
     """
 
     word_ids: tf.Tensor
@@ -114,27 +114,28 @@ def mask_batch(
     epoch: int | tf.Tensor,
     max_length: int,
     vocabulary: MaskingVocabulary,
-    options: MaskingOptions = MaskingOptions(),  # noqa: B008
+    options: MaskingOptions | None = None,
 ) -> Masked:
-    """Masks a batch; a pure function for `tf.data.Dataset.map`, `tf.function` or eager use.
+    """Masks a batch. A pure function for `tf.data.Dataset.map`, `tf.function` or eager use.
 
     Args:
       word_ids: int32 `[B, S]`.
       input_mask: int32 `[B, S]`, 1 = token.
-      special: bool `[B, S]`, tokens that are never chosen, as `MaskingVocabulary.special` gives them.
-      examples: int `[B]`, the examples' numbers in their data set.
-      seed: chooses the masks, together with `epoch`; int32.
-      epoch: from 0; the same example is masked differently in each.
-      max_length: S is at most this; a constant of the data set, since another one draws other numbers.
-      vocabulary: of the ids.
-      options: how much is masked.
+      special: bool `[B, S]`, tokens that are never selected, from `MaskingVocabulary.special`.
+      examples: int `[B]`, numbers of the examples in their data set.
+      seed: random seed, int32.
+      epoch: number of the epoch, from 0; each epoch has other masks.
+      max_length: maximum of S. Use a constant for a data set: it affects the random numbers.
+      vocabulary: vocabulary of the ids.
+      options: masking rates; None for BERT's.
     Returns:
       Masked ids, positions and labels, P = `options.max_predictions`.
     Raises:
-      ValueError: a batch wider than `max_length`; an `InvalidArgumentError` where the width is known only in the graph.
+      ValueError: the batch is wider than `max_length`; an `InvalidArgumentError` if only the graph knows the width.
     """
     if (word_ids.shape[1] or 0) > max_length:
         raise ValueError(f"a batch must not be wider than max_length={max_length}; received {word_ids.shape}")
+    options = options or MaskingOptions()
     length = tf.shape(word_ids)[1]
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, max_length, "a batch wider than max_length")]):
         draws = tf.map_fn(
@@ -151,7 +152,7 @@ def mask_batch(
     selectable = is_token & ~special
     continues = tf.zeros_like(selectable)
     if options.whole_words:
-        # A token goes with the one before it, unless that one is special.
+        # A token continues the previous one, unless that one is special.
         before = tf.pad(selectable, [[0, 0], [1, 0]])[:, :-1]
         continues = tf.gather(tf.constant(vocabulary.continues), word_ids) & selectable & before
     tokens = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
@@ -176,25 +177,25 @@ def masked_dataset(
     seed: int,
     epoch: int,
     start: int = 0,
-    options: MaskingOptions = MaskingOptions(),  # noqa: B008
+    options: MaskingOptions | None = None,
     predictions: bool = False,
 ) -> tf.data.Dataset:
-    """The batches of `pocketbert.data.batches.dataset` with masked tokens.
+    """Makes the batches of `pocketbert.data.batches.dataset` with masked tokens.
 
     Args:
       encoded: examples without labels.
-      plan: this epoch's, from `plan_batches`.
-      tokenizer: the one that made the ids.
-      seed: of the masks; not negative.
-      epoch: from 0.
-      start: the first step; those before it cost nothing.
-      options: how much is masked.
-      predictions: False gives inputs alone, for general distillation; True what a masked-LM task trains on.
+      plan: plan of this epoch, from `plan_batches`.
+      tokenizer: tokenizer of the examples.
+      seed: random seed, not negative.
+      epoch: number of the epoch, from 0.
+      start: first step; skipping steps costs nothing.
+      options: masking rates; None for BERT's.
+      predictions: False for inputs only (general distillation); True for inputs and labels (MLM).
     Returns:
       Inputs with masked `input_word_ids`; or (inputs with `masked_lm_positions` int32 [B, P], labels int32 [B, P]).
     """
     if encoded.labels is not None:
-        raise ValueError("masking is for text without labels; these examples have some")
+        raise ValueError("examples for masking must have no labels; received labels")
     vocabulary = MaskingVocabulary.of(tokenizer)
 
     def mask(inputs: dict[str, tf.Tensor], examples: tf.Tensor) -> Any:
@@ -227,7 +228,7 @@ class _Draws(NamedTuple):
 def _draws(
     seed: int | tf.Tensor, epoch: int | tf.Tensor, example: tf.Tensor, max_length: int, vocab_size: int
 ) -> _Draws:
-    """All random numbers of one example: priority and action in [0, 1), and an id, for each place."""
+    """Random numbers of one example: priority and action in [0, 1), and an id, for each position."""
     key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int32), tf.cast(epoch, tf.int32)]), example, alg="philox")
     uniform = tf.random.stateless_uniform([2, max_length], key, alg="philox")
     other_key = tf.random.fold_in(key, 1, alg="philox")
@@ -236,7 +237,7 @@ def _draws(
 
 
 def _number_wanted(tokens: tf.Tensor, options: MaskingOptions) -> tf.Tensor:
-    """Int32 `[B]`, as Python's `min(max_predictions, max(1, round(tokens * rate)))`."""
+    """Computes `min(max_predictions, max(1, round(tokens * rate)))`, int32 `[B]`."""
     if not options.rate:
         return tf.zeros_like(tokens)
     rounded = tf.cast(tf.round(tf.cast(tokens, tf.float64) * options.rate), tf.int32)
@@ -251,13 +252,13 @@ def _choose(
     wanted: tf.Tensor,
     options: MaskingOptions,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Which tokens are chosen, bool `[B, S]`, and every token's action, `[B, S]`."""
+    """Returns whether a token is selected, bool `[B, S]`, and its action, `[B, S]`."""
     begins = selectable & ~continues
     order = tf.argsort(tf.where(begins, priority, _NEVER), axis=1, stable=True)
     rank = tf.argsort(order, axis=1, stable=True)
     if not options.whole_words:
         return selectable & (rank < wanted[:, tf.newaxis]), action
-    # The place of the first token of each token's word.
+    # Position of the first token in each token's word.
     word = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1, 0)
     first = tf.gather(_true_places_first(begins), word, batch_dims=1)
     rows, width = tf.range(tf.shape(first)[0]), tf.shape(first)[1]
@@ -271,13 +272,13 @@ def _choose(
 
 
 def _greedy(lengths: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """Takes words in order, leaving out those that would make too many tokens.
+    """Selects words in order, and skips words with too many tokens.
 
     Args:
-      lengths: int32 `[B, S]`, the words' tokens, in the order in which they are tried; 0 is no word.
-      wanted: int32 `[B]`, the most tokens.
+      lengths: int32 `[B, S]`, number of tokens in each word; 0 for no word.
+      wanted: int32 `[B]`, maximum number of tokens.
     Returns:
-      Bool `[B, S]`: which are taken.
+      Bool `[B, S]`, whether a word is selected.
     """
 
     def step(state: tuple[tf.Tensor, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -290,12 +291,12 @@ def _greedy(lengths: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
 
 
 def _true_places_first(values: tf.Tensor) -> tf.Tensor:
-    """Int32 `[B, S]`: in each row the places where `values` is true, ascending, then the others."""
+    """Returns int32 `[B, S]`: positions where `values` is true, ascending, then the others."""
     return tf.argsort(tf.cast(~values, tf.int32), axis=1, stable=True)
 
 
 def _positions(chosen: tf.Tensor, max_predictions: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Int32 `[B, P]`, where `chosen` is true, ascending, and bool `[B, P]`, which of them count."""
+    """Returns positions where `chosen` is true, int32 `[B, P]`, and which of them count, bool `[B, P]`."""
     order = _true_places_first(chosen)
     count = tf.reduce_sum(tf.cast(chosen, tf.int32), axis=1)
     order = tf.pad(order, [[0, 0], [0, max_predictions]])[:, :max_predictions]

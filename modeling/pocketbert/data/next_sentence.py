@@ -1,13 +1,13 @@
-"""Pairs of segments for BERT's next-sentence task: a text's sentences, cut and put together.
+"""Segment pairs for BERT's next-sentence prediction (NSP).
 
-Devlin et al. 2019, section 3.1, task 2 and appendix A.2 (https://arxiv.org/abs/1810.04805), as google-research/bert's
-`create_instances_from_document` does it: a chunk takes sentences until it has the document's target length, which is
-all the room or, for some documents, a random length. The chunk is divided between two sentences at random. Half of the
-time its second part is the second segment; otherwise sentences from a random place of another document are, and the
-second part is used again. What is too long loses tokens at both ends.
+Source: Devlin et al. 2019, section 3.1, task 2 and appendix A.2 (https://arxiv.org/abs/1810.04805), and
+google-research/ bert `create_instances_from_document`. A chunk takes sentences up to the target length of its document:
+the maximum or, for some documents, a random length. It is divided at random between two sentences. In half of the cases
+the second segment is the rest of the chunk; otherwise it comes from a random place in another document, and the rest is
+used again. Pairs that are too long lose tokens at both ends.
 
-Departure: the other document is never the same one; BERT's code gives up after ten tries. That matters to texts of a
-few documents alone.
+Departure: the other document is always a different one. BERT's code gives up after ten attempts, which matters only for
+texts with a few documents.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SPECIAL_TOKENS = 3
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """Ids of documents, end to end. No sentence and no document is empty.
+    """Concatenated ids of documents. No sentence or document is empty.
 
     Attributes:
       word_ids: int32 `[tokens]`.
-      sentences: int64 `[sentences + 1]`, where each sentence begins, and the end.
-      documents: int64 `[documents + 1]`, the number of each one's first sentence, and the end.
+      sentences: int64 `[sentences + 1]`, start of each sentence, and the end.
+      documents: int64 `[documents + 1]`, first sentence of each document, and the end.
     """
 
     word_ids: np.ndarray
@@ -41,14 +41,14 @@ class TokenizedText:
 
 
 class SentencePair(NamedTuple):
-    """An example, without its special tokens: two places in `TokenizedText.word_ids`.
+    """An example without special tokens: two slices of `TokenizedText.word_ids`.
 
     Attributes:
-      document: number of the first segment's.
-      first_begin: where that begins.
-      first_end: behind its last token.
-      second_begin: where the second segment begins.
-      second_end: behind its last token.
+      document: number of the first segment's document.
+      first_begin: start of the first segment.
+      first_end: end of the first segment, exclusive.
+      second_begin: start of the second segment.
+      second_end: end of the second segment, exclusive.
       label: `IS_NEXT` or `IS_RANDOM`.
     """
 
@@ -63,23 +63,22 @@ class SentencePair(NamedTuple):
 def next_sentence_pairs(
     text: TokenizedText, *, max_length: int, short_sequence_probability: float, key: Sequence[int]
 ) -> Iterator[SentencePair]:
-    """The examples of all documents, in their order.
+    """Makes the examples of all documents, in order.
 
     Args:
-      text: two documents at least.
-      max_length: the most tokens of an example, with special ones; at least 5.
-      short_sequence_probability: of a document, to be cut into chunks of a length drawn once, from 2 tokens to all the
-        room.
-      key: what the random numbers (Python's Mersenne Twister) follow from, with the document's number.
+      text: at least two documents.
+      max_length: maximum sequence length, including special tokens; at least 5.
+      short_sequence_probability: share of documents split into chunks with a random length from 2 tokens up.
+      key: seed of the random numbers (Python's Mersenne Twister), together with the document's number.
     Yields:
-      Pairs of at most `max_length - 3` tokens, each segment with one at least.
+      Pairs with up to `max_length - 3` tokens, and at least one token in each segment.
     Raises:
-      ValueError: there is no other document.
+      ValueError: there is only one document.
     """
-    # Python's numbers are several times faster than NumPy's, one at a time.
+    # For single numbers, Python's generator is several times faster than NumPy's.
     cuts, bounds = text.sentences.tolist(), text.documents.tolist()
     if len(bounds) < 3:
-        raise ValueError(f"a random next sentence is another document's; received {len(bounds) - 1} documents")
+        raise ValueError(f"there must be at least two documents; received {len(bounds) - 1}")
     room = max_length - SPECIAL_TOKENS
     for document in range(len(bounds) - 1):
         random = Random("/".join(map(str, (*key, document))))
@@ -113,14 +112,14 @@ def _document_pairs(
 
 
 def _reached(cuts: list[int], begin: int, end: int, target: int) -> int:
-    """Behind the first sentence with which there are `target` tokens, or the last one; one sentence at least."""
+    """Returns the end of a chunk with at least `target` tokens, or with the rest; at least one sentence."""
     return bisect_left(cuts, cuts[begin] + target, begin + 1, end)
 
 
 def _truncated(
     first: tuple[int, int], second: tuple[int, int], room: int, random: Random
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """BERT takes one token after another from the longer segment, the second if they are equal, at a random end."""
+    """Truncates a pair as BERT: token by token from the longer segment (the second for ties), at a random end."""
     lengths = first[1] - first[0], second[1] - second[0]
     if sum(lengths) <= room:
         return first, second
@@ -137,11 +136,11 @@ def _truncated(
 def _shortened(segment: tuple[int, int], kept: int, random: Random) -> tuple[int, int]:
     begin, end = segment
     surplus = end - begin - kept
-    # Of as many fair coins, the heads.
+    # The number of heads in `surplus` coin tosses.
     begin += random.getrandbits(surplus).bit_count()
     return begin, begin + kept
 
 
 def _integer(random: Random, low: int, high: int) -> int:
-    """Uniform, both ends included; `randint` draws otherwise in other versions of Python."""
+    """Draws a uniform integer, both ends included; `randint` may differ between Python versions."""
     return low + int(random.random() * (high - low + 1))

@@ -1,9 +1,9 @@
-"""Documents as full inputs: sentences packed to `max_length` tokens, as for BERT's pretraining, without labels.
+"""Packs the sentences of documents into unlabelled examples of up to `max_length` tokens, for general distillation.
 
-Source: google-research/bert `create_pretraining_data.py` (the BERT paper, appendix A.2, gives the lengths alone).
-Departures, since nothing here has to predict the next sentence: every token of the text is in exactly one example
-(a sentence that does not fit begins the next example, where BERT's code cuts the surplus off; one that is longer than
-an example is split), and the second segment is always the text that follows the first.
+Source: google-research/bert `create_pretraining_data.py` (the BERT paper, appendix A.2, has only the lengths).
+Departures, since there is no next-sentence prediction: each token of the text is in exactly one example (a sentence
+that does not fit starts the next example instead of being truncated, and a longer one is split), and the second segment
+always follows the first in the text.
 """
 
 from __future__ import annotations
@@ -34,33 +34,32 @@ def pack(
     short_sequence_probability: float = 0.1,
     seed: int = 0,
 ) -> EncodedExamples:
-    """Packs the sentences of documents into examples of at most `max_length` tokens; none crosses a document.
+    """Packs sentences into examples of up to `max_length` tokens. No example crosses a document.
 
-    An example takes whole sentences until the next one does not fit, or until it has as many tokens as its document's
-    target. The target is the full length or, with `short_sequence_probability`, a length drawn once for the document
-    from 2 to the full one, as BERT's code does, so that a model also sees short inputs.
+    An example takes whole sentences until the next one does not fit, or until it reaches the target length of its
+    document. The target is the full length or, with `short_sequence_probability`, a random length from 2 tokens up, so
+    that a model also sees short inputs, as in BERT's code.
 
-    The result is a function of the arguments alone; the random numbers are NumPy's PCG64, seeded with (seed, number of
-    the document). Text is held a few thousand sentences at a time; only the ids of all tokens stay in memory, 5 bytes
-    a token.
+    The result depends on the arguments only; random numbers come from NumPy's PCG64, seeded with (seed, document
+    number). A few thousand sentences at a time are in memory, and 5 bytes per token of the result.
 
     Args:
-      documents: from `read_documents`; may be a stream.
-      tokenizer: text to ids; its [CLS] and [SEP] frame the segments.
-      max_length: the most tokens of an example, special tokens included.
-      segments: 1: `[CLS] text [SEP]`. 2: `[CLS] text [SEP] text that follows [SEP]`, divided at random between two
-        sentences; an example of a single sentence has one segment all the same.
-      short_sequence_probability: of a document, to be cut into shorter examples.
-      seed: of the targets and the divisions.
+      documents: documents from `read_documents`, which may be a stream.
+      tokenizer: tokenizer; its [CLS] and [SEP] enclose the segments.
+      max_length: maximum sequence length, including special tokens.
+      segments: 1 for `[CLS] text [SEP]`; 2 for `[CLS] text [SEP] next text [SEP]`, divided at random between two
+        sentences. An example with a single sentence has one segment.
+      short_sequence_probability: share of documents split into shorter examples.
+      seed: random seed.
     Returns:
       Examples without labels, in the order of the text.
     Raises:
-      UserError: an impossible option, or no token in any document.
+      UserError: an invalid option, or no token in any document.
     """
     _check(max_length, segments, short_sequence_probability, seed)
     room = max_length - 1 - segments
     chooser = _Chooser(room, segments, short_sequence_probability, seed)
-    # Two segments fit into a byte, and a large text is mostly this array and the words'.
+    # Segments fit into a byte; for a large text this and the ids take most of the memory.
     words, types, lengths = GrowingArray(), GrowingArray(np.int8), GrowingArray()
     with bar(None, "pack", "token") as progress:
         for number, batch in sentence_batches(documents):
@@ -72,7 +71,7 @@ def pack(
             lengths.add(packed.lengths)
             progress.update(len(values))
     if not lengths.size:
-        raise UserError("the text must hold at least one token; received documents without any; check the text's path")
+        raise UserError("the text must have at least one token; received documents without tokens; check the path")
     return EncodedExamples(
         word_ids=words.array(),
         type_ids=types.array(),
@@ -86,18 +85,18 @@ def pack(
 def _check(max_length: int, segments: int, probability: float, seed: int) -> None:
     problems = []
     if segments not in (1, 2):
-        problems.append(f"segments is 1 or 2; received {segments!r}")
+        problems.append(f"segments must be 1 or 2; received {segments!r}")
     elif max_length < segments + 3:
-        problems.append(f"max_length has room for special tokens and two others; received {max_length}")
+        problems.append(f"max_length must have room for special tokens and two others; received {max_length}")
     if not 0 <= probability <= 1:
-        problems.append(f"short_sequence_probability lies in [0, 1]; received {probability}")
+        problems.append(f"short_sequence_probability must be in [0, 1]; received {probability}")
     if seed < 0:
         problems.append(f"seed must not be negative; received {seed}")
     raise_if_any(problems, "packing")
 
 
 def sentence_batches(documents: Iterable[Document]) -> Iterator[tuple[int, list[list[str]]]]:
-    """(number of the first document, sentences of each document), of some thousand sentences in all."""
+    """Yields (number of the first document, sentences of each document), some thousand sentences at a time."""
     batch: list[list[str]] = []
     number = waiting = 0
     for document in documents:
@@ -112,7 +111,7 @@ def sentence_batches(documents: Iterable[Document]) -> Iterator[tuple[int, list[
 
 
 class _Chooser:
-    """Where the examples of one document begin, and where they are divided."""
+    """Cuts documents into examples and examples into segments."""
 
     def __init__(self, room: int, segments: int, probability: float, seed: int) -> None:
         self.room, self.segments, self.probability, self.seed = room, segments, probability, seed
@@ -121,10 +120,10 @@ class _Chooser:
         """Cuts a document.
 
         Args:
-          lengths: tokens of each sentence.
-          document: its number.
+          lengths: number of tokens in each sentence.
+          document: number of the document.
         Yields:
-          (tokens of the example, tokens of its first segment), without special tokens.
+          (tokens in the example, tokens in its first segment), without special tokens.
         """
         random = np.random.default_rng([self.seed, document])
         target = self.room
@@ -145,7 +144,7 @@ class _Chooser:
             yield total, self._division(taken, random)
 
     def _parts(self, lengths: list[int]) -> Iterator[int]:
-        """Sentences, those that are longer than an example in parts."""
+        """Yields the lengths of sentences; splits those longer than an example."""
         for length in lengths:
             while length > self.room:
                 yield self.room
@@ -173,15 +172,15 @@ def _pack_batch(
     chooser: _Chooser,
     tokenizer: Any,
 ) -> _Packed:
-    """The examples of some documents. Since they lack no token of the text, special tokens are all that is put in.
+    """Makes the examples of some documents. They contain all tokens of the text, so it only inserts special tokens.
 
     Args:
-      values: ids of all sentences, end to end.
-      splits: sentence i has the ids from `splits[i]` to `splits[i + 1]`.
-      sentences: how many each document has.
-      number: of the first document.
-      chooser: where to cut.
-      tokenizer: for its special tokens.
+      values: concatenated ids of all sentences.
+      splits: sentence i has the ids `splits[i]:splits[i + 1]`.
+      sentences: number of sentences in each document.
+      number: number of the first document.
+      chooser: chooses the cuts.
+      tokenizer: tokenizer with the special tokens.
     """
     lengths = np.diff(splits).tolist()
     cuts: list[tuple[int, int]] = []
@@ -193,7 +192,7 @@ def _pack_batch(
     seconds = totals - firsts
     ends = np.cumsum(totals)
     is_pair = seconds > 0
-    # In this order where places are equal: the end of one example stands before the beginning of the next.
+    # At equal places, the end of an example comes before the beginning of the next.
     places = np.concatenate([ends, ends - totals, (ends - seconds)[is_pair]])
     order = np.argsort(places, kind="stable")
     special = np.repeat(
@@ -208,13 +207,13 @@ def _pack_batch(
 
 
 class GrowingArray:
-    """An array that grows in place: a list of parts, joined at the end, would need its memory twice.
+    """An array that grows in place. Joining a list of arrays would need twice the memory.
 
     Args:
-      dtype: of the numbers.
+      dtype: integer type.
 
     Attributes:
-      size: numbers in it.
+      size: number of values.
     """
 
     def __init__(self, dtype: type[np.integer] = np.int32) -> None:
@@ -222,7 +221,7 @@ class GrowingArray:
         self._buffer = np.empty(1 << 16, dtype)
 
     def add(self, values: np.ndarray) -> None:
-        """Puts `values` behind what is there."""
+        """Appends `values`."""
         end = self.size + len(values)
         if end > len(self._buffer):
             self._buffer.resize(max(end, len(self._buffer) * 3 // 2), refcheck=False)
@@ -230,6 +229,6 @@ class GrowingArray:
         self.size = end
 
     def array(self) -> np.ndarray:
-        """All of it; nothing may be added after."""
+        """Returns the values. Do not add more afterwards."""
         self._buffer.resize(self.size, refcheck=False)
         return self._buffer

@@ -1,4 +1,4 @@
-"""Pretraining data as an Apache Beam pipeline: each shard is made by one worker."""
+"""Makes pretraining data in an Apache Beam pipeline, one shard per task."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pocketbert.data.pretraining_shards import ShardJob, write_shard
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
 
-# Beam's runner inside this process.
+# Beam's embedded runner.
 DIRECT = "direct"
 
 
 def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) -> ShardWriter:
-    """Makes shards in a pipeline; every worker must see the text, the vocabulary and the output at their paths.
+    """Returns a writer that makes shards in a pipeline. All workers must see text, vocabulary and output.
 
     Args:
-      runner: `direct`, which is embedded, or another of Beam's, such as `FlinkRunner`.
-      beam_options: Beam's own options for it, as on a command line.
-      workers: processes of the direct runner; 0 for as many as there are processors.
+      runner: `direct` (embedded) or a Beam runner such as `FlinkRunner`.
+      beam_options: command-line options of Beam.
+      workers: number of processes of the direct runner; 0 for one per processor.
     Raises:
       UserError: Beam is not installed.
     """
@@ -32,8 +32,7 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise UserError(
-            f"a runner needs Apache Beam; received: {error}; install it with pip install 'pocketbert[beam]', or leave "
-            "--runner out"
+            f"--runner needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave --runner out"
         ) from error
     arguments = [f"--runner={'FnApiRunner' if runner == DIRECT else runner}", *shlex.split(beam_options)]
     workers = workers or os.cpu_count() or 1
@@ -46,13 +45,13 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
             _ = (
                 pipeline
                 | "shards" >> beam.Create(list(shards))
-                # Without it one worker would get all of them.
+                # Otherwise one worker would make all shards.
                 | "spread" >> beam.Reshuffle()
-                | "write" >> beam.Map(functools.partial(_write_or_say, job))
+                | "write" >> beam.Map(functools.partial(_write_or_record, job))
             )
-        said = [file for file in (_failure(job, shard) for shard in shards) if file.exists()]
-        messages = [file.read_text("utf-8") for file in said]
-        for file in said:
+        failures = [file for file in (_failure(job, shard) for shard in shards) if file.exists()]
+        messages = [file.read_text("utf-8") for file in failures]
+        for file in failures:
             file.unlink()
         if messages:
             raise UserError(messages[0])
@@ -60,14 +59,14 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
     return write
 
 
-def _write_or_say(job: ShardJob, shard: int) -> None:
+def _write_or_record(job: ShardJob, shard: int) -> None:
     try:
         write_shard(job, shard)
     except UserError as error:
-        # A runner would try again, and then drown it in its own words.
+        # A runner would retry, and hide the message in its own output.
         write_text(_failure(job, shard), str(error))
 
 
 def _failure(job: ShardJob, shard: int) -> Path:
-    # Hidden, as all that a later run may throw away.
+    # Hidden, so that a later run removes it.
     return job.finished_file(shard).with_name(f".failed-{shard:05d}")

@@ -1,8 +1,7 @@
-"""Pretraining examples, read as training asks for them: any example by its number, in any order.
+"""Reader of pretraining examples, with random access.
 
-The shards stay on disk and an example is one small read from a file that the system maps into memory: what fits there
-is read from the disk once, and a text that does not fit is read as fast as the disk finds places, so keep it on a local
-one. In memory are 16 bytes an example.
+Shards stay on disk and are mapped into memory, so each example is one small read. Keep data larger than your memory on
+a local disk. The reader itself needs 16 bytes of memory per example.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from pocketbert.errors import UserError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A TFRecord: the record's length and a checksum, the record, and its checksum.
+# A TFRecord has the length with a checksum, the record, and its checksum.
 _HEAD_BYTES, _TAIL_BYTES = 12, 4
-# Fewer than the files that a process may have open by default.
+# Below the default limit on open files.
 _MOST_MAPPED = 256
 
 
 class PretrainingData:
-    """Examples of the masked-words and next-sentence tasks, made by `pocketbert pretrain-data`. `open` gives one.
+    """MLM and NSP examples from `pocketbert pretrain-data`. Open a folder with `open`.
 
     Attributes:
-      folder: where it is.
-      max_length: the most tokens of an example.
-      pad_token_id: what fills a row up.
-      vocab_path: the folder's own `vocab.txt`.
+      folder: folder with the examples.
+      max_length: maximum sequence length.
+      pad_token_id: id of padding.
+      vocab_path: path of `vocab.txt` in the folder.
       lowercase: whether the tokenizer lower-cases.
-      identity: SHA-256 that stands for the content.
+      identity: SHA-256 of the content.
       masked: whether masks are baked in.
-      lengths: int32 `[N]`, tokens of each example.
-      manifest: all that the folder says of itself.
-      dev: development examples of the same kind, to evaluate on; None evaluates nothing.
+      lengths: int32 `[N]`, number of tokens in each example.
+      manifest: the folder's manifest.
+      dev: dev split for evaluation, or None.
     """
 
     def __init__(self, folder: Path, manifest: PretrainingManifest, dev: PretrainingData | None = None) -> None:
@@ -65,7 +64,7 @@ class PretrainingData:
         self.masked = manifest.options.masking is not None
         sizes = [_sizes(folder, shard, self.max_length) for shard in manifest.shards]
         self.lengths: np.ndarray = np.concatenate([tokens for tokens, _ in sizes])
-        # Where each record ends in its shard, checksum and all.
+        # End of each record in its shard, including the checksum.
         self._ends = np.concatenate(
             [np.cumsum(count + (_HEAD_BYTES + _TAIL_BYTES), dtype=np.int64) for _, count in sizes]
         )
@@ -77,14 +76,15 @@ class PretrainingData:
     def open(
         cls, folder: str | os.PathLike[str], dev: str | os.PathLike[str] | None = None, *, verify: bool = True
     ) -> PretrainingData:
-        """Opens a folder, and that of its development examples.
+        """Opens a folder and a dev split.
 
         Args:
-          folder: what `pocketbert pretrain-data` wrote, or the `dev` in it.
-          dev: a folder of development examples, or None.
-          verify: compare every file's SHA-256 with the manifest.
+          folder: output of `pocketbert pretrain-data`, or its `dev`.
+          dev: folder with the dev split, or None.
+          verify: compare the SHA-256 of each file with the manifest.
         Raises:
-          UserError: it is missing, unfinished, damaged (all damaged files are named) or of another version.
+          UserError: the folder is missing, unfinished, damaged (the error lists all damaged files) or has another
+            version.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -95,21 +95,21 @@ class PretrainingData:
         return len(self.lengths)
 
     def plan(self, *, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-        """Which examples make up each step of an epoch, those of about the same length together.
+        """Plans the steps of an epoch; a step has examples with similar lengths.
 
         Args:
-          batch_size: examples a step; what an epoch has left over, fewer than these, is left out, others each time.
-          seed: chooses the order, together with `epoch`; neither is negative.
-          epoch: from 0.
+          batch_size: examples per step. Left-over examples are dropped, different ones in each epoch.
+          seed: random seed, not negative.
+          epoch: number of the epoch, from 0.
         Returns:
-          int64 arrays of `batch_size` numbers, as `pocketbert.data.batches.plan_batches` makes them.
+          int64 arrays with `batch_size` indices, see `pocketbert.data.batches.plan_batches`.
         Raises:
-          UserError: there are not as many examples.
+          UserError: there are fewer than `batch_size` examples.
         """
         if len(self) < batch_size:
             raise UserError(
-                f"{self.folder}: a step takes {batch_size} examples; the data has {len(self)}; make the batch smaller, "
-                "or make data of more text or with more --duplicates"
+                f"{self.folder}: a step needs {batch_size} examples; received {len(self)}; choose a smaller batch, or "
+                "make data from more text or with more --duplicates"
             )
         rows = plan_batches(self.lengths, batch_size=batch_size, seed=seed, epoch=epoch)
         return [row for row in rows if len(row) == batch_size]
@@ -123,19 +123,18 @@ class PretrainingData:
         start: int = 0,
         masking: MaskingOptions | None = None,
     ) -> tf.data.Dataset:
-        """The batches of `plan` from step `start` on. A batch follows from its row, the seed and the epoch alone.
+        """Makes batches. A batch depends on its row in the plan, the seed and the epoch only.
 
         Args:
-          plan: rows of examples' numbers: those of `self.plan`, or parts of them.
-          seed: of the masks; int32, not negative.
-          epoch: of the masks; from 0.
-          start: the first step; those before it cost nothing.
-          masking: how much is masked; None for BERT's 15 % at any length. Baked-in masks stay what they are.
+          plan: rows from `self.plan`, or parts of them.
+          seed: random seed of the masks; int32, not negative.
+          epoch: number of the epoch, from 0.
+          start: first step; skipping steps costs nothing.
+          masking: masking rates; None for BERT's 15 % at any length. They do not affect baked-in masks.
         Returns:
-          Dicts of int32: `input_word_ids`, `input_mask`, `input_type_ids` `[B, S]`; `masked_lm_positions`,
-          `masked_lm_labels` `[B, P]`, filled up with 0 and -1; `next_sentence_labels` `[B]`, 0: the second segment
-          follows the first, 1: it is from elsewhere. S is a multiple of 8 or `max_length`; P is
-          `masking.max_predictions`.
+          Dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` `[B, S]`; `masked_lm_positions` and
+          `masked_lm_labels` `[B, P]`, padded with 0 and -1; `next_sentence_labels` `[B]`, 0 if the second segment
+          follows the first, else 1. S is a multiple of 8 or `max_length`; P is `masking.max_predictions`.
         """
         import tensorflow as tf
 
@@ -152,7 +151,7 @@ class PretrainingData:
 
         def batch(examples: tf.Tensor) -> PretrainingBatch:
             records = tf.numpy_function(self.records, [examples], tf.string, stateful=False)
-            # One rank and signature for rows of any size.
+            # All batches have the same signature.
             inputs = decode(tf.ensure_shape(records, [None]))
             if not self.masked:
                 masked = mask_batch(
@@ -173,7 +172,7 @@ class PretrainingData:
         return index_rows(plan, start).map(batch, num_parallel_calls=2, deterministic=True).prefetch(4)
 
     def _check_records(self, decode: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> None:
-        """Decodes each shard's first record: a foreign file may have sums of its own that are right."""
+        """Decodes the first record of each shard: a foreign file may have correct checksums of its own."""
         import tensorflow as tf
 
         examples = self._firsts[:-1][np.diff(self._firsts) > 0]
@@ -182,13 +181,13 @@ class PretrainingData:
             lengths = decoded["input_mask"].numpy().sum(axis=1)
             largest = int(decoded["input_word_ids"].numpy().max())
         except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-            # TensorFlow quotes a record that is no text.
-            raise UserError(f"{self.folder}: the records must be examples; received something else; {REMEDY}") from None
+            # TensorFlow quotes the record, which may not be text.
+            raise UserError(f"{self.folder}: the records must be examples; received other content; {REMEDY}") from None
         if not np.array_equal(lengths, self.lengths[examples]) or largest >= self.manifest.tokenizer.vocab_size:
-            raise UserError(f"{self.folder}: the records must fit their sizes and the vocabulary; {REMEDY}")
+            raise UserError(f"{self.folder}: the records must match sizes and vocabulary; received others; {REMEDY}")
 
     def records(self, examples: np.ndarray) -> np.ndarray:
-        """The serialized examples of these numbers, `[B]` bytes objects."""
+        """Reads serialized examples by index, as an array `[B]` of bytes objects."""
         found = np.empty(len(examples), object)
         shards = np.searchsorted(self._firsts, examples, side="right") - 1
         for row, (example, shard) in enumerate(zip(examples, shards, strict=True)):
@@ -201,12 +200,12 @@ class PretrainingData:
 
 
 def _sizes(folder: Path, shard: ShardEntry, max_length: int) -> np.ndarray:
-    """int32 `[2, examples]`: each example's tokens, and the bytes of its record."""
+    """Reads the number of tokens and the record size in bytes of each example, int32 `[2, examples]`."""
     found = read_int32(folder / shard.sizes.name, (2, shard.counts.examples), REMEDY)
     tokens, sizes = found
     total = int(sizes.sum(dtype=np.int64)) + (_HEAD_BYTES + _TAIL_BYTES) * len(sizes)
     if (len(sizes) and (tokens.min() < 1 or tokens.max() > max_length or sizes.min() < 0)) or (
         total != shard.records.size_bytes
     ):
-        raise UserError(f"{folder / shard.sizes.name}: the sizes must fit the records; received others; {REMEDY}")
+        raise UserError(f"{folder / shard.sizes.name}: the sizes must match the records; received others; {REMEDY}")
     return found

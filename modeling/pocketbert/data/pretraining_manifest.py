@@ -1,9 +1,9 @@
-"""Contents of a folder with pretraining examples.
+"""Manifest of a folder with pretraining examples.
 
-`manifest.json`, the `vocab.txt` that the ids are of, and shards. A shard is a TFRecord file and, beside it, the sizes
-of its records, so that any example is one read: an int32 array `[2, examples]` of tokens and bytes. A dev split is
-such a folder too, `dev` in the other one. The manifest has the size and SHA-256 of every file, and its own; none of it
-depends on when, where or by how many processes it was written.
+A folder has `manifest.json`, the `vocab.txt` of the ids, and shards. A shard is a TFRecord file with an int32 array
+`[2, examples]` in a second file: tokens and bytes of each record, for random access. The dev split is the same kind of
+folder, called `dev`. The manifest has the size and SHA-256 of each file, and its own SHA-256. It does not depend on the
+time, the place or the number of processes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FORMAT = "pocketbert pretraining data"
 VERSION = 1
 DEV_FOLDER = "dev"
 _ABSENT = (
-    f"pretraining data must be a folder with a {MANIFEST_NAME}, which is written last; received {{folder}}, which has "
-    "none; make it, or finish it, with pocketbert pretrain-data"
+    f"pretraining data must be a folder with a {MANIFEST_NAME}, written last; received {{folder}} without one; "
+    "make or finish it with pocketbert pretrain-data"
 )
 REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyFacts:
-    """A tokenizer as its ids tell of it.
+    """Properties of a tokenizer that determine its ids.
 
     Attributes:
       lowercase: whether it lower-cases.
@@ -54,13 +54,13 @@ class VocabularyFacts:
 
     @classmethod
     def of(cls, tokenizer: Any) -> VocabularyFacts:
-        """The facts of a `WordPieceTokenizer`."""
+        """Reads the properties of a `WordPieceTokenizer`."""
         return cls(**{field.name: getattr(tokenizer, field.name) for field in dataclasses.fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredVocabulary(VocabularyFacts):
-    """`VocabularyFacts` with the file, as `MaskingVocabulary.of` takes it."""
+    """`VocabularyFacts` with the file, for `MaskingVocabulary.of`."""
 
     vocab_path: Path
 
@@ -70,12 +70,12 @@ class Counts:
     """Counts of a shard or a data set.
 
     Attributes:
-      documents: with at least one token.
-      sentences: of those, with at least one token.
-      tokens: of those, each once, special ones not counted.
-      examples: records.
-      random_next: examples whose second segment is another document's.
-      example_tokens: of all examples, special ones counted.
+      documents: documents with at least one token.
+      sentences: sentences with at least one token in these documents.
+      tokens: tokens in these sentences, each once, without special tokens.
+      examples: number of examples.
+      random_next: examples whose second segment is from another document.
+      example_tokens: tokens in all examples, including special tokens.
     """
 
     documents: int = 0
@@ -93,7 +93,7 @@ class Counts:
         return Counts(**{name: value + getattr(other, name) for name, value in dataclasses.asdict(self).items()})
 
     def report(self, max_length: int) -> dict[str, float]:
-        """The counts, and what they say of the examples if all were padded to `max_length`."""
+        """Returns the counts with shares and means; the padding share assumes examples padded to `max_length`."""
         return {
             **dataclasses.asdict(self),
             "random_next_share": round(self.random_next / self.examples, 4),
@@ -104,7 +104,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """A shard's two files and what is in them."""
+    """The two files of a shard, and its counts."""
 
     records: StoredFile
     sizes: StoredFile
@@ -116,11 +116,11 @@ class PretrainingManifest:
     """A folder's `manifest.json`.
 
     Attributes:
-      options: how the text became examples.
-      tokenizer: whose ids they are.
-      text: what was read, by name: `files`, the `sha256` of them all, and what was left out.
-      vocabulary: the file of the vocabulary.
-      shards: in the order of the examples' numbers.
+      options: options of the examples.
+      tokenizer: tokenizer of the ids.
+      text: `sha256` of the text, and numbers of skipped documents and paragraphs.
+      vocabulary: vocabulary file.
+      shards: shards in the order of the examples.
     """
 
     options: PretrainingOptions
@@ -140,12 +140,12 @@ class PretrainingManifest:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of all that the manifest says, and so of every file."""
+        """SHA-256 of the manifest's content, which includes the SHA-256 of each file."""
         content = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(f"{FORMAT} {VERSION} {content}".encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Writes it aside and renames it."""
+        """Writes `manifest.json` atomically."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -156,13 +156,13 @@ class PretrainingManifest:
         write_text(folder / MANIFEST_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def check_files(self, folder: Path, *, digests: bool) -> None:
-        """Compares the folder's files with the manifest.
+        """Compares the files in a folder with the manifest.
 
         Args:
-          folder: where they are.
-          digests: compare SHA-256 too, not the sizes alone.
+          folder: folder with the files.
+          digests: compare SHA-256 in addition to sizes.
         Raises:
-          UserError: files are missing or damaged; names them all.
+          UserError: lists all missing or damaged files.
         """
         files = [self.vocabulary, *(file for shard in self.shards for file in (shard.records, shard.sizes))]
         raise_if_any((each for file in files for each in size_problems(folder, file, REMEDY)), str(folder))
@@ -173,10 +173,10 @@ class PretrainingManifest:
 
 
 def read_manifest(folder: Path) -> PretrainingManifest:
-    """Reads and checks a manifest, not the files that it names.
+    """Reads and checks a manifest, without its files.
 
     Raises:
-      UserError: there is none, it is damaged, or it is of a format that is not known here.
+      UserError: the manifest is missing, damaged, or has another format.
     """
     path = folder / MANIFEST_NAME
     content = read_signed(path, FORMAT, VERSION, absent=_ABSENT, remedy=REMEDY)
@@ -189,10 +189,10 @@ def read_manifest(folder: Path) -> PretrainingManifest:
 
 
 def shard_entry(content: Any) -> ShardEntry:
-    """An entry from its JSON values."""
+    """Makes an entry from JSON values."""
     return from_json(ShardEntry, content, "shard")
 
 
 def stored_file(path: Path) -> StoredFile:
-    """The entry of a file that is there."""
+    """Makes the entry of an existing file."""
     return StoredFile(name=path.name, size_bytes=path.stat().st_size, sha256=sha256(path))

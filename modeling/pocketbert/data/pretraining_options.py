@@ -30,14 +30,15 @@ class MaskingOptions:
     def __post_init__(self) -> None:
         problems = []
         if not 0 <= self.rate <= 1:
-            problems.append(f"rate lies in [0, 1]; received {self.rate}")
+            problems.append(f"rate must be in [0, 1]; received {self.rate}")
         if self.max_predictions < 1:
-            problems.append(f"max_predictions is at least 1; received {self.max_predictions}")
+            problems.append(f"max_predictions must be at least 1; received {self.max_predictions}")
         rates = (self.mask_token_rate, self.random_token_rate)
-        # 0.9 + 0.1 is not 1 to the bit.
+        # 0.9 + 0.1 is not exactly 1.
         if min(rates) < 0 or sum(rates) > 1 + 1e-9:
             problems.append(
-                f"mask_token_rate and random_token_rate are not negative and at most 1 together; got {rates}"
+                "mask_token_rate and random_token_rate must not be negative, and add up to at most 1; received "
+                f"{rates[0]} and {rates[1]}"
             )
         raise_if_any(problems, "masking options")
 
@@ -73,13 +74,15 @@ class PretrainingOptions:
     def __post_init__(self) -> None:
         problems = []
         if self.max_length < 5:
-            problems.append(f"max_length has room for 3 special tokens and two others; received {self.max_length}")
+            problems.append(
+                f"max_length must be at least 5 (3 special tokens and two others); received {self.max_length}"
+            )
         if self.duplicates < 1:
             problems.append(f"duplicates must be at least 1; received {self.duplicates}")
         if not 0 <= self.short_sequence_probability <= 1:
-            problems.append(f"short_sequence_probability lies in [0, 1]; received {self.short_sequence_probability}")
+            problems.append(f"short_sequence_probability must be in [0, 1]; received {self.short_sequence_probability}")
         if not 0 <= self.seed < 2**31:
-            problems.append(f"seed lies in [0, 2^31); received {self.seed}")
+            problems.append(f"seed must be in [0, 2^31); received {self.seed}")
         if self.dev_every < 0 or self.dev_every == 1:
-            problems.append(f"dev_every is 0 or at least 2; received {self.dev_every}")
+            problems.append(f"dev_every must be 0 or at least 2; received {self.dev_every}")
         raise_if_any(problems, "pretraining data")

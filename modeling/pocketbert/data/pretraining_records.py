@@ -1,9 +1,9 @@
-"""Examples of pretraining as `tf.train.Example` records, there and back.
+"""Pretraining examples as `tf.train.Example` records: encoding and decoding.
 
-Without baked-in masks a record has int64 lists as long as the example: `word_ids`; `first_segment_length`, the tokens
-up to the first [SEP] and with it; `next_sentence_labels`; `document`, the number of the first segment's document in its
-shard. With them it has the names and padded shapes of tf-models-official, whose `BertPretrainDataLoader` reads it
-(`use_v2_feature_names`).
+Without baked-in masks, a record has int64 features: `word_ids`, a list with the length of the example;
+`first_segment_length`, the number of tokens up to and including the first [SEP]; `next_sentence_labels`; `document`,
+the number of the first segment's document in the shard. With baked-in masks, it has the names and padded shapes of
+tf-models-official (`BertPretrainDataLoader` with `use_v2_feature_names`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pocketbert.data.next_sentence import SPECIAL_TOKENS, SentencePair
 from pocketbert.data.pretraining_manifest import VocabularyFacts
 from pocketbert.data.pretraining_options import MaskingOptions
 
-# One shape, so that masking is traced once.
+# A constant shape, so that masking is traced once.
 _EXAMPLES_A_CALL = 1024
 PretrainingBatch = dict[str, tf.Tensor]
 
 
 def plain_records(word_ids: np.ndarray, pairs: Iterable[SentencePair], tokenizer: VocabularyFacts) -> Iterator[bytes]:
-    """Records without masks.
+    """Makes records without masks.
 
     Args:
-      word_ids: of the text that the pairs point into.
+      word_ids: ids of the text that `pairs` refer to.
       pairs: the examples.
-      tokenizer: for its special tokens.
+      tokenizer: properties of the tokenizer.
     """
     for pair in pairs:
         ids, first_length = _with_special(word_ids, pair, tokenizer)
@@ -49,11 +49,11 @@ class Masker:
     """Makes records with baked-in masks.
 
     Args:
-      masking: how much is masked.
-      max_length: what records are padded to.
-      seed: of the masks.
-      tokenizer: for its special tokens.
-      vocabulary: of the ids.
+      masking: masking rates.
+      max_length: length of padded records.
+      seed: random seed.
+      tokenizer: properties of the tokenizer.
+      vocabulary: vocabulary of the ids.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Masker:
         self._masked = masked
 
     def records(self, word_ids: np.ndarray, pairs: Iterable[SentencePair], shard: int) -> Iterator[bytes]:
-        """The examples of a shard; their masks follow from the seed, the shard and the example's place in it.
+        """Makes the records of a shard. Masks depend on seed, shard and the number of the example in it.
 
         Args:
-          word_ids: of the text that the pairs point into.
+          word_ids: ids of the text that `pairs` refer to.
           pairs: the examples.
-          shard: its number.
+          shard: number of the shard.
         """
         length = self._max_length
         start = 0
@@ -108,7 +108,7 @@ class Masker:
             examples = np.arange(start, start + _EXAMPLES_A_CALL, dtype=np.int32)
             result = self._masked(ids, lengths, examples, np.int32(shard))
             start += len(chunk)
-            # The last chunk's rows are more than its examples.
+            # The last chunk has more rows than examples.
             rows = zip(chunk, lengths.tolist(), firsts, *(each.numpy().tolist() for each in result), strict=False)
             for pair, count, first_length, own_ids, positions, labels in rows:
                 chosen = [label != NO_LABEL for label in labels]
@@ -177,13 +177,13 @@ def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Ten
 
 
 def _width(lengths: tf.Tensor, max_length: int) -> tf.Tensor:
-    """As `pocketbert.data.batches.bucketed`, in the graph."""
+    """Same as `pocketbert.data.batches.bucketed`, in the graph."""
     longest = tf.reduce_max(lengths)
     return tf.minimum(-(-longest // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, max_length)
 
 
 def _with_special(word_ids: np.ndarray, pair: SentencePair, tokenizer: VocabularyFacts) -> tuple[np.ndarray, int]:
-    """The example's ids, and how many of them its first segment has."""
+    """Returns the ids of an example and the length of its first segment, with special tokens."""
     first = word_ids[pair.first_begin : pair.first_end]
     second = word_ids[pair.second_begin : pair.second_end]
     first_length = len(first) + 2
@@ -202,5 +202,5 @@ def _serialized(integers: Mapping[str, Sequence[int]], floats: Mapping[str, Sequ
         features[name].int64_list.value.extend(values)
     for name, numbers in floats.items():
         features[name].float_list.value.extend(numbers)
-    # Else the features' order may change from process to process.
+    # Otherwise the order of features may differ between processes.
     return example.SerializeToString(deterministic=True)

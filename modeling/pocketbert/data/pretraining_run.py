@@ -1,8 +1,7 @@
-"""Text to a folder of pretraining data: shards made in this process, by several, or by an Apache Beam pipeline.
+"""Makes a folder of pretraining data from text, in this process, in several, or in an Apache Beam pipeline.
 
-Beside the output a folder keeps the shards that are complete, so that a run that is killed resumes after them and ends
-with the same bytes; the output appears when all of it is there. What a shard holds follows from the text, the options
-and the number of shards alone.
+Complete shards are kept in `OUTPUT.unfinished`, so that a killed run resumes and gives the same bytes. The output
+appears once it is complete. The content of a shard depends on the text, the options and the number of shards only.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ from pocketbert.progress import bar, log_info
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-# What follows the output's name in that of the folder of an unfinished run.
+# Suffix of the folder of an unfinished run.
 UNFINISHED = "unfinished"
 _KIND, _UNFINISHED_KIND = "folder of pretraining data", "folder of unfinished pretraining data"
-# A shard's tokens are in memory while it is made, about as many bytes as its text; a file is read once for each of its
-# shards, which costs a fifth of making one of this size.
+# The tokens of a shard are in memory while it is made, about as many bytes as its text. A file is read once for each of
+# its shards, which takes a fifth of the time for a shard with this size.
 TEXT_BYTES_A_SHARD = 64 * 2**20
 _OPTIONS_FILE = "run.json"
 _FOLDERS = (DATA_FOLDER, FINISHED_FOLDER)
 
-# Makes the shards of these numbers.
+# Makes the shards with these numbers.
 ShardWriter = Callable[[ShardJob, Sequence[int]], None]
 
 
@@ -75,15 +74,15 @@ class PretrainingResult:
     """Result of a finished run.
 
     Attributes:
-      output: the folder.
-      shards: how many it has.
-      files: read.
-      documents_left_out: without text, or without a token.
-      paragraphs_left_out: without words.
-      train: what is in the folder, by name.
-      dev: what is in the dev folder, by name; None without one.
-      seconds: of this call.
-      tokens_per_second: of the text, of the shards that this call made; None where it made none.
+      output: output folder.
+      shards: number of shards.
+      files: number of text files.
+      documents_left_out: skipped documents, without text or tokens.
+      paragraphs_left_out: skipped paragraphs, without words.
+      train: counts of the output folder.
+      dev: counts of the dev split, or None.
+      seconds: duration of this call.
+      tokens_per_second: text tokens per second for the shards made by this call; None if it made none.
     """
 
     output: str
@@ -109,28 +108,26 @@ def write_pretraining_data(
     writer: ShardWriter | None = None,
     overwrite: bool = False,
 ) -> PretrainingResult:
-    """Makes a folder of pretraining data, complete or not at all.
+    """Makes a folder of pretraining data.
 
-    Interrupted and called again with the same arguments, it keeps the shards that were finished and ends with the same
-    bytes. Until then they are in the folder `OUTPUT.unfinished`.
+    After an interruption, call it again with the same arguments to resume; the result has the same bytes.
 
     Args:
-      text: a file or a folder, as `pocketbert.data.text.read_documents` takes them.
-      tokenizer: text to ids.
-      output: the folder to make.
-      options: how the text becomes examples.
-      format: of the text; None finds each file's.
-      shards: into how many files the examples go, part of what decides them; 0 for one for each
-        `TEXT_BYTES_A_SHARD` of text.
-      workers: processes, which decide nothing; 1 is this one, 0 as many as there are processors.
+      text: a file or folder, see `pocketbert.data.text.read_documents`.
+      tokenizer: the tokenizer.
+      output: output folder.
+      options: options of the examples.
+      format: format of the text; None detects it for each file.
+      shards: number of output files, which affects the result; 0 for one per `TEXT_BYTES_A_SHARD` of text.
+      workers: number of processes, which does not affect the result; 0 for one per processor.
       writer: makes the shards instead, for example `pocketbert.data.pretraining_beam.beam_writer(…)`.
-      overwrite: replace an existing folder once the new one is complete, and throw away what an unfinished run with
-        other options left.
+      overwrite: replace an existing folder once the new one is complete, and delete an unfinished run with other
+        options.
     Raises:
       UserError: the text cannot be read or is too short, the output exists, or it has shards of another run.
     """
     if format is not None and format not in get_args(TextFormat):
-        raise UserError(f"the text's format is one of {', '.join(get_args(TextFormat))}; received {format!r}")
+        raise UserError(f"the text format must be one of {', '.join(get_args(TextFormat))}; received {format!r}")
     if shards < 0 or workers < 0:
         raise UserError(f"shards and workers must not be negative; received {shards} and {workers}")
     begun = time.perf_counter()
@@ -154,14 +151,14 @@ def write_pretraining_data(
         recover(Path(os.path.realpath(output)))
         try:
             _take(unfinished, recorded, overwrite=overwrite)
-            # Killed between the output's rename and the end, a run has only the clearing up left to do.
+            # A run killed after the output was renamed only needs to clean up.
             placed = _is_placed(job, recorded, output)
             pending = [] if placed else [shard for shard in range(len(job.shards)) if not is_finished(job, shard)]
             if not placed:
                 check_directory(output, _KIND, overwrite=overwrite)
             if len(pending) < len(job.shards):
                 log_info(
-                    f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are there already"
+                    f"{unfinished}: {len(job.shards) - len(pending)} of {len(job.shards)} shards are already complete"
                 )
             made_at = time.perf_counter()
             if pending:
@@ -171,7 +168,7 @@ def write_pretraining_data(
             if not placed:
                 _place(job, finished, recorded, output, overwrite=overwrite)
         except BaseException:
-            # What an error leaves without a single shard is nothing to resume from.
+            # Without a complete shard there is nothing to resume.
             if not any((unfinished / FINISHED_FOLDER).glob("*.json")):
                 _clear(unfinished)
             raise
@@ -209,7 +206,7 @@ def _entries(shard: FinishedShard) -> list[ShardEntry]:
 
 
 def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any]:
-    """All that decides the output, as JSON values; where the text lies does not."""
+    """Everything that affects the output, as JSON values; the path of the text does not."""
     names = [str(file.relative_to(root)) if file != root else "" for file in files]
     lines = "".join(f"{sha256(file)} {name}\n" for name, file in zip(names, files, strict=True))
     return {
@@ -224,7 +221,7 @@ def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any
 
 
 def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Makes the folder this run's: empty, or with shards of the same one."""
+    """Prepares the folder: empty, or with shards of the same run."""
     file = folder / _OPTIONS_FILE
     if file.exists():
         earlier = _read_options(file)
@@ -235,28 +232,28 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
         ]
         if different and not overwrite:
             raise UserError(
-                f"{folder} holds an unfinished run with other options: {', '.join(different)}; repeat its options, "
-                "choose another output, or pass --overwrite"
+                f"{folder} has an unfinished run with other options: {', '.join(different)}; use its options, choose "
+                "another output, or pass --overwrite"
             )
         if different:
             _clear(folder)
     else:
         _clear(folder)
     (folder / FINISHED_FOLDER).mkdir(exist_ok=True)
-    # What killed processes left of files that have no name yet.
+    # Remove temporary files of killed processes.
     for aside in (*(folder / DATA_FOLDER).rglob(".*"), *(folder / FINISHED_FOLDER).glob(".*"), *folder.glob(".run*")):
         aside.unlink()
     write_json(file, recorded)
 
 
 def _clear(folder: Path) -> None:
-    """Removes everything but the marker; what says whose shards they are goes first."""
+    """Removes everything but the marker; the record of the options goes first."""
     for name in (_OPTIONS_FILE, *_FOLDERS):
         remove(folder / name)
 
 
 def _read_options(file: Path) -> dict[str, Any]:
-    """Record of an earlier attempt; empty for a damaged file, so that it differs from any options."""
+    """Reads the options of an earlier run; empty for a damaged file, so that they differ from all options."""
     try:
         content = parse_json(file.read_bytes(), file)
     except UserError:
@@ -267,7 +264,7 @@ def _read_options(file: Path) -> dict[str, Any]:
 def _manifests(
     job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]
 ) -> list[PretrainingManifest]:
-    """Files of the folder and of its dev split, if there is one."""
+    """Manifests of the folder and of its dev split, if there is one."""
     text = {
         "sha256": recorded["text_sha256"],
         "documents_left_out": sum(shard.left_out_documents for shard in finished),
@@ -295,7 +292,7 @@ def _place(
     *,
     overwrite: bool,
 ) -> None:
-    """Writes what stands beside the shards, and gives the folder its name."""
+    """Writes the other files, and renames the folder to its final name."""
     data = job.folder / DATA_FOLDER
     for manifest, folder in zip(_manifests(job, finished, recorded), (data, data / DEV_FOLDER), strict=False):
         write_bytes(folder / VOCABULARY_NAME, job.tokenizer.vocab_path.read_bytes())
@@ -304,7 +301,7 @@ def _place(
 
 
 def _processes(workers: int) -> ShardWriter:
-    """Makes shards in this process or in several."""
+    """Returns a writer that makes shards in this process or in several."""
 
     def write(job: ShardJob, shards: Sequence[int]) -> None:
         count = min(workers or os.cpu_count() or 1, len(shards))
@@ -314,7 +311,7 @@ def _processes(workers: int) -> ShardWriter:
                     write_shard(job, shard)
                     progress.update()
                 return
-            # Fresh processes: a fork of one in which TensorFlow runs may hang.
+            # Spawn: a fork of a process with TensorFlow may hang.
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(count, context, initializer=_begin_worker) as pool:
                 futures = [pool.submit(write_shard, job, shard) for shard in shards]
@@ -333,11 +330,11 @@ def _begin_worker() -> None:
     end_with_parent()
     import tensorflow as tf
 
-    # As many processes as processors: more threads would be in each other's way.
+    # There is one process per processor, so more threads would slow each other down.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def to_json(result: PretrainingResult) -> dict[str, Any]:
-    """The result as JSON values."""
+    """Returns the result as JSON values."""
     return dataclasses.asdict(result)

@@ -1,4 +1,4 @@
-"""One shard of pretraining data, from its part of the text to its files: the unit of work of every way to run it."""
+"""Makes one shard of pretraining data from its part of the text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
 class TextPart:
     """Documents of a file with number % `parts` equal to `index`.
 
-    `stamp` is the file's as the run begins (`pocketbert.files.stamp`): the text must stay what it is.
+    `stamp` is from the start of the run (`pocketbert.files.stamp`), to detect changes.
     """
 
     file: Path
@@ -55,14 +55,14 @@ class TextPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """All that a process needs to make any shard; travels between processes.
+    """Everything that a process needs to make a shard. It can be pickled.
 
     Attributes:
-      folder: of the unfinished run; every process must see it, and the text.
-      shards: the parts of the text that each shard is made of.
-      format: of the text; None finds each file's.
-      tokenizer: text to ids.
-      options: how the text becomes examples.
+      folder: folder of the unfinished run. All processes must see it and the text.
+      shards: parts of the text for each shard.
+      format: format of the text; None detects it for each file.
+      tokenizer: the tokenizer.
+      options: options of the examples.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ class ShardJob:
         return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
 
     def shard_file(self, shard: int, folder: str) -> Path:
-        """The shard's records; `folder` is the dev split's, or empty."""
+        """File with the records of a shard; `folder` is `DEV_FOLDER` or empty."""
         return self.folder / DATA_FOLDER / folder / f"shard-{shard:05d}-of-{len(self.shards):05d}.tfrecord"
 
 
@@ -85,10 +85,10 @@ class FinishedShard:
     """Record of a complete shard.
 
     Attributes:
-      train: its entry in the manifest.
-      dev: the entry of its dev documents; None without a dev split.
-      left_out_documents: without text, or without a token.
-      left_out_paragraphs: without words.
+      train: entry in the manifest.
+      dev: entry in the manifest of the dev split, or None.
+      left_out_documents: skipped documents, without text or tokens.
+      left_out_paragraphs: skipped paragraphs, without words.
     """
 
     train: ShardEntry
@@ -98,10 +98,10 @@ class FinishedShard:
 
     @classmethod
     def read(cls, path: Path) -> FinishedShard:
-        """Record that `write_shard` wrote.
+        """Reads a record by `write_shard`.
 
         Raises:
-          UserError: it is damaged.
+          UserError: the record is damaged.
         """
         try:
             found = parse_json(path.read_bytes(), path)
@@ -111,7 +111,7 @@ class FinishedShard:
             entries = {name: content[name] and shard_entry(content[name]) for name in ("train", "dev")}
             return cls(**{**content, **entries})
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error}); pass --overwrite to make the data again") from error
+            raise UserError(f"{path}: the file is damaged ({error}); pass --overwrite to make it again") from error
 
 
 def _digest(content: Any) -> str:
@@ -119,7 +119,7 @@ def _digest(content: Any) -> str:
 
 
 def is_finished(job: ShardJob, shard: int) -> bool:
-    """Whether a shard is complete and its files are as they were written."""
+    """Whether a shard is complete and its files are unchanged."""
     try:
         finished = FinishedShard.read(job.finished_file(shard))
     except (FileNotFoundError, UserError):
@@ -137,10 +137,10 @@ def _is_whole(path: Path, file: StoredFile) -> bool:
 
 
 def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
-    """The parts of the files that each shard is made of.
+    """Divides files among shards.
 
-    A file is cut into as many parts as its share of the text has shards, at least one, and is read once for each; the
-    parts are dealt to the shards in turn.
+    Each file is divided into parts in proportion to its size, at least one, and is read once for each part. Parts are
+    assigned to shards in turn.
     """
     sizes = [max(1, estimated_text_bytes(file)) for file in files]
     total = sum(sizes)
@@ -154,7 +154,7 @@ def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
 
 
 def write_shard(job: ShardJob, shard: int) -> None:
-    """Makes a shard's files; the one that says that it is complete comes last.
+    """Makes the files of a shard. The file that marks it as complete comes last.
 
     Raises:
       UserError: the text cannot be read, or the shard has too few documents.
@@ -176,8 +176,8 @@ def _documents(job: ShardJob, shard: int, counts: TextCounts) -> Iterator[Docume
         yield from file_documents(part.file, format=job.format, counts=counts, part=(part.index, part.parts))
         if stamp(part.file) != part.stamp:
             raise UserError(
-                f"the text must stay as it is while its shards are made; {part.file} was changed; start again, with "
-                "--overwrite if its content is another now"
+                f"the text must not change during the run; received a changed {part.file}; run the command again, with "
+                "--overwrite if the content has changed"
             )
 
 
@@ -199,7 +199,7 @@ class _GrowingText:
 
 
 def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedText, TokenizedText, int]:
-    """The documents, those in the dev split, and how many had no token."""
+    """Returns training documents, dev documents, and the number of documents without tokens."""
     train, dev = _GrowingText(), _GrowingText()
     every = job.options.dev_every
     kept = without_tokens = 0
@@ -223,19 +223,19 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
     options, path = job.options, job.shard_file(shard, folder)
     documents = len(text.documents) - 1
     if documents < 2:
-        # The next sentence must sometimes be another document's.
+        # Random next sentences come from another document.
         split = "dev " if folder else ""
         remedy = "fewer --shards, more text" + (" or a smaller --dev-every" if folder else "")
         raise UserError(
-            f"each shard must have at least two {split}documents with words; shard {shard} of {len(job.shards)} has "
-            f"{documents}; choose {remedy}"
+            f"each shard must have at least two {split}documents with words; received {documents} in shard {shard} of "
+            f"{len(job.shards)}; choose {remedy}"
         )
     pairs = np.concatenate([_pairs(text, options, shard, duplicate, folder) for duplicate in range(options.duplicates)])
     facts = VocabularyFacts.of(job.tokenizer)
     if options.masking is None:
         records = plain_records(text.word_ids, _rows(pairs), facts)
     else:
-        # Whoever reads them in the order of the file gets them as tf-models-official shuffles them.
+        # Shuffle as tf-models-official does, for readers that read the file in order.
         pairs = np.random.default_rng([options.seed, shard]).permutation(pairs)
         masker = Masker(
             options.masking,
@@ -264,7 +264,7 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
 
 
 def _pairs(text: TokenizedText, options: PretrainingOptions, shard: int, duplicate: int, folder: str) -> np.ndarray:
-    """int32 `[N, 6]`: pairs take a tenth of the memory as rows of an array."""
+    """Returns sentence pairs as int32 `[N, 6]`, which takes a tenth of the memory of a list."""
     found = next_sentence_pairs(
         text,
         max_length=options.max_length,
@@ -279,7 +279,7 @@ def _rows(pairs: np.ndarray) -> Iterator[SentencePair]:
 
 
 def _write_records(path: Path, records: Iterable[bytes], count: int) -> np.ndarray:
-    """Writes a TFRecord file aside and renames it; the records' sizes in bytes."""
+    """Writes a TFRecord file atomically; returns the sizes of the records in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.partial")
     sizes = np.zeros(count, np.int64)

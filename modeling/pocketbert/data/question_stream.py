@@ -1,10 +1,10 @@
-"""Paragraphs with their questions out of a JSON file of any size, one after the other.
+"""Stream of paragraphs with questions from a JSON file of any size.
 
-The file may have one of four layouts, told apart by the place of the first "question":
+A file has one of four layouts, detected from the place of the first "question":
 
-- `{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}`, SQuAD's;
-- an object a line with "question" and "context", or a list of such objects, as Hugging Face's `datasets` writes them;
-- `{"data": […]}` with such objects, as transformers' question-answering example reads them.
+- `{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}`: SQuAD;
+- one object per line with "question" and "context", or a list of such objects: Hugging Face's `datasets`;
+- `{"data": […]}` with such objects: the question-answering example in transformers.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONG_NUMBER = re.compile(b"[0-9]{%d,}" % (MOST_DIGITS + 1))
-# Of every so many places, a number that is too long has two in a row.
+# Sample every so many bytes; in a number that is too long, two samples in a row are digits.
 _STRIDE = MOST_DIGITS // 2
-# What the bit makes of the opening and of the closing brackets, [ and {, ] and }.
+# With this bit set, [ equals { and ] equals }.
 _BIT, _OPENING, _CLOSING = 0x20, ord("{"), ord("}")
 
 _SQUAD = "data.item.paragraphs.item"
 _QUESTION = f"{_SQUAD}.qas.item"
-# Where an object with a question and its paragraph may stand.
+# Prefixes of objects with a question and its paragraph.
 _ROWS = ("", "item", "data.item")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a file has its paragraphs.
+    """Place of the paragraphs in a file.
 
     Attributes:
-      prefix: of each, as ijson names places.
-      articles: how many entries "data" has.
-      without_paragraphs: how many of them have no "paragraphs", or an empty list of them.
-      wrong_articles: the numbers, from 1, of those that are no objects, or whose "paragraphs" are no list.
+      prefix: prefix of a paragraph for ijson.
+      articles: number of entries in "data".
+      without_paragraphs: number of entries with no "paragraphs" or an empty list.
+      wrong_articles: numbers, from 1, of entries that are not objects or whose "paragraphs" are not a list.
     """
 
     prefix: str
@@ -59,20 +59,20 @@ class Layout:
 
 
 class _Refused(ValueError):
-    """JSON that no parser should be given."""
+    """JSON that must not reach a parser."""
 
 
 class BoundedJson:
-    """A stream of JSON that refuses deep nesting and long numbers before a parser sees them.
+    """A JSON stream that rejects deep nesting and long numbers before they reach a parser.
 
-    ijson takes minutes over thousands of levels, and crashes over thousands of digits.
+    ijson needs minutes for thousands of levels and crashes on thousands of digits.
 
     Args:
       stream: the bytes.
-      checked: they were read before, and are only hashed.
+      checked: whether the content was checked before; then it is only hashed.
 
     Attributes:
-      digest: SHA-256 object of what was read so far.
+      digest: SHA-256 object of the content so far.
     """
 
     def __init__(self, stream: BinaryIO, *, checked: bool = False) -> None:
@@ -80,15 +80,14 @@ class BoundedJson:
         self._stream, self._checked = stream, checked
         self._at_start, self._in_string = True, False
         self._depth = 0
-        # What the bytes before end with: an odd number of backslashes, and what may be the beginning of a number.
+        # The end of the previous bytes: whether backslashes are odd, and a possible beginning of a number.
         self._escaping, self._tail = 0, b""
 
     def read(self, size: int = -1) -> bytes:
-        """As a binary stream's; a byte-order mark is left out.
+        """Reads up to `size` bytes, without a byte-order mark.
 
         Raises:
-          ValueError: what was read nests more than `MOST_DEPTH` deep, or has a number of more than `MOST_DIGITS` in
-            a row.
+          ValueError: objects nest deeper than `MOST_DEPTH`, or a number has more than `MOST_DIGITS` digits in a row.
         """
         content = self._stream.read(size)
         self.digest.update(content)
@@ -124,7 +123,7 @@ class BoundedJson:
         self._in_string ^= len(quotes) % 2 == 1
 
     def _quotes(self, content: bytes) -> np.ndarray:
-        """Where strings begin and end."""
+        """Positions of quotes that begin or end a string."""
         values = np.frombuffer(content, np.uint8)
         quotes = np.flatnonzero(values == ord('"'))
         is_quote = np.ones(len(quotes), bool)
@@ -146,10 +145,10 @@ class BoundedJson:
 
 @contextlib.contextmanager
 def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
-    """Yields the file's stream; `checked` as there.
+    """Opens a file as `BoundedJson`.
 
     Raises:
-      UserError: in the block, for what is no JSON in UTF-8.
+      UserError: the block reads content that is not JSON in UTF-8.
     """
     with open(path, "rb") as stream:
         try:
@@ -157,13 +156,13 @@ def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
         except (ijson.JSONError, UnicodeDecodeError, _Refused) as error:
             reason = " ".join(" ".join(str(error).splitlines()[:2]).split())
             raise UserError(
-                f"{path}: the file must be JSON in UTF-8; received: {reason}; look at that place, or write the file "
-                "anew"
+                f"{path}: the file must be JSON in UTF-8; received: {reason}; correct this place, or write the file "
+                "again"
             ) from error
 
 
 def find_layout(stream: BoundedJson) -> Layout:
-    """Reads a file once to find where it has its paragraphs; SQuAD's place where there is none."""
+    """Reads a file to find the place of its paragraphs; SQuAD's if there are none."""
     found: str | None = None
     articles, without, wrong, values = 0, 0, [], 0
     paragraphs = "none"
@@ -177,7 +176,7 @@ def find_layout(stream: BoundedJson) -> Layout:
         elif prefix == "data.item.paragraphs" and event not in ("null", "end_array"):
             paragraphs = "none" if event == "start_array" else "wrong"
         elif prefix == "data.item" and event not in ("start_map", "map_key", "start_array"):
-            # Its end, or all of it where it is no object.
+            # End of the entry, or the whole entry if it is not an object.
             articles += 1
             without += event == "end_map" and paragraphs == "none"
             if event != "end_map" or paragraphs == "wrong":
@@ -186,19 +185,19 @@ def find_layout(stream: BoundedJson) -> Layout:
         elif prefix == "" and event not in ("map_key", "end_map", "end_array"):
             values += 1
             if values > 1 and found != "":
-                raise _Refused("several values one after the other, which are no questions with their context")
+                raise _Refused("several values in a row that are not questions with their context")
     return Layout(_SQUAD if found in (None, _QUESTION) else found, articles, without, tuple(wrong))
 
 
 def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
-    """Paragraphs of a file in either form; a row is a paragraph with one question."""
+    """Yields the paragraphs of a file; a row is a paragraph with one question."""
     found = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
     for each in found:
         yield {"context": each.get("context"), "qas": [each]} if layout.in_rows and isinstance(each, dict) else each
 
 
 def remedy_for_offset(text: str, start: int, context: str) -> str:
-    """How to correct an answer that does not stand at its offset.
+    """Suggests a correction for an answer that is not at its offset.
 
     Args:
       text: the answer.
@@ -212,5 +211,5 @@ def remedy_for_offset(text: str, start: int, context: str) -> str:
             return f"the offset counts {unit}: count code points, as Python does"
     places = [place for place in range(len(context)) if context.startswith(text, place)]
     if not places:
-        return "the context does not hold it: an answer is a part of its context, character by character"
-    return f"the nearest is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"
+        return "the context does not contain it: copy the answer from its context, character by character"
+    return f"the nearest match is at {min(places, key=lambda place: abs(place - start))}: correct answer_start"

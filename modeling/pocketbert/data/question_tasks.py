@@ -1,4 +1,4 @@
-"""Data sets of questions on paragraphs, by the names of their files."""
+"""Known data sets of questions on paragraphs, and their file names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class QuestionTask:
     """A data set in SQuAD's format.
 
     Attributes:
-      files: split → the form of its files' names, with a `*` where there is a file for each language or pair of them.
-      languages: whether answers are compared as MLQA compares them, by the language of the paragraph, the first in
-        what stands for the `*`; else as SQuAD does.
+      files: split → pattern of file names, with a `*` for each language if there is one file per language or pair.
+      languages: whether to compare answers as MLQA does, by the language of the paragraph (the first `*`), instead of
+        as SQuAD does.
     """
 
     files: Mapping[str, str]
@@ -40,7 +40,7 @@ QUESTION_TASKS: dict[str, QuestionTask] = {
 
 
 def is_question_file(path: str | None) -> bool:
-    """Whether a file holds questions: a .json file, or a .jsonl file whose first row has a context and answers."""
+    """Whether a file has questions: a .json file, or a .jsonl file whose first row has a context and answers."""
     if path is None or not path.lower().endswith((".json", ".jsonl")):
         return False
     if path.lower().endswith(".json"):
@@ -49,25 +49,24 @@ def is_question_file(path: str | None) -> bool:
         with open(path, "rb") as stream:
             row = parse_json(stream.readline(_MOST_ROW_BYTES), path)
     except (OSError, UserError):
-        # The reader of tables says what is wrong.
+        # The table reader reports the error.
         return False
     return isinstance(row, dict) and row.keys() >= {"question", "context", "answers"}
 
 
 def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:
-    """The files of a split.
+    """Finds the files of a split.
 
     Args:
-      name: a key of `QUESTION_TASKS`.
-      folder: where they are.
-      split: a key of the task's `files`.
+      name: key of `QUESTION_TASKS`.
+      folder: folder with the files.
+      split: key of the task's `files`.
 
     Returns:
-      What stands for the `*` of the file's name, with a hyphen between two (of MLQA the language of the paragraph and
-      that of the question), or `""` where there is none → path, in alphabetical order.
+      Languages (`en`; for MLQA those of paragraph and question, `en-de`; else `""`) → path, in alphabetical order.
 
     Raises:
-      UserError: no such split, or no such file.
+      UserError: an unknown split, or no file.
     """
     task = QUESTION_TASKS[name]
     if split not in task.files:
@@ -80,15 +79,15 @@ def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dic
         if match := pattern.fullmatch(path.name):
             found["-".join(match.groups())] = path
     if not found:
-        raise UserError(f"{folder}: {name} needs {form} there; found none; give the folder with the data set's files")
+        raise UserError(f"{folder}: {name} needs the file {form}; found none; pass the folder of the data set")
     return found
 
 
 def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> QuestionFile:
-    """The split's questions; of several languages the English ones.
+    """Reads the questions of a split; the English ones if there are several languages.
 
     Raises:
-      UserError: there are no such files, or none in English among several.
+      UserError: there are no files, or several without English.
     """
     paths = question_paths(name, folder, split)
     if len(paths) == 1:
@@ -96,4 +95,4 @@ def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> Que
     for english in ("en", "en-en"):
         if english in paths:
             return QuestionFile(paths[english])
-    raise UserError(f"{folder}: among several languages there must be English; found {', '.join(paths)}")
+    raise UserError(f"{folder}: several languages must include English; found {', '.join(paths)}")

@@ -1,12 +1,12 @@
-"""Questions about paragraphs, in the JSON format of SQuAD, read as a stream.
+"""Questions about paragraphs in SQuAD's JSON format, read as a stream.
 
 `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": [{"text": …, "answer_start": …}],
-"is_impossible": …}]}]}]}`: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), MLQA, XQuAD, TyDi QA GoldP, and files of a
-user's own. `answers` and `is_impossible` may be absent; other keys are left alone, `plausible_answers` among them.
+"is_impossible": …}]}]}]}`: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), MLQA, XQuAD, TyDi QA GoldP, and your own
+files. `answers` and `is_impossible` are optional. Other keys, such as `plausible_answers`, are ignored.
 
-Hugging Face's `"answers": {"text": […], "answer_start": […]}` is read too, and so are its rows, an object a line with a
-`context` of its own. Empty lists there say that there is no answer, unless the file has no answers at all. Offsets
-count code points.
+Hugging Face's `"answers": {"text": […], "answer_start": […]}` works too, and so do its rows, one object per line with
+its own `context`. Empty lists mean that there is no answer, unless the whole file has no answers. Offsets count code
+points.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 
 _FORMAT = '{"data": [{"paragraphs": [{"context": "…", "qas": [{"id": "…", "question": "…", "answers": […]}]}]}]}'
-# What is known of a question's answers; _EMPTY is Hugging Face's pair of empty lists.
+# Labels of a question; _EMPTY is Hugging Face's pair of empty lists.
 _UNLABELLED, _ANSWERED, _IMPOSSIBLE, _EMPTY = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the paragraph that it is about, and the right answers as far as they are known.
+    """A question, its paragraph and its answers.
 
     Attributes:
-      id: its name in the file.
-      question: its text.
+      id: id in the file.
+      question: text of the question.
       context: the paragraph.
-      answers: the right answers, parts of `context`; empty if there is none, or none is given.
-      starts: of each answer, the offset of its first code point in `context`.
-      impossible: the file says that the paragraph does not answer the question (SQuAD 2.0).
+      answers: correct answers, spans of `context`; empty if there are none or they are unknown.
+      starts: offset in `context` of the first code point of each answer.
+      impossible: whether the file marks the question as unanswerable (SQuAD 2.0).
     """
 
     id: str
@@ -57,27 +57,25 @@ class Question:
 
 
 class QuestionFile:
-    """A file of questions, checked as a whole once and then read anew, a paragraph at a time, by every iteration.
+    """A file of questions. The constructor checks it; each iteration reads it again, one paragraph at a time.
 
-    An answer without text counts as not given (files of TyDi QA write development answers that are kept back so). Ids
-    may repeat (TyDi QA's training ids do): where they are keys, call `check_ids`. The file must stay as it is,
-    since only its labels are kept; it is found again from another working directory too.
-
-    An article without paragraphs and a paragraph without text are left out; a line on stderr says how many.
+    Only labels stay in memory, so do not change the file. An answer without text counts as unknown (in TyDi QA's files
+    without dev answers). Ids may repeat (TyDi QA's training ids do): call `check_ids` before you use them as keys.
+    Articles without paragraphs and paragraphs without text are skipped, and their number is logged.
 
     Args:
-      path: the file, UTF-8, with or without a byte-order mark.
-      skip_bad: leave out questions that cannot be read too, instead of refusing the file.
+      path: JSON file in UTF-8, with or without a byte-order mark.
+      skip_bad: skip unreadable questions instead of raising an error.
 
     Attributes:
-      path: as given.
-      sha256: of the file's bytes.
-      skipped_rows: how many questions are left out.
+      path: path as passed.
+      sha256: SHA-256 of the file.
+      skipped_rows: number of skipped questions.
 
     Raises:
-      UserError: no such file, not JSON, not of SQuAD's format, an empty question, an answer that does not stand where
-        its offset says: the first few with paragraph, question and remedy, and how many more there are. An iteration
-        raises it if the file has gone or has other content.
+      UserError: the file is missing, is not JSON in SQuAD's format, or has an empty question or an answer that is not
+        at its offset. One error lists the first problems with paragraph, question and remedy. Iterations raise it if
+        the file was removed or changed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_bad: bool = False) -> None:
@@ -101,12 +99,12 @@ class QuestionFile:
         if not labels:
             received = f"only {problems.left_out(self._layout)}" if problems.left_out(self._layout) else "none"
             raise UserError(
-                f"{self.path}: the file must hold at least one question; received {received}; as in {_FORMAT}"
+                f"{self.path}: the file must have at least one question; received {received}; use the form {_FORMAT}"
             )
         if left_out := problems.left_out(self._layout):
             log_info(f"{self.path}: skipped {left_out}")
         self._labels = np.frombuffer(labels, np.int8)
-        # A file without any answer keeps them back.
+        # In a file without any answers, answers are unknown.
         known = np.isin(self._labels, (_ANSWERED, _IMPOSSIBLE)).any()
         self._empty_label = _IMPOSSIBLE if known else _UNLABELLED
         self._labels = np.where(self._labels == _EMPTY, np.int8(self._empty_label), self._labels)
@@ -118,7 +116,7 @@ class QuestionFile:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the file's bytes, and of the selection where this is one."""
+        """SHA-256 of the file and, after `select`, of the selection."""
         if self._chosen is None:
             return self.sha256
         return hashlib.sha256(self.sha256.encode() + self._chosen.tobytes()).hexdigest()
@@ -140,30 +138,30 @@ class QuestionFile:
 
     @property
     def labelled(self) -> bool:
-        """Every question has an answer, or is said to have none."""
+        """Whether each question has an answer or is marked as unanswerable."""
         return self.num_unlabelled == 0
 
     @property
     def missing_labels(self) -> str:
-        """For a message."""
-        return f"answers; of the questions in {self.source} {self.num_unlabelled} have none"
+        """Names the missing labels for a message."""
+        return f"answers; {self.num_unlabelled} questions in {self.source} have none"
 
     @property
     def has_pairs(self) -> bool:
-        """A question and its paragraph are a pair."""
+        """True: a question and its paragraph form a pair."""
         return True
 
     @property
     def classes(self) -> None:
-        """Questions have no classes."""
+        """None: questions have no classes."""
 
     @property
     def split_keys(self) -> Iterable[str]:
-        """The paragraphs: questions that share one stay together where a part is split off."""
+        """The paragraphs; questions on the same one stay in the same split."""
         return (question.context for question in self)
 
     def first_texts(self, count: int) -> Examples:
-        """The first questions with their paragraphs, at most `count`, as unlabelled pairs."""
+        """Up to `count` questions with their paragraphs, as unlabelled pairs."""
         taken = list(itertools.islice(self, count))
         return Examples(
             texts=[question.question for question in taken],
@@ -181,7 +179,7 @@ class QuestionFile:
         return questions if self._chosen is None else _at(questions, self._chosen)
 
     def _read(self) -> Iterator[Question]:
-        remedy = "since it is read anew whenever its questions are needed"
+        reason = "since each epoch reads it again"
         try:
             with opened(self._absolute_path, checked=True) as stream:
                 for paragraph in paragraphs(stream, self._layout):
@@ -192,17 +190,17 @@ class QuestionFile:
                     pass
                 if stream.digest.hexdigest() != self.sha256:
                     raise UserError(
-                        f"{self.source}: the file must stay as it is, {remedy}; received other content than at "
-                        "first; repeat the command"
+                        f"{self.source}: the file must not change, {reason}; received other content than before; run "
+                        "the command again"
                     )
         except OSError as error:
             raise UserError(
-                f"{self.source}: the file must stay where it is, {remedy}; received: {error.strerror}; put it back and "
-                "repeat the command"
+                f"{self.source}: the file must remain readable, {reason}; received: {error.strerror}; restore it and "
+                "run the command again"
             ) from error
 
     def select(self, indices: Iterable[int] | np.ndarray) -> QuestionFile:
-        """The same file with only the questions at `indices`, in the file's order, each once.
+        """Selects the questions at `indices`, in the order of the file, without repetition.
 
         Raises:
           ValueError: an index is negative or not below `count`.
@@ -216,25 +214,25 @@ class QuestionFile:
         return view
 
     def check_ids(self) -> None:
-        """Reads the questions once to see that their ids, which are to be keys, differ.
+        """Checks that ids are unique, which reads the file once.
 
         Raises:
-          UserError: they do not.
+          UserError: an id is repeated.
         """
-        # Eight bytes a question, however long ids are.
+        # Hashes take eight bytes per question.
         hashes = np.fromiter((hash(question.id) for question in self), np.int64, self.count)
         values, counts = np.unique(hashes, return_counts=True)
         if len(values) < self.count:
             repeated = set(values[counts > 1].tolist())
             example = next(question.id for question in self if hash(question.id) in repeated)
             raise UserError(
-                f"{self.path}: ids of questions must differ where answers are written by id; received "
-                f"{self.count - len(values)} repetitions, of {example!r} for one; give every question an id of its own"
+                f"{self.path}: ids of questions must be unique to write answers by id; received "
+                f"{self.count - len(values)} repetitions, such as {example!r}; give each question its own id"
             )
 
 
 class _QuestionProblems:
-    """The first few problems, how many there are, and what is left out without being one."""
+    """Collects the first problems, their number, and the numbers of skipped items."""
 
     def __init__(self) -> None:
         self.bad_questions = self.empty_paragraphs = self.skipped = 0
@@ -251,12 +249,12 @@ class _QuestionProblems:
         return self._count
 
     def check_articles(self, layout: Layout) -> None:
-        form = f'must have a list "paragraphs"; received none; as in {_FORMAT}'
+        form = f'must have a list "paragraphs"; received none; use the form {_FORMAT}'
         for article in layout.wrong_articles:
             self.add(f"article {article}: an article {form}")
         if layout.articles == layout.without_paragraphs and not layout.in_rows:
             received = f"{layout.articles} without paragraphs" if layout.articles else "no article"
-            self.add(f'the file must be an object with a list "data" of articles; received {received}; as in {_FORMAT}')
+            self.add(f'the file must be an object with a list "data" of articles; received {received}; use {_FORMAT}')
 
     def raise_if_any(self, path: Path) -> None:
         if self._count:
@@ -290,7 +288,7 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
 def _questions(
     paragraph: Any, where: str, problems: _QuestionProblems, *, are_good: bool = False
 ) -> Iterator[tuple[Question, int]]:
-    """The questions of a paragraph that can be read, with their labels; `are_good` says that all can."""
+    """Yields the readable questions of a paragraph with their labels; `are_good` skips the checks."""
     if not isinstance(paragraph, dict):
         problems.add(f'{where}: a paragraph must be an object with "context" and "qas"; received {shown(paragraph)}')
         return
@@ -301,7 +299,7 @@ def _questions(
         return
     if not isinstance(context, str):
         received = shown(context) if "context" in paragraph else "none"
-        problems.add(f'{where}: "context" must be a text; received {received}; write or remove it')
+        problems.add(f'{where}: "context" must be a text; received {received}; add the text or remove the paragraph')
         return
     if not are_good:
         where = f"{where} ({shown(context)})"
@@ -339,7 +337,7 @@ def _label(entry: dict[str, Any], question: Question) -> int:
 
 
 def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A question's answers, and all that is wrong with it."""
+    """Returns the answers of a question, and adds its problems."""
     if not isinstance(entry, dict):
         add(f'{where}: a question must be an object with "id" and "question"; received {shown(entry)}')
         return []
@@ -349,7 +347,7 @@ def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], 
     else:
         where = f"{where} (id {identifier})"
     if not isinstance(text, str) or not text.strip():
-        add(f'{where}: "question" must be a text that is not empty; received {shown(text)}; write or remove it')
+        add(f'{where}: "question" must be a text that is not empty; received {shown(text)}; add it or remove the entry')
     impossible = entry.get("is_impossible", False)
     if not isinstance(impossible, bool):
         add(f'{where}: "is_impossible" must be true or false; received {shown(impossible)}')
@@ -362,8 +360,8 @@ def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], 
         return []
     if impossible is True and answers:
         add(
-            f"{where}: a question that is_impossible has no answers; received {shown(answers[0])}; remove them, or "
-            'move them to "plausible_answers"'
+            f"{where}: a question with is_impossible must have no answers; received {shown(answers[0])}; remove them "
+            'or move them to "plausible_answers"'
         )
         return []
     for answer in answers:
@@ -372,7 +370,7 @@ def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], 
 
 
 def _as_list(answers: Any) -> list[Any] | None:
-    """SQuAD's list of answers out of either form; None for what is neither."""
+    """Returns answers in SQuAD's form; None if they have neither form."""
     if isinstance(answers, dict):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
@@ -387,8 +385,8 @@ def _check_answer(answer: Any, context: str, where: str, add: Callable[[str], No
     if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
         add(f'{where}: an answer must have a "text" and a whole number "answer_start"; received {shown(answer)}')
     elif start < 0 or context[start : start + len(text)] != text:
-        stands = context[start : start + len(text)] if start >= 0 else ""
+        found = context[start : start + len(text)] if start >= 0 else ""
         add(
-            f"{where}: the answer {shown(text)} must stand in the context at its answer_start, {start}; there stands "
-            f"{shown(stands)}; {remedy_for_offset(text, start, context)}"
+            f"{where}: the answer {shown(text)} must be in the context at its answer_start, {start}; received "
+            f"{shown(found)} there; {remedy_for_offset(text, start, context)}"
         )

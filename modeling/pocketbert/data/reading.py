@@ -1,4 +1,4 @@
-"""Reading text files so that what is wrong with one is said with its file, line and reason."""
+"""Readers of text files. Their errors name the file, the line and the reason."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pocketbert.progress import log_info
 PROBLEMS_SHOWN = 5
 _CHARACTERS_SHOWN = 60
 
-# A row's number, and its cells by column or, in their place, what is wrong with it.
+# A row's number, and its cells by column, or a message if the row cannot be read.
 Row: TypeAlias = tuple[int, dict[str, str] | str]
 
 
 def read_utf8(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file, without a byte-order mark.
+    """Reads a UTF-8 file, without its byte-order mark.
 
     Raises:
-      UserError: there is no such file, it is empty, or a line is not UTF-8.
+      UserError: the file is missing or empty, or a line is not UTF-8.
     """
     path = Path(path)
     try:
@@ -33,11 +33,11 @@ def read_utf8(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
     if not content.strip():
-        raise UserError(f"{path}: the file is empty; it must hold at least one row")
+        raise UserError(f"{path}: the file is empty; it must have at least one row")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # With a byte-order mark the codec counts from behind it.
+        # The codec does not count a byte-order mark.
         start = error.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
         line = content.count(b"\n", 0, start) + 1
         raise UserError(
@@ -46,12 +46,12 @@ def read_utf8(path: str | os.PathLike[str]) -> str:
 
 
 def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
-    """Splits tab-separated text whose quotes are ordinary characters.
+    """Splits tab-separated text. Quotes are ordinary characters.
 
-    Only a newline ends a row: `str.splitlines` would also cut at U+0085, U+2028 and others that sentences contain.
+    Only a newline ends a row: `str.splitlines` would also split at U+0085, U+2028 and others, which texts contain.
 
     Args:
-      text: a file's text.
+      text: text of a file.
 
     Returns:
       (line number from 1, cells) of each line that is not empty.
@@ -61,10 +61,10 @@ def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """One line of a JSONL file.
+    """Reads one line of a JSONL file.
 
     Raises:
-      ValueError: it is no JSON object; the message says why.
+      ValueError: the line is not a JSON object.
     """
     row = parse_json(line, "the line")
     if not isinstance(row, dict):
@@ -73,11 +73,11 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 class RowProblems:
-    """Collects what is wrong with rows, to report them together.
+    """Collects problems with rows, to report them in one error.
 
     Args:
-      source: the file's path, or what else to call the rows' source.
-      unit: what the rows' numbers count.
+      source: path of the file, or name of the object.
+      unit: `line` or `row`, whichever the numbers count.
     """
 
     def __init__(self, source: str | os.PathLike[str], unit: str = "line") -> None:
@@ -88,16 +88,16 @@ class RowProblems:
         return len(self._found)
 
     def add(self, line: int, reason: str) -> None:
-        """Notes that a row is wrong; `line` is its number."""
+        """Adds a problem with row number `line`."""
         self._found.append(f"{self._unit} {line}: {reason}")
 
     def raise_if_any(self) -> None:
-        """Raises a `UserError` with the first problems and the number of the others."""
+        """Raises a `UserError` with the first problems and the number of further ones."""
         if self._found:
             raise UserError(f"{self._source}: {self._listed()}")
 
-    def say_skipped(self, count: int) -> None:
-        """Prints on stderr how many of `count` rows are left out, and why."""
+    def log_skipped(self, count: int) -> None:
+        """Logs how many of `count` rows are skipped, and why."""
         log_info(f"{self._source}: skipped {len(self)} of {count} rows; {self._listed()}")
 
     def _listed(self) -> str:
@@ -106,16 +106,16 @@ class RowProblems:
 
 
 def shown(value: object) -> str:
-    """A value in a message: on one line, and not long."""
+    """Formats a value for a message: one line, shortened."""
     text = repr(value)
     return text if len(text) <= _CHARACTERS_SHOWN else text[: _CHARACTERS_SHOWN - 1] + "…"
 
 
 def parse_score(text: str) -> float:
-    """A regression label.
+    """Reads a regression label.
 
     Raises:
-      ValueError: `text` is not a finite decimal number; the message says so.
+      ValueError: `text` is not a finite decimal number.
     """
     try:
         score = float(text)
@@ -127,12 +127,12 @@ def parse_score(text: str) -> float:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in a message."""
+    """Formats names for a message."""
     return ", ".join(map(shown, names))[:200] or "none"
 
 
 def json_text(value: object) -> str:
-    """A JSON value as a cell; null is an empty one, and 1.0 is the label 1."""
+    """Formats a JSON value as a cell: null as an empty one, 1.0 as 1."""
     if value is None:
         return ""
     if isinstance(value, str):

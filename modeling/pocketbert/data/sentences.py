@@ -1,37 +1,36 @@
-"""Sentences of a paragraph, by rules that need no model.
+"""Rule-based sentence splitter.
 
-A sentence ends behind `.`, `!`, `?`, `…` or their like, with the quotes and brackets that close there, if a space
-follows and then something that can begin a sentence: anything but a lower-case letter. A full stop does not end one
-behind an initial (J. Smith), a title (Dr. Smith), a number's or a month's abbreviation in front of a digit (No. 5), or
-the number of a list (1. First); behind an abbreviation that may stand last (U.S., Inc., etc.) it does only in front of
-a word that often begins sentences. CJK full stops need no space.
+A sentence ends after `.`, `!`, `?`, `…` or similar characters with closing quotes and brackets, if a space and anything
+but a lower-case letter follow. A full stop does not end a sentence after an initial (J. Smith), a title (Dr. Smith), an
+abbreviation before a digit (No. 5) or a list number (1. First). After an abbreviation that can end a sentence (U.S.,
+Inc., etc.), it does so only before a word that often begins sentences. CJK full stops need no space.
 
-The word lists are English; elsewhere the other rules hold. tensorflow-text's StateBasedSentenceBreaker, the one
-splitter among this project's packages, cuts behind every `Dr.`, initial and `No.`.
+The word lists are English; the other rules apply to all languages. tensorflow-text's StateBasedSentenceBreaker would
+split after every `Dr.`, initial and `No.`.
 """
 
 from __future__ import annotations
 
 import re
 
-# What is never the end of a sentence.
+# Abbreviations that never end a sentence.
 _BEFORE_NAMES = frozenset(
     "mr mrs ms messrs dr prof st mt ft rev fr hon gen adm col maj capt cpt cmdr lt sgt cpl pvt gov sen rep pres supt "
     "vs v viz cf ie eg e.g i.e esp approx ca c incl resp transl trans".split()
 )
-# What is not if a digit follows.
+# Abbreviations that do not end a sentence before a digit.
 _BEFORE_NUMBERS = frozenset(
     "no nos nr vol vols p pp fig figs ch sec sect art eq ed op r b d jan feb mar apr jun jul aug sep sept oct nov dec "
     "ca approx circa".split()
 )
-# What may be, if the next word is one that begins sentences; so may all with inner stops, such as U.S. or a.m.
+# Abbreviations that end a sentence before `_BEGINS_SENTENCES`; so do those with inner stops, such as U.S. or a.m.
 _MAY_STAND_LAST = frozenset("inc ltd co corp bros llc plc jr sr etc al ave blvd rd dept univ assn".split())
 _BEGINS_SENTENCES = frozenset(
     "a after all although among an and another as at because before both but by during each for from he her here his "
     "how however if in it its many most no on one other others she since so some such that the their these "
     "then there they this those though three to two under until we what when where which while who with".split()
 )
-# Looking behind and possessive, so that a long run of stops is read once and not once from each of its places.
+# Look-behind and possessive quantifiers, so that a long run of stops is read only once.
 _END = re.compile(
     r"""(?P<cjk>[。！？｡︒]++[」』”’）】》〉]*+)\s*+
       | (?<![.!?…؟۔।॥])(?P<stop>[.!?…؟۔।॥]++)(?P<closing>["'”’»›)\]}]*+)\s++""",
@@ -40,17 +39,17 @@ _END = re.compile(
 _OPENING = "\"'“‘«‹([{¿¡-–—"
 _LAST_WORD = re.compile(r"[^\s\"'“”‘’()\[\]{}–—/]*$")
 _NEXT_WORD = re.compile(r"\w*")
-# Longer than any abbreviation: what is looked at in front of a full stop.
+# Characters to check before a full stop; longer than any abbreviation.
 _LONGEST_WORD = 24
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a paragraph, in order, without the space between them; nothing else is left out.
+    """Splits a paragraph into sentences. It drops only the space between them.
 
     Args:
-      text: one paragraph; a line break is a space.
+      text: one paragraph; a line break counts as a space.
     Returns:
-      Sentences, none empty; none for a text without characters but spaces.
+      Sentences, none of them empty; an empty list for a blank text.
     """
     sentences = []
     start = 0

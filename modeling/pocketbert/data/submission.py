@@ -1,7 +1,7 @@
-"""GLUE's submission: a zip with a file of predictions for each test set, as https://gluebenchmark.com takes it.
+"""GLUE submission: a zip for https://gluebenchmark.com with a file of predictions for each test set.
 
-Each file has the header `index<TAB>prediction` and a row for each row of the test set, numbered from 0: the label as
-the training file writes it, or for STS-B a score. All eleven files must be there, or the server refuses the zip.
+Each file has the header `index<TAB>prediction` and one row per row of the test set, numbered from 0. A prediction is a
+label as in the training file, or a score for STS-B. The server requires all eleven files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pocketbert.files import new_file
 
 # STS-B's scores.
 LOWEST_SCORE, HIGHEST_SCORE = 0.0, 5.0
-# The earliest that a zip can say: two zips of the same answers are the same bytes.
+# The earliest date in a zip. A constant, so that the same predictions give the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -27,10 +27,10 @@ class SubmissionFile:
     """One file of the zip.
 
     Attributes:
-      name: in the zip.
-      task: the GLUE task whose model answers it.
-      split: the test file that it answers, as `read_glue` calls it.
-      rows: of the official test file; the server counts them.
+      name: name in the zip.
+      task: GLUE task whose model makes the predictions.
+      split: the test split, as in `read_glue`.
+      rows: number of rows in the official test file, checked by the server.
     """
 
     name: str
@@ -53,8 +53,8 @@ FILES = (
     SubmissionFile("WNLI.tsv", "wnli", "test", 146),
 )
 
-# The answer that is most often right in the training file, and its mean score for STS-B; MNLI's and QNLI's labels are
-# equally frequent there.
+# The most frequent label in the training file, and the mean score for STS-B. The labels of MNLI and QNLI are equally
+# frequent.
 CONSTANTS = {
     "cola": "1",
     "sst2": "1",
@@ -69,19 +69,19 @@ CONSTANTS = {
 
 
 def files_of(task: str) -> tuple[SubmissionFile, ...]:
-    """The files that one task's model answers: three for MNLI, one for every other."""
+    """Returns the files with predictions of one task's model: three for MNLI, one for any other."""
     return tuple(file for file in FILES if file.task == task)
 
 
 def as_texts(task: str, predictions: np.ndarray) -> tuple[list[str], int]:
-    """Writes predictions as the server reads them.
+    """Formats predictions for the server.
 
     Args:
       task: a GLUE task.
       predictions: `[N]`, class indices in the order of the task's labels, or scores.
 
     Returns:
-      The texts, and how many scores had to be moved into STS-B's range.
+      The texts, and the number of scores clipped to the range of STS-B.
     """
     glue = GLUE[task]
     if glue.has_scores:
@@ -95,12 +95,12 @@ def as_texts(task: str, predictions: np.ndarray) -> tuple[list[str], int]:
 def write_submission(
     path: str | os.PathLike[str], answers: Mapping[str, Sequence[str]], *, overwrite: bool = False
 ) -> None:
-    """Writes the zip beside `path`, then renames it into place. The same answers give the same bytes.
+    """Writes the zip, and renames it into place once complete. The same predictions give the same bytes.
 
     Args:
-      path: the zip.
-      answers: name in the zip → predictions as texts, in the order of the test file's rows.
-      overwrite: replace a file that is there.
+      path: path of the zip.
+      answers: name in the zip → predictions as texts, in the order of the test file.
+      overwrite: replace an existing file.
     """
     with new_file(path, overwrite=overwrite) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name in sorted(answers):

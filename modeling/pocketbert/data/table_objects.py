@@ -1,6 +1,6 @@
-"""Rows of labelled text that are already in memory: DataFrames, lists, dicts of columns, data sets of other libraries.
+"""Tables in memory: DataFrames, lists, dicts of columns, data sets from other libraries.
 
-No library is imported for it: an object counts as what its attributes say.
+Objects are recognized by their attributes, so that none of these libraries is imported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ACCEPTED = (
 
 
 def name_of(source: object) -> str:
-    """Name of an object in messages, for example `the DataFrame`."""
+    """Names an object for a message, for example `the DataFrame`."""
     return "the tf.data.Dataset" if hasattr(source, "as_numpy_iterator") else f"the {type(source).__name__}"
 
 
 def splits_of(source: object) -> Mapping[str, Any] | None:
-    """The mapping itself where it holds tables by split (`train`, `validation`), else None."""
+    """Returns `source` if it maps splits (`train`, `validation`) to tables, else None."""
     if isinstance(source, Mapping) and "train" in source:
         train = source["train"]
         is_table = isinstance(train, Mapping) or any(
@@ -35,26 +35,26 @@ def splits_of(source: object) -> Mapping[str, Any] | None:
 
 
 def class_names(source: object, column: str) -> tuple[str, ...] | None:
-    """The labels' names where a data set knows them (`features[column].names`), else None."""
+    """Returns the label names of a data set (`features[column].names`), or None if it has none."""
     features = getattr(source, "features", None)
     names = getattr(features[column], "names", None) if isinstance(features, Mapping) and column in features else None
     return tuple(names) if names else None
 
 
 def object_rows(source: object, text: str, pair: str | None, label: str | None) -> Iterator[Row]:
-    """The rows of an object, their values as the texts that a file would hold.
+    """Reads the rows of an object, with values as text.
 
     Args:
-      source: a DataFrame (`columns`), a data set of `datasets` (`column_names`), a mapping from columns to values, a
-        list of mappings, or a `tf.data.Dataset` of mappings. The elements of the last two may also be tuples: text
-        and label, (text, second text) and label, or a mapping and the label.
-      text: the column of the text; the name that a tuple's first value gets.
-      pair: the column of the second text, or None.
-      label: the column of the label, or None.
+      source: a DataFrame (`columns`), a data set from `datasets` (`column_names`), a mapping from columns to values, a
+        list of mappings, or a `tf.data.Dataset` of mappings. Elements of the last two may also be tuples: (text,
+        label), ((text, second text), label), or (mapping, label).
+      text: column of the text.
+      pair: column of the second text, or None.
+      label: column of the label, or None.
     Yields:
-      The row's number from 0, and its cells or what is wrong with it.
+      Row number from 0, and the cells or a message.
     Raises:
-      UserError: an object of another kind, a column that is missing, columns of different lengths.
+      UserError: another type of object, a missing column, or columns with different lengths.
     """
     wanted = [column for column in (text, pair, label) if column]
     columns = _columns(source)
@@ -68,7 +68,7 @@ def object_rows(source: object, text: str, pair: str | None, label: str | None) 
 
 
 def _columns(source: Any) -> Sequence[str] | None:
-    """The columns' names of an object that has columns."""
+    """Returns the column names of an object, or None if it has no columns."""
     if isinstance(source, Mapping):
         return [*source]
     for attribute in ("column_names", "columns"):
@@ -81,15 +81,15 @@ def _rows_of_columns(source: Any, columns: Sequence[str], wanted: Sequence[str])
     for column in wanted:
         if column not in columns:
             raise UserError(
-                f"{name_of(source)} must have the column {column!r}; received {listed(columns)}; name a column that "
-                "it has"
+                f"{name_of(source)} must have the column {column!r}; received {listed(columns)}; choose one of "
+                "its columns"
             )
     values = {column: [*source[column]] for column in wanted}
     if len(sizes := {len(each) for each in values.values()}) > 1:
         raise UserError(
-            f"the columns of {name_of(source)} must be equally long; received "
+            f"the columns of {name_of(source)} must have the same length; received "
             + ", ".join(f"{column!r} with {len(each)}" for column, each in values.items())
-            + "; give one value a row"
+            + "; pass one value per row"
         )
     for number in range(sizes.pop()):
         yield _row(number, {column: values[column][number] for column in wanted})
@@ -106,10 +106,10 @@ def _rows_of_elements(elements: Iterable[Any], text: str, pair: str | None, labe
 
 
 def _named(element: Any, text: str, pair: str | None, label: str | None) -> Mapping[str, Any]:
-    """An element's values by their columns.
+    """Returns the values of an element by column.
 
     Raises:
-      ValueError: it is of no known form; the message says so.
+      ValueError: the element has another form.
     """
     if isinstance(element, Mapping):
         return element
@@ -126,7 +126,7 @@ def _named(element: Any, text: str, pair: str | None, label: str | None) -> Mapp
 
 
 def _unbatched(dataset: Any) -> Iterable[Any]:
-    """A `tf.data.Dataset` one example at a time."""
+    """Returns the examples of a `tf.data.Dataset`, one at a time."""
     spec = dataset.element_spec
     while isinstance(spec, Mapping | tuple):
         spec = next(iter(spec.values() if isinstance(spec, Mapping) else spec))
@@ -141,17 +141,17 @@ def _row(number: int, cells: Mapping[str, Any]) -> Row:
 
 
 def as_cell(value: Any) -> str:
-    """A value as a file would hold it: nothing for None and NaN, 1 for 1.0, JSON for lists.
+    """Formats a value as in a file: None and NaN as an empty cell, 1.0 as 1, lists as JSON.
 
     Raises:
-      UnicodeDecodeError: bytes that are not UTF-8.
+      UnicodeDecodeError: bytes are not UTF-8.
     """
     if hasattr(value, "tolist"):
-        # NumPy's arrays and scalars.
+        # A NumPy array or scalar.
         value = value.tolist()
     if isinstance(value, bytes):
         return value.decode("utf-8")
-    # pandas.NA compares with nothing, NaN not even with itself.
+    # pandas.NA cannot be compared, and NaN does not equal itself.
     if type(value).__name__ == "NAType" or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, tuple | list):

@@ -1,10 +1,17 @@
-"""A user's own labelled text, from a file or an object in memory: rows of cells to examples."""
+"""Your labelled text as examples: a CSV, TSV or JSONL file with named columns, or an object in memory.
+
+.csv    RFC 4180: a header, commas (or another separator), double quotes around cells that need them.
+.tsv    a header, tabs; quotes are ordinary characters, as in GLUE's files.
+.jsonl  one JSON object per line.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -12,15 +19,28 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.reading import RowProblems, json_text, listed, parse_score, shown
-from pocketbert.data.table_files import file_rows
+from pocketbert.data.reading import (
+    Row,
+    RowProblems,
+    json_object,
+    json_text,
+    listed,
+    parse_score,
+    read_utf8,
+    shown,
+    tsv_rows,
+)
 from pocketbert.data.table_objects import name_of, object_rows
 from pocketbert.errors import UserError
 from pocketbert.json_reading import parse_json
 
-# How a label stands in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
+# Form of the labels in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
 LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+_TAB = "tab"
+# Other column separators of a .csv file → the value of --separator.
+_OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
 
 
 def read_table(
@@ -39,26 +59,25 @@ def read_table(
     """Reads a table of sentences or pairs, with or without labels.
 
     Args:
-      source: the path of a `.csv`, `.tsv` or `.jsonl` file, in UTF-8, or an object (`table_objects.object_rows`).
-      text_column: the column of the sentence, or of the first sentence of a pair.
-      pair_column: the column of the second sentence, or None.
-      label_column: the column of the label, or None for unlabelled text.
-      labels: the classes in the order of their indices. A cell holds a label's text or, where no label is itself a
-        whole number, its index. None takes the labels that occur: in numeric order if all are whole numbers, else
-        in alphabetical order.
-      numbered: whether a cell may hold an index; False where nobody said that the file counts in this order.
-      kind: what the labels are: classes, any number of labels for `multi_label`, or scores for `regression`.
-      label_separator: what separates the labels of a cell for `multi_label`; an empty cell has none. In a .jsonl file
-        or an object the value may also be a list of texts.
-      separator: what separates the columns of a `.csv` file: one character, or `tab`.
-      skip_bad_rows: leave out rows without a text or label, with the wrong number of columns, or with a label or score
-        that cannot be read, and say on stderr how many.
+      source: path of a `.csv`, `.tsv` or `.jsonl` file in UTF-8, or an object (`table_objects.object_rows`).
+      text_column: column of the sentence, or of the first sentence of a pair.
+      pair_column: column of the second sentence, or None.
+      label_column: column of the label, or None for unlabelled text.
+      labels: labels in the order of the logits. A cell has a label or, unless labels are whole numbers themselves, its
+        index. None takes the labels in the file: in numeric order if all are whole numbers, else in alphabetical order.
+      numbered: whether cells may have indices. Pass False if the order of `labels` was not chosen for this file.
+      kind: form of the labels.
+      label_separator: separator of the labels in a cell (`multi_label`); an empty cell has no labels. A .jsonl file or
+        an object may also have lists.
+      separator: column separator of a `.csv` file: one character, or `tab`.
+      skip_bad_rows: skip rows without a text or label, with a wrong number of columns, or with an unreadable label or
+        score, and log their number.
     Returns:
-      The examples, and the labels in the order of their indices (empty for regression and for unlabelled text). Ids
-      are the numbers of the lines, of an object those of its rows, from 0.
+      Examples, and labels in the order of the logits (empty for regression and unlabelled text). The ids are line
+      numbers from 1, or row numbers from 0 for an object.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
-        label, a score that is not a finite number: with the file, the line and the reason, all bad rows together.
+        label, or a score that is not a finite number. One error lists all bad rows with line and reason.
     """
     is_file = isinstance(source, str | os.PathLike)
     path = Path(source) if is_file else name_of(source)
@@ -66,13 +85,13 @@ def read_table(
     wanted = [column for column in (text_column, pair_column, label_column) if column]
     if len(set(wanted)) < len(wanted):
         raise UserError(
-            f"{path}: text, pair and label must be in columns of their own; received {', '.join(wanted)}; name each "
+            f"{path}: text, pair and label must be in different columns; received {', '.join(wanted)}; use each column "
             "once"
         )
     problems = RowProblems(path, "line" if is_file else "row")
     rows: list[tuple[int, dict[str, str]]] = []
     if isinstance(path, Path):
-        given = file_rows(path, wanted, separator)
+        given = _file_rows(path, wanted, separator)
     else:
         given = object_rows(source, text_column, pair_column, label_column)
     for line, cells in given:
@@ -96,7 +115,7 @@ def read_table(
             sets = [_label_set(text, label_separator, has_lists) for text in texts_of_labels]
             found = _in_order(set().union(*sets)) if labels is None else tuple(labels)
             if not found:
-                raise UserError(f"{path}: column {label_column!r} must hold at least one label; received none")
+                raise UserError(f"{path}: column {label_column!r} must have at least one label; received none")
             if not numbered:
                 _check_no_numbers(
                     [each for of_row in sets for each in of_row], found, f"{path}: column {label_column!r}"
@@ -106,7 +125,7 @@ def read_table(
             found = _in_order(set(texts_of_labels)) if labels is None else tuple(labels)
             if len(found) < 2:
                 raise UserError(
-                    f"{path}: column {label_column!r} must hold at least two different labels; received "
+                    f"{path}: column {label_column!r} must have at least two different labels; received "
                     f"{', '.join(found)[:200] or 'none'}; name the labels, or for scores choose regression"
                 )
             if not numbered:
@@ -116,10 +135,10 @@ def read_table(
     if not skip_bad_rows or not rows:
         problems.raise_if_any()
     if not rows:
-        what = "line 2: the file holds a header and no rows" if is_file else "there are no rows"
-        raise UserError(f"{path}: {what}; it must hold at least one example")
+        what = "line 2: the file has a header and no rows" if is_file else "there are no rows"
+        raise UserError(f"{path}: {what}; it must have at least one example")
     if len(problems):
-        problems.say_skipped(len(problems) + len(rows))
+        problems.log_skipped(len(problems) + len(rows))
     examples = Examples(
         texts=[cells[text_column] for _, cells in rows],
         pairs=[cells[pair_column] for _, cells in rows] if pair_column else None,
@@ -134,7 +153,7 @@ def read_table(
 def _labelled(
     rows: list[tuple[int, dict[str, str]]], texts: list[str], classes: tuple[str, ...], problems: RowProblems
 ) -> tuple[list[tuple[int, dict[str, str]]], list[float]]:
-    """The rows whose labels can be read, and their class indices, or their scores where there are no classes."""
+    """Returns the rows with readable labels, and their class indices, or scores if there are no classes."""
     indices = _label_indices(classes)
     kept, values = [], []
     for row, text in zip(rows, texts, strict=True):
@@ -151,7 +170,7 @@ def _labelled(
 
 
 def _label_set(text: str, separator: str, has_lists: bool) -> list[str]:
-    """The labels of a cell, each once; of a .jsonl file and of an object a list comes as JSON."""
+    """Splits a cell into its labels, without duplicates. `has_lists`: the cell may be a JSON list."""
     parts = text.split(separator)
     if has_lists and text.startswith("["):
         with contextlib.suppress(UserError):
@@ -162,15 +181,14 @@ def _label_set(text: str, separator: str, has_lists: bool) -> list[str]:
 def _multi_labelled(
     rows: list[tuple[int, dict[str, str]]], sets: list[list[str]], labels: tuple[str, ...], problems: RowProblems
 ) -> tuple[list[tuple[int, dict[str, str]]], list[list[int]]]:
-    """The rows whose labels are known, and 0 or 1 for each of `labels`."""
+    """Returns the rows with known labels, and a 0 or 1 for each of `labels`."""
     indices = _label_indices(labels)
     kept, values = [], []
     for row, of_row in zip(rows, sets, strict=True):
         unknown = [label for label in of_row if label not in indices]
         if unknown:
-            problems.add(
-                row[0], f"labels must be of {', '.join(labels)[:200]}; received {', '.join(map(shown, unknown))[:200]}"
-            )
+            received = ", ".join(map(shown, unknown))[:200]
+            problems.add(row[0], f"labels must be from {', '.join(labels)[:200]}; received {received}")
             continue
         present = {indices[label] for label in of_row}
         kept.append(row)
@@ -183,10 +201,10 @@ def _row_problem(
 ) -> str | None:
     for column in wanted:
         if column not in cells:
-            return f"the row must have a column {column!r}; it has {listed(cells)}"
+            return f"the row must have a column {column!r}; received {listed(cells)}"
         if not cells[column].strip() and column != may_be_empty:
             what = "label" if column == label_column else "text"
-            return f"column {column!r} is empty; every row must have its {what}"
+            return f"column {column!r} is empty; every row must have a {what}"
     return None
 
 
@@ -196,18 +214,18 @@ def _is_whole_number(text: str) -> bool:
 
 def _in_order(found: set[str]) -> tuple[str, ...]:
     if all(map(_is_whole_number, found)):
-        # Python's int() refuses thousands of digits, Decimal does not.
+        # Python's int() refuses numbers with thousands of digits.
         return tuple(sorted(found, key=Decimal))
     return tuple(sorted(found))
 
 
 def _check_no_numbers(cells: list[str], labels: tuple[str, ...], where: str) -> None:
-    """Refuses whole numbers that are no labels, since nothing says which labels they stand for."""
+    """Refuses indices, if the order of the labels was not chosen for this file."""
     if not any(map(_is_whole_number, labels)) and any(map(_is_whole_number, cells)):
         numbers = ", ".join(map(str, range(len(labels))))
         raise UserError(
-            f"{where} has whole numbers, and the labels are {', '.join(labels)}; say what {numbers} stand for with "
-            f"--labels in that order, such as --labels={','.join(labels)}, or with --task"
+            f"{where} must have the labels {', '.join(labels)}; received whole numbers; if they are indices, list the "
+            f"labels for {numbers} in this order with --labels, such as --labels={','.join(labels)}, or use --task"
         )
 
 
@@ -216,3 +234,105 @@ def _label_indices(labels: Sequence[str]) -> dict[str, int]:
     if not any(map(_is_whole_number, labels)):
         indices |= {str(index): index for index in range(len(labels))}
     return indices
+
+
+def _file_rows(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
+    """Reads the rows of a file.
+
+    Args:
+      path: a `.csv`, `.tsv` or `.jsonl` file in UTF-8.
+      wanted: required columns.
+      separator: column separator of a `.csv` file: one character, or `tab`.
+    Yields:
+      Number of the row's first line, from 1, and its cells or a message.
+    Raises:
+      UserError: no such file, another extension, text that is not UTF-8, a missing column.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _csv(path, wanted, separator)
+    if suffix == ".tsv":
+        return _tsv(path, wanted)
+    if suffix == ".jsonl":
+        return _jsonl(path, wanted)
+    raise UserError(f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received {path.suffix or 'none'}")
+
+
+def _csv(path: Path, wanted: Sequence[str], separator: str) -> Iterator[Row]:
+    delimiter = "\t" if separator == _TAB else separator
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise UserError(
+            f"--separator must be one ASCII character other than a quote or a line break, or {_TAB}; received "
+            f"{shown(separator)}"
+        )
+    reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        header = next(reader)
+        _check_header(path, header, wanted, delimiter)
+        line = reader.line_num + 1
+        for cells in reader:
+            # A quoted cell may span several lines; report the first.
+            if cells:
+                yield line, _named(header, cells)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: line {line}: the row must be CSV ({error}); check its double quotes, or use .tsv or .jsonl"
+        ) from error
+
+
+def _tsv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
+    (_, header), *rows = tsv_rows(read_utf8(path))
+    _check_header(path, header, wanted, "\t")
+    for line, cells in rows:
+        yield line, _named(header, cells)
+
+
+def _check_header(path: Path, header: list[str], wanted: Sequence[str], separator: str) -> None:
+    for column in wanted:
+        if header.count(column) == 1:
+            continue
+        where = f"{path}: line 1: the header must have the column {column!r}"
+        if column in header:
+            raise UserError(f"{where} once; received {listed(header)}; rename the duplicates")
+        raise UserError(f"{where}; received {listed(header)}; {_header_remedy(path, header, separator)}")
+
+
+def _header_remedy(path: Path, header: list[str], separator: str) -> str:
+    if len(header) == 1 and path.suffix.lower() == ".csv":
+        for character, name in {**_OTHER_SEPARATORS, ",": ","}.items():
+            if character in header[0] and character != separator:
+                return f"if the columns are separated by {character!r}, pass --separator='{name}'"
+    return "choose one of its columns"
+
+
+def _named(header: list[str], cells: list[str]) -> dict[str, str] | str:
+    if len(cells) != len(header):
+        return f"the row must have the header's {len(header)} columns; received {len(cells)}"
+    return dict(zip(header, cells, strict=True))
+
+
+def _jsonl(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
+    missing = set(wanted)
+    first: dict[str, str] | None = None
+    rows: list[Row] = []
+    for line, text in enumerate(read_utf8(path).split("\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = json_object(text)
+        except ValueError as error:
+            rows.append((line, str(error)))
+            continue
+        cells = {name: json_text(value) for name, value in row.items()}
+        missing -= cells.keys()
+        first = first or cells
+        rows.append((line, cells))
+    # If no row has the column, its name is wrong, not the rows.
+    if first is not None and missing and len(rows) > 1:
+        column = next(name for name in wanted if name in missing)
+        raise UserError(
+            f"{path}: the rows must have the column {column!r}; received {listed(first)}; choose one of their columns"
+        )
+    yield from rows

@@ -1,4 +1,4 @@
-"""Training data of a run: a task with its examples, or plain text. `PretrainingData` is the third kind."""
+"""Training data of a run: a task with its examples, or plain text. See also `PretrainingData`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class TaskData:
 
     Attributes:
       task: classification, multi_label, regression or span.
-      train: examples, labelled where a stage learns from their labels; of spans a file of questions.
-      dev: labelled ones, for the metrics that choose the best checkpoint.
-      metrics: names for `pocketbert.tasks.metrics.compute`, or of questions' scores; none for the task's own.
-      main_metric: the one of them that chooses; empty for the task's own.
-      augmented: the training examples with augmented ones, labelled likewise; None takes the training examples alone.
+      train: training examples, with labels if a stage learns from them; a `QuestionFile` for spans.
+      dev: labelled dev split, to select the best checkpoint.
+      metrics: names for `pocketbert.tasks.metrics.compute`, or question scores; empty for the task's defaults.
+      main_metric: metric that selects the checkpoint; empty for the task's default.
+      augmented: original and augmented training examples together; None for the originals only.
     """
 
     task: TaskConfig
@@ -37,7 +37,7 @@ class TextData:
     """Plain text, for distillation without a task.
 
     Attributes:
-      path: a file, or a folder such as WikiExtractor's.
+      path: a file, or a folder such as WikiExtractor's output.
     """
 
     path: Path

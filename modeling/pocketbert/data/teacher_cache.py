@@ -1,7 +1,7 @@
-"""Reading a teacher cache: targets from memory-mapped files, in any order, beside the batches they belong to.
+"""Reader of a teacher cache: targets from memory-mapped files, joined with batches.
 
-The format is `pocketbert.data.teacher_cache_layout`'s, the writer `pocketbert.data.teacher_cache_writer`. Nothing here
-knows a model: a run from a store neither loads nor imports the teacher.
+See `pocketbert.data.teacher_cache_layout` for the format and `pocketbert.data.teacher_cache_writer` for the writer. A
+run from a cache neither loads nor imports the teacher.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 __all__ = ["TeacherCache", "TeacherCacheIdentity", "TargetSpec"]
 
-# The shards that a store has mapped at a time, those read last. Each holds a descriptor, of which a process may often
-# have no more than 1,024, and a run opens a store for each of its stages.
+# Maximum number of mapped shards per cache. Each takes a file descriptor, often limited to 1,024 per process, and a run
+# opens a cache for each stage.
 MAPPED_SHARDS = 256
-_REMEDY = "copy the store again, or run the same cache-teacher command, which writes what is damaged anew"
+_REMEDY = "copy the cache again, or run the same cache-teacher command, which repairs it"
 
 
 class TeacherCache:
-    """A finished store of one stage, open for reading. Make one with `open`.
+    """A finished cache of one stage, open for reading. Open one with `open`.
 
     Attributes:
-      path: the stage's folder.
-      identity: what the store was made from.
-      targets: what it holds of each example.
-      teacher_config: the teacher's architecture, for what has to be known of it without its folder.
-      teacher_task: what the teacher's head was trained for; None for a bare encoder.
-      lengths: int32 `[N]`, tokens of each example.
+      path: folder of the stage.
+      identity: provenance of the cache.
+      targets: cached targets of each example.
+      teacher_config: architecture of the teacher.
+      teacher_task: task of the teacher's head; None for an encoder without a head.
+      lengths: int32 `[N]`, number of tokens in each example.
     """
 
     def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
@@ -65,54 +65,54 @@ class TeacherCache:
         starts = np.cumsum(sizes) - sizes
         self._starts = starts - np.repeat(starts[self._firsts], [shard.examples for shard in manifest.shards])
         names = [shard.name for shard in manifest.shards]
-        # An array that is a view of a shard keeps it mapped for as long as the array lives.
+        # Arrays that are views of a shard keep it mapped.
         self._shard = functools.lru_cache(MAPPED_SHARDS)(lambda number: _mapped(path / names[number]))
 
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], expect: TeacherCacheIdentity | None = None, *, verify: bool = True
     ) -> TeacherCache:
-        """Opens a stage's folder.
+        """Opens the folder of a stage.
 
         Args:
-          path: the stage's folder inside the store.
-          expect: what the run would have its live teacher compute from; parts that are None are not compared.
-          verify: compare every file's SHA-256 with the manifest's, under a progress bar. It reads the whole store
-            once; sizes are always compared.
+          path: folder of the stage in the cache.
+          expect: required provenance; parts that are None are not compared.
+          verify: compare the SHA-256 of each file with the manifest, which reads the whole cache. Sizes are always
+            compared.
 
         Raises:
-          UserError: there is no store, it is unfinished or damaged, or it was made from something else; the message
-            names every difference.
+          UserError: the cache is missing, unfinished or damaged, or has another provenance; the error lists all
+            differences.
         """
         folder = Path(path)
         manifest = read_manifest(folder)
         if expect is not None and (different := manifest.identity.differences(expect)):
             raise UserError(
-                f"{folder}: this store cannot stand for the teacher here: {'; '.join(different)}; repeat what "
-                "cache-teacher was given, the file of development examples too: without one a part of the training "
-                "examples is in the dev split"
+                f"{folder}: the cache must match this run; received {'; '.join(different)}; pass the options of "
+                "cache-teacher again, including --dev-file: without it, the dev split is a part of the training "
+                "examples"
             )
         if not manifest.finished:
             written = sum(shard.sha256 is not None for shard in manifest.shards)
             raise UserError(
-                f"{folder}: the store must be finished; received {written} of {len(manifest.shards)} shards; run the "
-                "same cache-teacher command again, which resumes"
+                f"{folder}: the cache must be finished; received {written} of {len(manifest.shards)} shards; run the "
+                "same cache-teacher command again to resume"
             )
         files = manifest.files
         raise_if_any((problem for file in files for problem in size_problems(folder, file)), str(folder))
         if verify:
-            with bar(sum(file.size_bytes for file in files), "checking the store", "B") as progress:
+            with bar(sum(file.size_bytes for file in files), "checking the cache", "B") as progress:
                 raise_if_any(
                     (problem for file in files for problem in digest_problems(folder, file, progress)), str(folder)
                 )
         examples = sum(shard.examples for shard in manifest.shards)
         lengths = read_int32(folder / manifest.lengths.name, (examples,), _REMEDY)
         ends = np.cumsum([shard.examples for shard in manifest.shards])
-        # In floating point, which a foreign manifest cannot make overflow.
+        # Floating point, so that a foreign manifest cannot cause an overflow.
         needed = sum(target.unit_bytes * lengths.astype(np.float64) ** target.token_axes for target in manifest.targets)
         sizes = [float(part.sum()) for part in np.split(needed, ends[:-1])]
         if lengths.min() < 1 or sizes != [shard.size_bytes for shard in manifest.shards]:
-            raise UserError(f"{folder}: the lengths must fit the shards; received others; {_REMEDY}")
+            raise UserError(f"{folder}: the lengths must match the shards; received others; {_REMEDY}")
         return cls(folder, manifest, lengths)
 
     def __len__(self) -> int:
@@ -120,11 +120,11 @@ class TeacherCache:
 
     @property
     def vocabulary(self) -> tuple[Path, bool]:
-        """The teacher's vocab.txt, in the store, and whether its tokenizer lower-cases."""
+        """Path of the teacher's vocab.txt in the cache, and whether the tokenizer lower-cases."""
         return self.path / self._manifest.vocabulary.name, self._manifest.lowercase
 
     def example(self, index: int) -> dict[str, np.ndarray]:
-        """The targets of one example as they are stored: read-only views of the mapped file, without padding."""
+        """Returns the targets of one example: read-only views of the mapped file, without padding."""
         length = int(self.lengths[index])
         shard, place = self._record(index)
         found = {}
@@ -137,17 +137,17 @@ class TeacherCache:
         return found
 
     def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
-        """The targets of a batch in the order of `targets`, as they are stored, zeros behind each example's end.
+        """Reads the targets of a batch, padded with zeros.
 
         Args:
-          indices: `[B]`.
-          width: what token axes are filled up to.
+          indices: `[B]`, indices of the examples.
+          width: size of padded token axes.
 
         Returns:
-          An array a target, `[B, …]`.
+          One array `[B, …]` for each of `targets`, in the stored type.
         """
         batch = [np.zeros((len(indices), *target.shape_of(width)), DTYPES[target.dtype]) for target in self.targets]
-        # Off a disk, the batch's records are fetched side by side and not one after the other.
+        # Lets the system read all records of the batch in parallel.
         for index, size in zip(indices, record_bytes(self.targets, self.lengths[indices]), strict=True):
             shard, place = self._record(int(index))
             page = place % mmap.PAGESIZE
@@ -159,31 +159,31 @@ class TeacherCache:
         return batch
 
     def _record(self, index: int) -> tuple[mmap.mmap, int]:
-        """The mapped file of an example's record, and where in it the record begins."""
+        """Returns the mapped file with an example's record, and the offset of the record."""
         return self._shard(int(np.searchsorted(self._firsts, index, side="right")) - 1), int(self._starts[index])
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-        """The batches of `plan` from step `start` on, each with the teacher's targets.
+        """Makes batches with the teacher's targets.
 
         Args:
-          encoded: the examples that the store was made from.
-          plan: from `plan_batches`.
-          start: the first step; those before it cost nothing.
+          encoded: the examples in the cache.
+          plan: index arrays from `plan_batches`.
+          start: first step; skipping steps costs nothing.
 
         Returns:
-          `(batch, targets)` in the plan's order. `batch` is what `batches.dataset` gives, with `labels` among the
-          inputs if there are any; `targets` maps names to float32 tensors, padded with zeros to the batch's width. All
-          have one signature.
+          `(batch, targets)` in the order of the plan. `batch` has the inputs from `batches.dataset`, and `labels` if
+          there are any; `targets` maps names to float32 tensors, padded with zeros to the width of the batch. All
+          batches have the same signature.
 
         Raises:
-          UserError: the examples are not the store's.
+          UserError: the cache has other examples.
         """
         import tensorflow as tf
 
         if not np.array_equal(encoded.lengths, self.lengths):
             raise UserError(
-                f"{self.path}: the examples must be those the store was made from; received {len(encoded)} examples of "
-                f"other lengths than the store's {len(self)}"
+                f"{self.path}: the examples must be those in the cache; received {len(encoded)} examples with other "
+                f"lengths than the {len(self)} in the cache; pass the same data"
             )
         rest = list(plan[start:])
         flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
@@ -201,12 +201,12 @@ class TeacherCache:
             return batch, targets
 
         pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
-        # Batches with targets are large, and two are enough to hide the reading behind the step.
+        # Batches with targets are large; two are enough to read ahead of the step.
         return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
 
 
 def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:
-    """Problem of a file by its size alone, with the remedy."""
+    """Lists a missing file or a wrong size."""
     try:
         received = (folder / file.name).stat().st_size
     except FileNotFoundError:
@@ -217,10 +217,10 @@ def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list
 
 
 def digest_problems(folder: Path, file: StoredFile, progress: Any, remedy: str = _REMEDY) -> list[str]:
-    """Problem of a file with the right size by its bytes, with the remedy."""
+    """Lists a wrong SHA-256."""
     same = sha256(folder / file.name) == file.sha256
     progress.update(file.size_bytes)
-    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest's); {remedy}"]
+    return [] if same else [f"{file.name} is damaged (its SHA-256 differs from the manifest); {remedy}"]
 
 
 def _mapped(path: Path) -> mmap.mmap:

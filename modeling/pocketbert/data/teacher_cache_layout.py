@@ -1,10 +1,9 @@
-"""File layout of a teacher cache. Nothing here imports TensorFlow.
+"""File layout of a teacher cache. This module does not import TensorFlow.
 
-A store is a folder a stage: `manifest.json`, `lengths.npy` (int32 `[N]`, tokens of each example), the teacher's
-`vocab.txt` and shards. A shard is the records of consecutive examples, end to end; a record is the example's targets,
-end to end, each in row-major order and cut to the example's own length, so that one example is one contiguous read.
-Nothing is padded and nothing aligned: every offset follows from the lengths. The manifest names the targets, what the
-store was made from, and the size and SHA-256 of every file.
+A cache has one folder per stage: `manifest.json`, `lengths.npy` (int32 `[N]`, number of tokens in each example), the
+teacher's `vocab.txt` and shards. A shard contains the records of consecutive examples. A record contains the targets of
+one example in row-major order, without padding or alignment, so that an example is one contiguous read and the lengths
+determine all offsets. The manifest has the targets, the provenance, and the size and SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json, read_json
 
-FORMAT = "pocketbert feature store"
+FORMAT = "pocketbert teacher cache"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
@@ -39,10 +38,10 @@ ENCODINGS = ("plain",)
 _MOST_UNIT_BYTES = 1 << 32
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
-    f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}}, which has none; make it with "
+    f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}} without one; make it with "
     "pocketbert cache-teacher"
 )
-_REMEDY = "copy the store again or dump it again"
+_REMEDY = "copy the cache again, or make it again with pocketbert cache-teacher"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +49,10 @@ class TargetSpec:
     """Layout of one target in an example's record.
 
     Attributes:
-      name: as `Method.targets` names it.
-      shape: of one example's value; None for an axis with an entry a token.
-      dtype: of the stored numbers, one of `DTYPES`.
-      encoding: how they lie in the record, one of `ENCODINGS`. `plain`: in row-major order.
+      name: name in `Method.targets`.
+      shape: shape for one example; None for token axes.
+      dtype: stored type, a key of `DTYPES`.
+      encoding: one of `ENCODINGS`. `plain`: row-major order.
     """
 
     name: str
@@ -64,35 +63,35 @@ class TargetSpec:
     def __post_init__(self) -> None:
         problems = [
             f"the {field} of {shown(self.name)} must be one of {', '.join(known)}; received "
-            f"{shown(getattr(self, field))}; a newer PocketBERT made this store"
+            f"{shown(getattr(self, field))}; the cache is from a newer PocketBERT; make it again"
             for field, known in (("dtype", tuple(DTYPES)), ("encoding", ENCODINGS))
             if getattr(self, field) not in known
         ]
         sizes = [size for size in self.shape if size is not None]
         if self.token_axes > 2 or min(sizes, default=1) < 1 or math.prod(sizes) * 4 > _MOST_UNIT_BYTES:
             problems.append(
-                f"the shape of {shown(self.name)} must have positive sizes and at most two axes of tokens; received "
+                f"the shape of {shown(self.name)} must have positive sizes and at most two token axes; received "
                 f"{shown(self.shape)}"
             )
         raise_if_any(problems, "target")
 
     @property
     def token_axes(self) -> int:
-        """Power of the example's length in its size: 0, 1 (tokens) or 2 (pairs of tokens)."""
+        """Number of token axes: 0, 1 (tokens) or 2 (pairs of tokens)."""
         return self.shape.count(None)
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes an example, a token or a pair of tokens, as `token_axes` is 0, 1 or 2."""
+        """Bytes per example, token or pair of tokens, for 0, 1 or 2 token axes."""
         fixed = [size for size in self.shape if size is not None]
         return int(np.prod(fixed, dtype=np.int64)) * DTYPES[self.dtype].itemsize
 
     def bytes_of(self, lengths: np.ndarray) -> np.ndarray:
-        """int64, bytes of examples of these lengths."""
+        """Returns the size in bytes for examples with these lengths, int64."""
         return self.unit_bytes * np.asarray(lengths, np.int64) ** self.token_axes
 
     def shape_of(self, length: int) -> tuple[int, ...]:
-        """The shape of the value of one example."""
+        """Returns the shape for an example with `length` tokens."""
         return tuple(length if size is None else size for size in self.shape)
 
 
@@ -101,15 +100,14 @@ class TeacherCacheIdentity:
     """Provenance of a cache. SHA-256 digests are hexadecimal.
 
     Attributes:
-      teacher: digest of the teacher's weights and configuration; None where a reader does not have the teacher and so
-        takes the store's.
-      tokenizer: digest of the vocabulary and the lower-casing; None as above.
+      teacher: digest of the teacher's weights and configuration; None for a reader without the teacher.
+      tokenizer: digest of vocabulary and lower-casing; None for a reader without the teacher.
       dataset: `dataset_digest` of the encoded examples.
-      method: the method's name.
-      stage: the stage's name.
-      features: what the stage asks of the teacher, name → layers.
-      options: what else decides the targets, the method's options first of all, by name. A store has those that its
-        targets were seen to read; what is requested may have more, which are not compared.
+      method: name of the method.
+      stage: name of the stage.
+      features: requested features of the teacher, name → layers.
+      options: other options that affect the targets, such as the method's. A cache has the options that its targets
+        depend on; further requested options are not compared.
     """
 
     teacher: str | None
@@ -121,27 +119,27 @@ class TeacherCacheIdentity:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def differences(self, received: TeacherCacheIdentity) -> list[str]:
-        """A part of a sentence for each thing in which a store of this identity is not what `received` asks for."""
+        """Lists differences between a cache with this identity and the requested one, `received`."""
         mine, asked = _plain(self), _plain(received)
         found = []
         for name in ("teacher", "tokenizer", "dataset"):
             if asked[name] is not None and mine[name] != asked[name]:
-                found.append(f"another {name} (SHA-256 {str(mine[name])[:12]}… in the store, {asked[name][:12]}… here)")
+                found.append(f"another {name} (SHA-256 {str(mine[name])[:12]}… in the cache, {asked[name][:12]}… here)")
         for name in ("method", "stage"):
             if mine[name] != asked[name]:
-                found.append(f"another {name} ({mine[name]} in the store, {asked[name]} here)")
+                found.append(f"another {name} ({mine[name]} in the cache, {asked[name]} here)")
         if mine["features"] != asked["features"]:
-            found.append(f"other features of the teacher ({mine['features']} in the store, {asked['features']} here)")
+            found.append(f"other features of the teacher ({mine['features']} in the cache, {asked['features']} here)")
         for name in sorted(mine["options"]):
             values = mine["options"][name], asked["options"].get(name)
             if values[0] != values[1]:
-                found.append(f"another value of {name} ({values[0]!r} in the store, {values[1]!r} here)")
+                found.append(f"another value of {name} ({values[0]!r} in the cache, {values[1]!r} here)")
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file of a store: its name, size and SHA-256 (None until it is written)."""
+    """Name, size and SHA-256 of a file; the SHA-256 is None until the file is written."""
 
     name: str
     size_bytes: int
@@ -150,7 +148,7 @@ class StoredFile:
     def __post_init__(self) -> None:
         problems = []
         if Path(self.name).name != self.name or "\0" in self.name:
-            problems.append(f"the name must be that of a file in the folder; received {shown(self.name)}")
+            problems.append(f"the name must be a file name without a folder; received {shown(self.name)}")
         if self.size_bytes < 0:
             problems.append(f"the size must not be negative; received {self.size_bytes}")
         if self.sha256 is not None and not _DIGEST.fullmatch(self.sha256):
@@ -160,7 +158,7 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(StoredFile):
-    """A file with the records of the examples from `first` to `first + examples`."""
+    """A file with the records of examples `first` to `first + examples`, exclusive."""
 
     first: int
     examples: int
@@ -168,17 +166,17 @@ class Shard(StoredFile):
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherCacheManifest:
-    """A store's `manifest.json`.
+    """The `manifest.json` of a cache.
 
     Attributes:
-      identity: what it was made from.
-      teacher_config: the teacher's architecture, for readers that do not have the teacher.
-      teacher_task: what its head was trained for, likewise; None for a bare encoder.
-      lowercase: whether its tokenizer lower-cases.
-      targets: in the order of the record.
-      lengths: the file of the examples' lengths.
-      vocabulary: the file of the teacher's vocabulary.
-      shards: all that the store will have; those written have a digest.
+      identity: provenance of the cache.
+      teacher_config: architecture of the teacher.
+      teacher_task: task of the teacher's head; None for an encoder without a head.
+      lowercase: whether the teacher's tokenizer lower-cases.
+      targets: targets in the order of the record.
+      lengths: file with the lengths of the examples.
+      vocabulary: file with the teacher's vocabulary.
+      shards: all shards; those not written yet have no digest.
     """
 
     identity: TeacherCacheIdentity
@@ -194,35 +192,35 @@ class TeacherCacheManifest:
         firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
         consecutive = [shard.first for shard in self.shards] == firsts[:-1]
         if not self.shards or not consecutive or min(shard.examples for shard in self.shards) < 1:
-            raise UserError("the shards must hold consecutive examples, at least one each; received others")
+            raise UserError("the shards must have consecutive examples, at least one each; received others")
         names = [target.name for target in self.targets]
         if not names or len(set(names)) < len(names):
-            raise UserError(f"the targets must have names that differ; received {shown(', '.join(names))}")
+            raise UserError(f"the targets must have unique names; received {shown(', '.join(names))}")
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """All but the manifest itself."""
+        """All files except the manifest."""
         return (self.lengths, self.vocabulary, *self.shards)
 
     @property
     def finished(self) -> bool:
-        """Whether every shard is written."""
+        """Whether all shards are written."""
         return all(shard.sha256 for shard in self.shards)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files in the finished cache, including this one; all digests have one length."""
+        """Size of the finished cache in bytes, including the manifest; all digests have the same length."""
         done = tuple(dataclasses.replace(shard, sha256="0" * 64) for shard in self.shards)
         manifest = len(_text(dataclasses.replace(self, shards=done)).encode())
         return manifest + sum(file.size_bytes for file in self.files)
 
     def write(self, folder: Path) -> None:
-        """Writes it aside and renames it."""
+        """Writes `manifest.json` atomically."""
         write_text(folder / MANIFEST_NAME, _text(self))
 
 
 def dataset_digest(encoded: EncodedExamples) -> str:
-    """SHA-256 of the examples' ids, segments and offsets; labels and padding are no part of it."""
+    """SHA-256 of ids, segments and offsets, without labels and padding."""
     digest = hashlib.sha256()
     for part, dtype in ((encoded.word_ids, "<i4"), (encoded.type_ids, "<i4"), (encoded.offsets, "<i8")):
         digest.update(f"{len(part)} ".encode())
@@ -231,12 +229,12 @@ def dataset_digest(encoded: EncodedExamples) -> str:
 
 
 def record_bytes(targets: Sequence[TargetSpec], lengths: np.ndarray) -> np.ndarray:
-    """int64 `[N]`, bytes of each example's record."""
+    """Returns the size of each example's record in bytes, int64 `[N]`."""
     return sum((target.bytes_of(lengths) for target in targets), np.zeros(len(lengths), np.int64))
 
 
 def plan_shards(targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes: int) -> tuple[Shard, ...]:
-    """Cuts the examples, in their order, into shards of about `shard_bytes`; a record is never cut."""
+    """Divides the examples, in order, into shards of about `shard_bytes`; records stay whole."""
     sizes = record_bytes(targets, lengths)
     ends = np.cumsum(sizes)
     firsts = np.flatnonzero(np.diff((ends - sizes) // shard_bytes, prepend=-1))
@@ -254,10 +252,10 @@ def plan_shards(targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes:
 
 
 def read_manifest(folder: Path) -> TeacherCacheManifest:
-    """Reads and checks a manifest, not the files that it names.
+    """Reads and checks a manifest, without its files.
 
     Raises:
-      UserError: there is none, it is damaged, or it is of a format that is not known here.
+      UserError: the manifest is missing, damaged, or has another format.
     """
     content = read_signed(folder / MANIFEST_NAME, FORMAT, VERSION, absent=_ABSENT, remedy=_REMEDY)
     claimed = content.pop("manifest_sha256", None)
@@ -268,17 +266,17 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
 
 
 def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
-    """The JSON object of a manifest of the right format and version.
+    """Reads a manifest, and checks its format and version.
 
     Args:
       path: the file.
-      form: what its "format" must be.
-      version: what its "version" must be.
-      absent: what a folder without one must be, and what to do.
-      remedy: what to do about a damaged one.
+      form: required "format".
+      version: required "version".
+      absent: message for a missing file.
+      remedy: remedy for a damaged file.
 
     Raises:
-      UserError: it is not there, or none.
+      UserError: the file is missing, or is not such a manifest.
     """
     if not path.exists():
         raise UserError(absent.format(folder=path.parent))
@@ -288,7 +286,7 @@ def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str
     received = content.get("format"), content.get("version")
     if received != (form, version) or isinstance(received[1], bool):
         raise UserError(
-            f"{path}: the manifest must be of {form}, version {version}; received {shown(received[0])}, version "
+            f"{path}: the manifest must be {form}, version {version}; received {shown(received[0])}, version "
             f"{shown(received[1])}; make the folder again"
         )
     return content
@@ -304,7 +302,7 @@ def _text(manifest: TeacherCacheManifest) -> str:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON values: a round trip turns tuples into lists."""
+    """Converts a dataclass to JSON values; a round trip turns tuples into lists."""
     return json.loads(json.dumps(dataclasses.asdict(value)))
 
 

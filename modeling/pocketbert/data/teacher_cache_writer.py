@@ -1,7 +1,7 @@
-"""Writing a teacher cache, so that a run that is killed resumes and ends with the same bytes.
+"""Writer of a teacher cache. A killed run resumes and gives the same bytes.
 
-A shard is made in memory, written aside and renamed; only then does the manifest get its digest. What the manifest has
-no digest of is made again.
+A shard is made in memory and written atomically; then the manifest gets its digest. Shards without a digest are made
+again.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from pocketbert.files import write_bytes
 from pocketbert.outputs import check_held, held_directory
 from pocketbert.progress import bar, log_info
 
-# What a kill costs is at most one shard's work, and a shard lies in memory while it is made.
+# A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20
-_UNITS = ("an example", "a token", "a pair of tokens")
-# What a killed attempt may leave.
+_UNITS = ("per example", "per token", "per pair of tokens")
+# Temporary files of a killed run.
 _KIND = "teacher cache"
 _ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherCachePlan:
-    """A store of one stage before it is written.
+    """Plan of the cache of one stage.
 
     Attributes:
-      path: the stage's folder.
-      identity: what the store is made from.
-      teacher_config: the teacher's architecture.
-      teacher_task: what its head was trained for, if it has one.
-      vocabulary: its vocab.txt; the store gets a copy.
-      lowercase: whether its tokenizer lower-cases.
-      targets: in the order of the record.
-      lengths: tokens of each example.
-      shard_bytes: a shard ends with the record that goes beyond this.
+      path: folder of the stage.
+      identity: provenance of the cache.
+      teacher_config: architecture of the teacher.
+      teacher_task: task of the teacher's head, or None.
+      vocabulary: the teacher's vocab.txt, to be copied.
+      lowercase: whether the teacher's tokenizer lower-cases.
+      targets: targets in the order of the record.
+      lengths: number of tokens in each example.
+      shard_bytes: approximate size of a shard.
     """
 
     path: Path
@@ -75,16 +75,16 @@ class TeacherCachePlan:
     shard_bytes: int = SHARD_BYTES
 
     def small_files(self) -> dict[str, bytes]:
-        """Further files of the cache besides manifest and shards, by name."""
+        """Returns the content of the other files, besides manifest and shards, by name."""
         stream = io.BytesIO()
         np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
         return {LENGTHS_NAME: stream.getvalue(), VOCABULARY_NAME: Path(self.vocabulary).read_bytes()}
 
     def manifest(self) -> TeacherCacheManifest:
-        """The manifest of the store before its first shard.
+        """Makes the manifest before the first shard.
 
         Raises:
-          UserError: there is nothing to store.
+          UserError: there are no targets or examples.
         """
         small = {
             name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -92,7 +92,7 @@ class TeacherCachePlan:
         }
         shards = plan_shards(self.targets, self.lengths, self.shard_bytes)
         if not shards:
-            raise UserError(f"{self.path}: there must be targets and examples to store; received none")
+            raise UserError(f"{self.path}: a cache must have targets and examples; received none")
         return TeacherCacheManifest(
             identity=self.identity,
             teacher_config=self.teacher_config,
@@ -106,12 +106,12 @@ class TeacherCachePlan:
 
 
 class TeacherCacheWriter:
-    """A store of one stage that is being written. Make one with `open_writers`.
+    """Writer for the cache of one stage. Open writers with `open_writers`.
 
     Attributes:
-      path: the stage's folder.
-      manifest: with the digests of the shards that are written.
-      lengths: tokens of each example.
+      path: folder of the stage.
+      manifest: manifest with the digests of the written shards.
+      lengths: number of tokens in each example.
     """
 
     def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
@@ -121,19 +121,19 @@ class TeacherCacheWriter:
 
     @property
     def pending(self) -> tuple[Shard, ...]:
-        """The shards that are not written yet, in order."""
+        """Shards to write, in order."""
         return tuple(shard for shard in self.manifest.shards if shard.sha256 is None)
 
     def blank(self, shard: Shard) -> ShardContent:
-        """Memory for the records of a shard."""
+        """Returns empty memory for the records of a shard."""
         examples = slice(shard.first, shard.first + shard.examples)
         return ShardContent(shard, self.manifest.targets, self.lengths[examples])
 
     def write(self, content: ShardContent) -> None:
-        """Writes a shard that has every example's targets, and then its digest.
+        """Writes a complete shard, and then its digest.
 
         Raises:
-          ValueError: an example's targets were not put.
+          ValueError: an example has no targets.
         """
         shard = content.shard
         if not content.filled.all():
@@ -149,9 +149,9 @@ class ShardContent:
     """A shard in memory.
 
     Attributes:
-      shard: which.
-      filled: bool, which of its examples have their targets.
-      memory: the shard's bytes.
+      shard: the shard.
+      filled: bool, whether each example has its targets.
+      memory: content of the file.
     """
 
     def __init__(self, shard: Shard, targets: Sequence[TargetSpec], lengths: np.ndarray) -> None:
@@ -164,11 +164,11 @@ class ShardContent:
         self._starts = np.cumsum(sizes) - sizes
 
     def put(self, examples: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Takes a batch's targets.
+        """Adds the targets of a batch.
 
         Args:
-          examples: `[B]`, the rows' places in the shard.
-          values: target → floating-point `[B, …]`; what lies behind an example's own length is not looked at.
+          examples: `[B]`, numbers of the examples in the shard.
+          values: target → floating-point `[B, …]`; padding is ignored.
 
         Raises:
           UserError: a value is not finite, or too large for the stored type.
@@ -187,24 +187,24 @@ class ShardContent:
 
 
 def check_range(target: TargetSpec, values: np.ndarray) -> None:
-    """Refuses what the stored type would turn into an infinity, or what is none of its numbers already.
+    """Checks that values are finite, and finite in the stored type.
 
     Raises:
-      UserError: names the target and the remedy.
+      UserError: a value is not.
     """
     largest = float(np.max(np.abs(values), initial=0.0))
     if largest <= float(np.finfo(DTYPES[target.dtype]).max):
         return
     if np.isfinite(largest):
         raise UserError(
-            f"the target {target.name} must fit {target.dtype}, at most "
-            f"{np.finfo(DTYPES[target.dtype]).max:.0f}; received {largest:.6g}; store it with --dtype=float32"
+            f"the target {target.name} must fit into {target.dtype}, at most "
+            f"{np.finfo(DTYPES[target.dtype]).max:.0f}; received {largest:.6g}; use --dtype=float32"
         )
-    raise UserError(f"the target {target.name} must be finite; received {largest}; the teacher itself is broken")
+    raise UserError(f"the target {target.name} must be finite; received {largest}; check the teacher's weights")
 
 
 def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
-    """Size of a cache: one line per kind of target."""
+    """Describes the size of a cache: one line per kind of target."""
     lengths = np.asarray(lengths, np.int64)
     lines = []
     for axes in (1, 2, 0):
@@ -219,21 +219,19 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
 
 @contextlib.contextmanager
 def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) -> Iterator[list[TeacherCacheWriter]]:
-    """Takes the stages' folders for writing: new ones, or some in which the same dump stopped or finished.
+    """Opens folders for writing: new ones, or those of the same interrupted or finished caches.
 
-    What is finished in them is compared with its SHA-256 and kept; a shard that differs is made again. Nothing is
-    written before all of the stores are known to fit.
+    Complete shards are kept if their SHA-256 matches. Nothing is written unless all caches fit on the disk.
 
     Args:
-      plans: the stores, on one disk, each in a folder of its own.
-      overwrite: throw away a finished store in a folder, or one made from something else.
+      plans: the caches, on one disk, each in its own folder.
+      overwrite: delete finished caches, and those with another provenance.
 
     Yields:
-      Their writers, in the same order.
+      The writers, in the same order.
 
     Raises:
-      UserError: a folder holds another store or something else, another process writes it, or the disk has too little
-        room for all that is still to be written of all of them.
+      UserError: a folder has another cache or other content, another process writes to it, or the disk is too small.
     """
     for plan in plans:
         check_held(plan.path, _KIND)
@@ -245,7 +243,7 @@ def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) 
         for plan, writer in zip(plans, writers, strict=True):
             for file in _left_over(writer):
                 file.unlink()
-            # A finished store's stays as it is, whatever a later version adds to it: runs have recorded its digest.
+            # The manifest of a finished cache must not change: runs have recorded its digest.
             if writer.pending:
                 writer.manifest.write(writer.path)
             for name, content in plan.small_files().items():
@@ -254,7 +252,7 @@ def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) 
 
 
 def write_aside(path: Path, content: memoryview) -> None:
-    """Writes beside `path` under one name, which the next attempt overwrites, and renames."""
+    """Writes to a temporary file, which the next attempt overwrites, and renames it."""
     aside = path.with_name(f".{path.name}.partial")
     with open(aside, "wb") as stream:
         stream.write(content)
@@ -264,7 +262,7 @@ def write_aside(path: Path, content: memoryview) -> None:
 
 
 def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
-    """The plan's manifest with the digests of the shards that its folder already has and that are kept."""
+    """Returns the manifest with the digests of the shards to keep."""
     folder, new = plan.path, plan.manifest()
     if not (folder / MANIFEST_NAME).exists():
         return new
@@ -272,35 +270,33 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
         found = read_manifest(folder)
         problems = found.identity.differences(new.identity)
         if not problems and found.targets != new.targets:
-            problems.append("targets of other names, shapes or types")
+            problems.append("other target names, shapes or types")
         if not problems and tuple(dataclasses.replace(shard, sha256=None) for shard in found.shards) != new.shards:
-            problems.append("shards of another size")
+            problems.append("another shard size")
     except UserError as error:
         if not overwrite:
             raise
         found, problems = new, [str(error)]
     if problems and not overwrite:
-        raise UserError(
-            f"{folder} holds a store with {'; '.join(problems)}; choose another output, or pass --overwrite"
-        )
+        raise UserError(f"{folder} has a cache with {'; '.join(problems)}; choose another output, or pass --overwrite")
     if problems or (found.finished and overwrite):
         return new
     written = [shard for shard in found.shards if shard.sha256]
     broken: list[str] = []
-    with bar(sum(shard.size_bytes for shard in written), "checking what is written", "B") as progress:
+    with bar(sum(shard.size_bytes for shard in written), "checking written shards", "B") as progress:
         for shard in written:
             wrong = size_problems(folder, shard) or digest_problems(folder, shard, progress)
             broken += [shard.name] if wrong else []
     if broken:
-        log_info(f"{folder}: damaged and made again: {', '.join(broken)}")
+        log_info(f"{folder}: making damaged shards again: {', '.join(broken)}")
     if written:
-        log_info(f"{folder}: {len(written) - len(broken)} of {len(new.shards)} shards are there already")
+        log_info(f"{folder}: {len(written) - len(broken)} of {len(new.shards)} shards are already complete")
     kept = (fresh if old.name in broken else old for old, fresh in zip(found.shards, new.shards, strict=True))
     return dataclasses.replace(new, shards=tuple(kept))
 
 
 def _left_over(writer: TeacherCacheWriter) -> list[Path]:
-    """Files to remove: shards that are made again, and leftovers of a killed run."""
+    """Files to remove: shards to make again, and temporary files of a killed run."""
     kept = {shard.name for shard in writer.manifest.shards if shard.sha256}
     shards = [file for file in writer.path.glob("shard-*.bin") if file.name not in kept]
     return shards + [file for pattern in _ASIDE for file in writer.path.glob(pattern)]
@@ -315,13 +311,13 @@ def _check_room(writers: Sequence[TeacherCacheWriter]) -> None:
         own = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
         missing += own
         log_info(
-            f"{writer.path}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {own:,} of them to write"
+            f"{writer.path}: {manifest.size_bytes:,} bytes in {len(manifest.files) + 1} files, {own:,} bytes to write"
         )
     left_over = sum(file.stat().st_size for writer in writers for file in _left_over(writer))
     free = min(shutil.disk_usage(writer.path).free for writer in writers) + left_over
     log_info(f"{missing:,} bytes to write; {free:,} bytes are free")
     if missing > free:
         raise UserError(
-            f"{', '.join(str(writer.path) for writer in writers)}: the disk must have room for {missing:,} more bytes; "
-            f"it has {free:,}; free some, or choose an output on another disk"
+            f"{', '.join(str(writer.path) for writer in writers)}: the disk must have {missing:,} free bytes; "
+            f"received {free:,}; free some space, or choose an output on another disk"
         )

@@ -1,10 +1,10 @@
-"""Plain text as a stream of documents: WikiExtractor's folders, plain text files, JSONL; compressed or not.
+"""Stream of documents from plain text: WikiExtractor folders, text files or JSONL, compressed or not.
 
-wikiextractor  `<doc id=… url=… title=…>`, the title's line, a paragraph a line, `</doc>`.
-plain          a paragraph a line; an empty line ends a document (BERT's own pretraining format).
-jsonl          a JSON object a line with `text` (a paragraph a line) and, if it has one, `title`.
+wikiextractor  `<doc id=… url=… title=…>`, a line with the title, one paragraph per line, `</doc>`.
+plain          one paragraph per line; an empty line ends a document (BERT's pretraining format).
+jsonl          one JSON object per line with `text` (one paragraph per line) and optionally `title`.
 
-One document is in memory at a time.
+Only one document at a time is in memory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pocketbert.errors import UserError
 
 TextFormat = Literal["wikiextractor", "plain", "jsonl"]
 
-# Bytes of English text in a byte of it compressed, about: xz 3.7, bzip2 3.6, gzip 2.8.
+# Approximate compression ratio for English text: xz 3.7, bzip2 3.6, gzip 2.8.
 COMPRESSION = 4
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# First bytes of a compressed file → what opens it.
+# First bytes of a compressed file → function that opens it.
 _COMPRESSIONS: dict[bytes, Callable[[Path], BinaryIO]] = {
     b"\x1f\x8b": lambda path: cast(BinaryIO, gzip.open(path)),
     b"\xfd7zXZ\x00": lambda path: cast(BinaryIO, lzma.open(path)),
@@ -38,19 +38,19 @@ _COMPRESSIONS: dict[bytes, Callable[[Path], BinaryIO]] = {
 }
 _DOC_BEGINS = re.compile(r"<doc(?:\s[^>]*?)?(?:\stitle=\"(?P<title>.*)\")[^\">]*>")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
-# What WikiExtractor leaves of templates, tables, tags and switches is a paragraph of its own.
+# WikiExtractor leaves remains of templates, tables, tags and switches, each as its own paragraph.
 _WIKI_MARKUP = re.compile(r"[<{|}]|__|#\w+:")
-# WikiExtractor writes `<`, `>` and `&` as entities in its JSON too; these names tell its rows.
+# WikiExtractor's JSON also has `<`, `>` and `&` as entities; these keys identify its rows.
 _WIKIEXTRACTOR_KEYS = {"id", "url", "title", "text"}
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text from beginning to end.
+    """A text with its paragraphs.
 
     Attributes:
-      title: empty if it has none; not among the paragraphs.
-      paragraphs: at least one, none empty, in order.
+      title: the title, which is not a paragraph; empty if there is none.
+      paragraphs: at least one paragraph; none is empty.
     """
 
     title: str
@@ -62,11 +62,11 @@ class TextCounts:
     """Counters of a stream.
 
     Attributes:
-      files: opened.
-      documents: given.
-      paragraphs: in those.
-      empty_documents: left out, since no paragraph was left in them.
-      dropped_paragraphs: left out: without a letter or a digit, or wiki markup that WikiExtractor left over.
+      files: files opened.
+      documents: documents read.
+      paragraphs: paragraphs in these documents.
+      empty_documents: skipped documents, without paragraphs.
+      dropped_paragraphs: skipped paragraphs, without letters and digits or with remains of wiki markup.
     """
 
     files: int = 0
@@ -77,7 +77,7 @@ class TextCounts:
 
     def __str__(self) -> str:
         return (
-            f"{self.documents} documents with {self.paragraphs} paragraphs in {self.files} files; left out: "
+            f"{self.documents} documents with {self.paragraphs} paragraphs in {self.files} files; skipped: "
             f"{self.empty_documents} documents without text, {self.dropped_paragraphs} paragraphs without words"
         )
 
@@ -94,22 +94,21 @@ _Lines = Iterator[tuple[int, str]]
 def read_documents(
     path: str | os.PathLike[str], *, format: TextFormat | None = None, counts: TextCounts | None = None
 ) -> Iterator[Document]:
-    """Reads documents one after another.
+    """Reads documents one by one.
 
     Args:
-      path: a file, or a folder whose files are read in the order of their paths, hidden ones left out. Each may be
-        compressed with gzip, xz or bzip2, which its first bytes tell.
-      format: the form of all files; None finds each file's from its first line.
-      counts: is kept up to date while the stream is read.
+      path: a file, or a folder, whose files are read in the order of their paths, without hidden ones. Compression with
+        gzip, xz or bzip2 is detected from the first bytes.
+      format: format of all files; None detects it from the first line of each file.
+      counts: counters to update.
     Yields:
-      Documents that have text.
+      Documents with text.
     Raises:
-      UserError: no such file, no text in any file, broken compression, text that is not UTF-8, a row or block that is
-        not of the format: with file and line, the first few of a file together. Documents before it have been
-        given by then.
+      UserError: a missing file, no text, broken compression, text that is not UTF-8, or a row or block in another
+        format. The error lists the first problems in a file with their lines; earlier documents were yielded already.
     """
     if format is not None and format not in get_args(TextFormat):
-        raise UserError(f"the text's format is one of {', '.join(get_args(TextFormat))}; received {format!r}")
+        raise UserError(f"the text format must be one of {', '.join(get_args(TextFormat))}; received {format!r}")
     path = Path(path)
     return _documents(path, text_files(path), format, TextCounts() if counts is None else counts)
 
@@ -118,21 +117,21 @@ def _documents(root: Path, files: list[Path], format: TextFormat | None, counts:
     for path in files:
         yield from file_documents(path, format=format, counts=counts)
     if not counts.documents:
-        raise UserError(f"{root}: the text must hold at least one paragraph with words; received {counts}")
+        raise UserError(f"{root}: the text must have at least one paragraph with words; received {counts}")
 
 
 def file_documents(
     path: Path, *, format: TextFormat | None, counts: TextCounts, part: tuple[int, int] = (0, 1)
 ) -> Iterator[Document]:
-    """The documents of one file, or of a part of it; there may be none.
+    """Reads the documents of one file, or of a part of it. There may be none.
 
     Args:
-      path: as in `read_documents`.
-      format: as there.
-      counts: as there; of the part alone.
-      part: (i, n): only the documents whose number in the file, from 0, leaves the remainder i divided by n.
+      path: see `read_documents`.
+      format: see `read_documents`.
+      counts: counters to update, for the part only.
+      part: (i, n) for the documents with number % n == i, counted from 0.
     Raises:
-      UserError: as there, wherever in the file the reason is.
+      UserError: see `read_documents`; also for problems outside the part.
     """
     index, parts = part
     counts.files += 1
@@ -154,7 +153,7 @@ def file_documents(
 
 
 def estimated_text_bytes(path: Path) -> int:
-    """About how much text a file holds: its size, times `COMPRESSION` if it is compressed."""
+    """Estimates the amount of text in a file: its size, times `COMPRESSION` if it is compressed."""
     try:
         return path.stat().st_size * (1 if _opener(path) is None else COMPRESSION)
     except OSError as error:
@@ -162,10 +161,10 @@ def estimated_text_bytes(path: Path) -> int:
 
 
 def text_files(path: Path) -> list[Path]:
-    """The files that `read_documents` reads, in their order.
+    """Lists the files for `read_documents`, in order.
 
     Raises:
-      UserError: there are none.
+      UserError: there are no files.
     """
     if path.is_file():
         return [path]
@@ -177,7 +176,7 @@ def text_files(path: Path) -> list[Path]:
         if each.is_file() and not any(part.startswith(".") for part in each.relative_to(path).parts)
     )
     if not found:
-        raise UserError(f"{path}: the folder holds no file; it must hold text files")
+        raise UserError(f"{path}: the folder must have text files; received none")
     return found
 
 
@@ -190,7 +189,7 @@ def _file_documents(path: Path, format: TextFormat | None) -> Iterator[_Raw]:
 
 
 class _TextProblems(RowProblems):
-    """Ends the reading of a file as soon as there are as many as are shown."""
+    """Raises as soon as there are enough problems for a message."""
 
     def add(self, line: int, reason: str) -> None:
         super().add(line, reason)
@@ -208,7 +207,7 @@ def _find_format(path: Path) -> TextFormat:
 
 
 def _lines(path: Path) -> _Lines:
-    """Lines with their numbers from 1; only a newline ends one."""
+    """Yields lines with their numbers from 1; only a newline ends a line."""
     try:
         opener = _opener(path)
         with opener(path) if opener else open(path, "rb") as stream:
@@ -219,7 +218,7 @@ def _lines(path: Path) -> _Lines:
 
 
 def _opener(path: Path) -> Callable[[Path], BinaryIO] | None:
-    """Function that opens a compressed file; None if it is not compressed."""
+    """Returns the function that opens a compressed file; None if it is not compressed."""
     with open(path, "rb") as plain:
         first_bytes = plain.read(max(map(len, _COMPRESSIONS)))
     return next((each for magic, each in _COMPRESSIONS.items() if first_bytes.startswith(magic)), None)
@@ -227,7 +226,7 @@ def _opener(path: Path) -> Callable[[Path], BinaryIO] | None:
 
 def _unreadable(path: Path, error: Exception) -> UserError:
     reason = getattr(error, "strerror", None) or error
-    return UserError(f"{path}: the file cannot be read ({reason}); check the path, or make the file again")
+    return UserError(f"{path}: the file cannot be read ({reason}); check the path, or write the file again")
 
 
 def _decoded(line: bytes, path: Path, number: int) -> str:
@@ -248,23 +247,23 @@ def _wikiextractor(lines: _Lines, problems: _TextProblems) -> Iterator[_Raw]:
     for number, line in lines:
         if line.startswith("<doc") and (match := _DOC_BEGINS.fullmatch(line.rstrip())):
             if title is not None:
-                problems.add(number, f"a <doc> must come after </doc>; the one of line {begun} is still open")
+                problems.add(number, f"a <doc> must follow </doc>; the one in line {begun} is still open")
             title, begun, body = html.unescape(match["title"]), number, []
         elif re.match(r"<doc[\s>]", line):
             problems.add(number, f'<doc …> must have its title on one line, as title="…"; received {line[:80]!r}')
             title, begun, body = "", number, []
         elif line.rstrip() == "</doc>":
             if title is None:
-                problems.add(number, "</doc> must come after its <doc …>; received one without")
+                problems.add(number, "</doc> must follow a <doc …>; received one without")
             else:
                 yield _Raw(title, _without_title(title, body), True)
             title = None
         elif title is not None:
             body.append(html.unescape(line))
         elif line.strip():
-            problems.add(number, f"text must stand between <doc …> and </doc>; received {line[:40]!r}")
+            problems.add(number, f"text must be between <doc …> and </doc>; received {line[:40]!r}")
     if title is not None:
-        problems.add(number, f"the <doc> of line {begun} must end with </doc>; the file ends before it")
+        problems.add(number, f"the <doc> in line {begun} must end with </doc>; received the end of the file")
 
 
 def _without_title(title: str, body: list[str]) -> list[str]:
@@ -295,8 +294,8 @@ def _jsonl(lines: _Lines, problems: _TextProblems) -> Iterator[_Raw]:
             continue
         text, title = row.get("text"), row.get("title")
         if not isinstance(text, str):
-            received = f"{type(text).__name__} in it" if "text" in row else ", ".join(map(shown, row))[:200] or "none"
-            problems.add(number, f"the object must have its text as a string in 'text'; received {received}")
+            received = type(text).__name__ if "text" in row else ", ".join(map(shown, row))[:200] or "none"
+            problems.add(number, f"the object must have a string 'text'; received {received}")
         elif not isinstance(title, str | None):
             problems.add(number, f"'title' must be a string; received {type(title).__name__}")
         else:

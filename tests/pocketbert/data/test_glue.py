@@ -79,12 +79,12 @@ def test_only_a_newline_ends_a_row(tmp_path: Path) -> None:
     [
         ("sst2", "", r"dev\.tsv: the file is empty"),
         ("sst2", "\n \n", "the file is empty"),
-        ("sst2", "sentence\tlabel\n", "line 2: the file holds a header and no rows"),
+        ("sst2", "sentence\tlabel\n", "line 2: the file has a header and no rows"),
         ("sst2", "sentence\tlabel\ngood\t1\nbad\t2\n", "line 3: the label must be one of 0, 1; received '2'"),
         ("sst2", "sentence\tlabel\ngood\t\n", "line 2: the label must be one of 0, 1; received ''"),
-        ("sst2", "sentence\tlabel\ngood\n", r"line 2: the row must have 2 columns, separated by tabs; it has fewer"),
+        ("sst2", "sentence\tlabel\ngood\n", r"line 2: the row must have 2 columns, separated by tabs; received fewer"),
         ("sst2", "sentence\tlabel\na\tb\t1\n", "line 2: the row must have 2 columns; received 3"),
-        ("sst2", "text\tlabel\na\t1\n", "line 1: the header must name .*missing: sentence; received text, label"),
+        ("sst2", "text\tlabel\na\t1\n", "line 1: the header must have .*; received text, label; add sentence"),
         ("sst2", b"sentence\tlabel\ngood\t1\ncaf\xe9\t1\n", "line 3: the text must be UTF-8; received byte 0xe9"),
         ("sst2", "sentence\tlabel\na\t1\n".encode("utf-16"), "line 1: the text must be UTF-8; received byte 0xff"),
         ("cola", "gj04\t1\t\tA.\ngj04\t3\t\tB.\n", "line 2: the label must be one of 0, 1; received '3'"),
@@ -154,7 +154,7 @@ def test_test_files_have_headers_of_their_own(
 
 def test_no_row_of_a_test_file_is_skipped(tmp_path: Path) -> None:
     # The server wants an answer to each.
-    with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; it has fewer"):
+    with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; received fewer"):
         read_glue("qqp", _write(tmp_path, "test.tsv", "id\tquestion1\tquestion2\n0\tWho?\tWhat?\n1\tWhere\n"), "test")
 
 

@@ -208,10 +208,10 @@ def test_token_after_special_token_starts_word() -> None:
 
 def test_bad_options() -> None:
     with pytest.raises(
-        UserError, match=r"rate lies in \[0, 1\]; received 1.5; max_predictions is at least 1; received 0"
+        UserError, match=r"rate must be in \[0, 1\]; received 1.5; max_predictions must be at least 1; received 0"
     ):
         MaskingOptions(rate=1.5, max_predictions=0)
-    with pytest.raises(UserError, match=r"at most 1 together; got \(0.9, 0.2\)"):
+    with pytest.raises(UserError, match=r"at most 1; received 0.9 and 0.2"):
         MaskingOptions(mask_token_rate=0.9, random_token_rate=0.2)
     MaskingOptions(mask_token_rate=0.9, random_token_rate=0.1)
 
@@ -269,7 +269,7 @@ def test_masked_batches_resume_at_any_step(tokenizer: Any) -> None:
     assert len(later) == 3
     for one, other in zip(inputs_alone[4:], later, strict=True):
         np.testing.assert_array_equal(one["input_word_ids"], other["input_word_ids"])
-    with pytest.raises(ValueError, match="without labels"):
+    with pytest.raises(ValueError, match="must have no labels"):
         masked_dataset(encoded_examples(np.zeros(53, np.int32)), plan, tokenizer, seed=0, epoch=0)
 
 

@@ -150,7 +150,7 @@ def test_a_random_second_segment_is_another_documents_and_a_next_one_follows() -
 def test_the_key_and_the_document_decide() -> None:
     text, _ = made_up(np.random.default_rng(1).integers(1, 9, [6, 20]).tolist())
     assert list(ours(text, 30, 0.1, 1)) == list(ours(text, 30, 0.1, 1)) != list(ours(text, 30, 0.1, 2))
-    with pytest.raises(ValueError, match="received 1 documents"):
+    with pytest.raises(ValueError, match="at least two documents; received 1"):
         next(next_sentence_pairs(made_up([[3, 4]])[0], max_length=9, short_sequence_probability=0, key=(0,)))
 
 

@@ -180,12 +180,14 @@ def test_the_result_depends_on_the_arguments_alone(monkeypatch: pytest.MonkeyPat
 
 def test_bad_options_and_empty_text() -> None:
     documents, _ = made_up([[3]])
-    with pytest.raises(UserError, match="segments is 1 or 2; received 3; short_.* received 1.5; seed .* received -1"):
+    with pytest.raises(
+        UserError, match="segments must be 1 or 2; received 3; short_.* received 1.5; seed .* received -1"
+    ):
         pack(documents, Numbers(), segments=3, short_sequence_probability=1.5, seed=-1)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="max_length has room for special tokens and two others; received 4"):
+    with pytest.raises(UserError, match="max_length must have room for special tokens and two others; received 4"):
         pack(documents, Numbers(), 4, segments=2)
     for nothing in ([], made_up([[0]])[0]):
-        with pytest.raises(UserError, match="at least one token; received documents without any"):
+        with pytest.raises(UserError, match="at least one token; received documents without tokens"):
             pack(nothing, Numbers())
 
 

@@ -195,7 +195,7 @@ def test_a_batch_depends_on_row_seed_and_epoch_alone(plain: PretrainingData) -> 
     assert batches(plain, plan, start=len(plan)) == []
     few = batches(plain, plan[:1], masking=MaskingOptions(max_predictions=2))[0]
     assert few["masked_lm_labels"].shape == (6, 2)
-    with pytest.raises(UserError, match=f"a step takes 9999 examples; the data has {len(plain)};"):
+    with pytest.raises(UserError, match=f"a step needs 9999 examples; received {len(plain)};"):
         plain.plan(batch_size=9999, seed=0, epoch=0)
 
 
@@ -289,5 +289,5 @@ def test_what_is_wrong_with_a_folder_is_named(plain: PretrainingData, tmp_path: 
             PretrainingData.open(folder)
     manifest.unlink()
     for missing in (folder, tmp_path / "nowhere"):
-        with pytest.raises(UserError, match="which is written last; received .*which has none; make it, or finish it"):
+        with pytest.raises(UserError, match="written last; received .* without one; make or finish it"):
             PretrainingData.open(missing)

@@ -130,14 +130,14 @@ def test_a_file_that_goes_is_missed_in_one_line(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     file = QuestionFile(path)
     path.unlink()
-    with pytest.raises(UserError, match=r"questions.json: the file must stay where it is, .*No such file.*put it back"):
+    with pytest.raises(UserError, match=r"questions.json: the file must remain readable, .*No such file.*restore it"):
         list(file)
 
 
 def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
     file = QuestionFile(_file(tmp_path, *(_entry(id=name) for name in "abcbdb")))
     assert len(file) == 6
-    with pytest.raises(UserError, match="must differ where .*received 2 repetitions, of 'b' for one; give every"):
+    with pytest.raises(UserError, match="must be unique .*received 2 repetitions, such as 'b'; give each"):
         file.check_ids()
     file.select([0, 1, 2, 4]).check_ids()
 
@@ -148,26 +148,32 @@ def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
         (_entry(id=...), r'paragraph 1 \(.Ada .*question 1: "id" must be a text; received None'),
         (_entry(id=True), '"id" must be a text; received True'),
         (_entry(question=...), r'question 1 \(id a\): "question" must be a text that is not empty; received None'),
-        (_entry(question=" \n"), '"question" must be a text that is not empty; received .* write or remove it'),
+        (_entry(question=" \n"), '"question" must be a text that is not empty; received .* add it or remove'),
         (_entry(is_impossible="no"), '"is_impossible" must be true or false; received .no.'),
-        (_entry(is_impossible=True), "a question that is_impossible has no answers; received .*plausible_answers"),
+        (
+            _entry(is_impossible=True),
+            "a question with is_impossible must have no answers; received .*plausible_answers",
+        ),
         (_entry(answers={"text": ["1843"]}), '"answers" must be a list of objects with "text" and "answer_start"'),
         (_entry(answers={"text": ["1843"], "answer_start": [33, 4]}), "or an object with lists of them"),
-        (_entry(answers={"text": ["1843"], "answer_start": [32]}), "must stand in the context at its answer_start, 32"),
+        (_entry(answers={"text": ["1843"], "answer_start": [32]}), "must be in the context at its answer_start, 32"),
         (_entry(answers=["1843"]), 'an answer must have a "text" and a whole number "answer_start"; received .1843.'),
         (_entry(answers=[{"text": "1843"}]), 'whole number "answer_start"; received'),
         (_entry(answers=[{"text": "1843", "answer_start": "33"}]), 'whole number "answer_start"; received'),
         (_entry(answers=[{"text": "1843", "answer_start": True}]), 'whole number "answer_start"; received'),
         (
             _entry(answers=[{"text": "1843", "answer_start": 32}]),
-            "answer '1843' must stand in the context at its answer_start, 32; there stands ' 184'; the nearest is at "
-            "33: correct answer_start",
+            "answer '1843' must be in the context at its answer_start, 32; received ' 184' there; the nearest match "
+            "is at 33: correct answer_start",
         ),
-        (_entry(answers=[{"text": "1843", "answer_start": -5}]), "there stands ''; the nearest is at 33"),
-        (_entry(answers=[{"text": "r", "answer_start": 20}]), "there stands 't'; the nearest is at 18"),
+        (_entry(answers=[{"text": "1843", "answer_start": -5}]), "received '' there; the nearest match is at 33"),
+        (_entry(answers=[{"text": "r", "answer_start": 20}]), "received 't' there; the nearest match is at 18"),
         (_entry(answers=[{"text": "1843", "answer_start": 34}]), "counts UTF-16 units: count code points"),
         (_entry(answers=[{"text": "1843", "answer_start": 36}]), "counts bytes: count code points"),
-        (_entry(answers=[{"text": "1844", "answer_start": 33}]), "there stands '1843'; the context does not hold it"),
+        (
+            _entry(answers=[{"text": "1844", "answer_start": 33}]),
+            "received '1843' there; the context does not contain it",
+        ),
         ("When?", "question 1: a question must be an object"),
     ],
 )
@@ -355,7 +361,7 @@ def test_file_edited_between_two_readings_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     file = QuestionFile(path)
     path.write_bytes(path.read_bytes().replace(b"When?", b"Whom?"))
-    with pytest.raises(UserError, match="the file must stay as it is, .*received other content than at first"):
+    with pytest.raises(UserError, match="the file must not change, .*received other content than before"):
         list(file)
 
 

@@ -88,13 +88,13 @@ def test_regression(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("t.csv", "", "t.csv: the file is empty"),
-        ("t.csv", "t,y\n", "line 2: the file holds a header and no rows"),
+        ("t.csv", "t,y\n", "line 2: the file has a header and no rows"),
         ("t.xlsx", "t", r"must end in \.csv, \.tsv, \.jsonl; received \.xlsx"),
-        ("t.csv", "t,z\na,b\n", "line 1: the header must name the column 'y'; received 't', 'z'"),
+        ("t.csv", "t,z\na,b\n", "line 1: the header must have the column 'y'; received 't', 'z'"),
         ("t.csv", "t,y\na,b\nc\n", "line 3: the row must have the header's 2 columns; received 1"),
         ("t.csv", "t,y\na,b\nc,d,e\n", "line 3: .* received 3"),
-        ("t.csv", "t,y\na,b\n  ,d\n", "line 3: column 't' is empty; every row must have its text"),
-        ("t.csv", "t,y\na,b\nc,\n", "line 3: column 'y' is empty; every row must have its label"),
+        ("t.csv", "t,y\na,b\n  ,d\n", "line 3: column 't' is empty; every row must have a text"),
+        ("t.csv", "t,y\na,b\nc,\n", "line 3: column 'y' is empty; every row must have a label"),
         ("t.csv", 't,y\na,b\n"c"d,e\n', "line 3: the row must be CSV .*use .tsv or .jsonl"),
         ("t.csv", 't,y\na,b\n"c,d\ne,f\n', "line 3: the row must be CSV"),
         ("t.csv", b"t,y\na,b\n\xff,b\n", "line 3: the text must be UTF-8; received byte 0xff"),
@@ -102,7 +102,7 @@ def test_regression(tmp_path: Path) -> None:
         ("t.jsonl", '{"t": "a", "y": 1}\n{"t": "b"\n', "line 2: the line: this must be JSON; .* in column 10"),
         ("t.jsonl", '["a"]\n', "line 1: the line must be one JSON object; received list"),
         ("t.jsonl", '{"t": null, "y": 1}\n', "line 1: column 't' is empty"),
-        ("t.jsonl", '{"y": 1}\n', "line 1: the row must have a column 't'; it has 'y'"),
+        ("t.jsonl", '{"y": 1}\n', "line 1: the row must have a column 't'; received 'y'"),
     ],
 )
 def test_bad_files_name_line_and_reason(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -125,7 +125,7 @@ def test_bad_scores_and_all_rows_together(tmp_path: Path) -> None:
 def test_a_column_named_twice_is_refused(tmp_path: Path, columns: dict[str, str]) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\ngood,1\nbad,0\n", "utf-8")
-    with pytest.raises(UserError, match="columns of their own; received text, text"):
+    with pytest.raises(UserError, match="different columns; received text, text"):
         read_table(path, text_column="text", **columns)
 
 
@@ -143,12 +143,12 @@ def test_missing_column_is_reported_once(tmp_path: Path, name: str) -> None:
 
 def test_json_row_without_a_column_is_named(tmp_path: Path) -> None:
     path = _write(tmp_path, "t.jsonl", '{"t": "a"}\n{"u": "b"}\n')
-    with pytest.raises(UserError, match="line 2: the row must have a column 't'; it has 'u'$"):
+    with pytest.raises(UserError, match="line 2: the row must have a column 't'; received 'u'$"):
         read_table(path, text_column="t")
 
 
 def test_repeated_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="line 1: the header must name the column 't' once; received 't', 'y', 't'"):
+    with pytest.raises(UserError, match="line 1: the header must have the column 't' once; received 't', 'y', 't'"):
         read_table(_write(tmp_path, "t.csv", "t,y,t\na,1,b\n"), text_column="t", label_column="y")
 
 

@@ -136,7 +136,7 @@ def test_a_function_of_the_dataset_is_traced_once(finished: Path) -> None:
 
 def test_other_examples_than_the_stores_are_refused(finished: Path) -> None:
     shorter = dataclasses.replace(encoded(), offsets=encoded().offsets[:-1])
-    with pytest.raises(UserError, match="received 28 examples of other lengths than the store's 29"):
+    with pytest.raises(UserError, match="received 28 examples with other lengths than the 29 in the cache"):
         TeacherCache.open(finished).dataset(shorter, [np.array([0])])
 
 
@@ -207,12 +207,12 @@ def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, copied: Path) -> None:
-    with pytest.raises(UserError, match="received .*, which has none; make it with pocketbert cache-teacher"):
+    with pytest.raises(UserError, match="received .* without one; make it with pocketbert cache-teacher"):
         TeacherCache.open(tmp_path / "nothing")
     manifest = json.loads((copied / "manifest.json").read_text())
     for change, message in (
-        ({"format": "photographs"}, "must be of pocketbert feature store, version 1; received 'photographs'"),
-        ({"version": 2}, "received 'pocketbert feature store', version 2; make the folder again"),
+        ({"format": "photographs"}, "must be pocketbert teacher cache, version 1; received 'photographs'"),
+        ({"version": 2}, "received 'pocketbert teacher cache', version 2; make the folder again"),
     ):
         (copied / "manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(UserError, match=message):
@@ -242,9 +242,9 @@ def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda m: m["identity"].update(features={"logits": ["0"]}), r"identity.features.logits\[0\] must be a whole"),
         (lambda m: m["teacher_config"].update(num_layers=True), "num_layers must be a whole number; received True"),
         (lambda m: m["teacher_config"].update(bottleneck=[]), "teacher_config.bottleneck must be an object; received"),
-        (lambda m: m["shards"].clear(), "shards must hold consecutive examples"),
-        (lambda m: m["shards"][1].update(first=0), "shards must hold consecutive examples"),
-        (lambda m: m["shards"][1].update(name="../shard"), "the name must be that of a file in the folder"),
+        (lambda m: m["shards"].clear(), "shards must have consecutive examples"),
+        (lambda m: m["shards"][1].update(first=0), "shards must have consecutive examples"),
+        (lambda m: m["shards"][1].update(name="../shard"), "the name must be a file name without a folder"),
         (lambda m: m["shards"][1].update(sha256="no"), "the SHA-256 must be 64 hexadecimal digits; received 'no'"),
         (lambda m: m["lengths"].update(size_bytes=-1), "the size must not be negative; received -1"),
         (lambda m: m.update(vocabulary=None), "vocabulary must be an object; received None"),
@@ -273,30 +273,30 @@ def test_array_header_that_lies_is_refused(copied: Path, shape: tuple[int, ...])
 
 
 DIFFERENT = {
-    "teacher": ("0" * 64, "another teacher .SHA-256 aaaaaaaaaaaa… in the store, 000000000000… here"),
+    "teacher": ("0" * 64, "another teacher .SHA-256 aaaaaaaaaaaa… in the cache, 000000000000… here"),
     "tokenizer": ("0" * 64, "another tokenizer"),
     "dataset": ("0" * 64, "another dataset"),
-    "method": ("imitation", "another method .mimicry in the store, imitation here"),
-    "stage": ("second", "another stage .first in the store, second here"),
+    "method": ("imitation", "another method .mimicry in the cache, imitation here"),
+    "stage": ("second", "another stage .first in the cache, second here"),
     "features": ({"hidden_states": (0, 2)}, r"other features of the teacher .*\[0, 3\].*\[0, 2\]"),
-    "options": ({"options.mapping": "top"}, "another value of options.mapping .'uniform' in the store, 'top' here"),
+    "options": ({"options.mapping": "top"}, "another value of options.mapping .'uniform' in the cache, 'top' here"),
 }
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(TeacherCacheIdentity)])
 def test_what_differs_is_named(finished: Path, name: str) -> None:
     value, message = DIFFERENT[name]
-    with pytest.raises(UserError, match=f"cannot stand for the teacher here: {message}") as caught:
+    with pytest.raises(UserError, match=f"must match this run; received {message}") as caught:
         TeacherCache.open(finished, dataclasses.replace(IDENTITY, **{name: value}))
-    assert len(re.findall("in the store", str(caught.value))) == 1
-    assert "repeat what cache-teacher was given, the file of development examples too" in str(caught.value)
+    assert len(re.findall("in the cache", str(caught.value))) == 1
+    assert "pass the options of cache-teacher again, including --dev-file" in str(caught.value)
 
 
 def test_all_differences_are_listed_and_what_is_not_known_is_not_compared(finished: Path) -> None:
     everything = {name: value for name, (value, _) in DIFFERENT.items()}
     with pytest.raises(UserError) as caught:
         TeacherCache.open(finished, TeacherCacheIdentity(**everything))
-    assert len(re.findall("in the store", str(caught.value))) == len(DIFFERENT)
+    assert len(re.findall("in the cache", str(caught.value))) == len(DIFFERENT)
     # A run without the teacher's folder, and an option that this store's targets do not depend on.
     options = {**IDENTITY.options, "options.temperature": 2.0}
     TeacherCache.open(finished, dataclasses.replace(IDENTITY, teacher=None, tokenizer=None, options=options))

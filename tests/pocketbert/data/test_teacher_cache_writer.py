@@ -42,9 +42,9 @@ def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.
     assert f"{predicted:,} bytes in " in printed
     tokens, pairs = LENGTHS.sum(), (LENGTHS**2).sum()
     assert sizes_text(TARGETS, LENGTHS) == [
-        f"12 bytes a token (hidden) x {tokens:,} = {12 * tokens:,} bytes",
-        f"6 bytes a pair of tokens (attention) x {pairs:,} = {6 * pairs:,} bytes",
-        f"4 bytes an example (logits) x {EXAMPLES:,} = {4 * EXAMPLES:,} bytes",
+        f"12 bytes per token (hidden) x {tokens:,} = {12 * tokens:,} bytes",
+        f"6 bytes per pair of tokens (attention) x {pairs:,} = {6 * pairs:,} bytes",
+        f"4 bytes per example (logits) x {EXAMPLES:,} = {4 * EXAMPLES:,} bytes",
     ]
     for line in sizes_text(TARGETS, LENGTHS):
         assert line in printed
@@ -62,7 +62,7 @@ def test_too_small_a_disk_is_refused_before_anything_is_written(
 
     free(needed - 1)
     with (
-        pytest.raises(UserError, match=f"room for {needed:,} more bytes; it has {needed - 1:,}"),
+        pytest.raises(UserError, match=f"must have {needed:,} free bytes; received {needed - 1:,}"),
         writer(tmp_path / "first"),
     ):
         pass
@@ -86,7 +86,7 @@ def test_several_stores_need_room_for_all_of_them(tmp_path: Path, monkeypatch: p
     for free in (sum(needed) - 1, sum(needed)):
         monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
         if free < sum(needed):
-            message = f"first, .*second: the disk must have room for {sum(needed):,} more bytes; it has {free:,}"
+            message = f"first, .*second: the disk must have {sum(needed):,} free bytes; received {free:,}"
             with pytest.raises(UserError, match=message), open_writers(plans):
                 pass
             assert not list(tmp_path.iterdir())
@@ -103,7 +103,10 @@ def test_what_is_thrown_away_makes_room_and_stays_where_that_is_not_enough(
     there = sum(path.stat().st_size for path in copied.glob("shard-*.bin"))
     usage = shutil.disk_usage(copied)
     monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there - 1))
-    with pytest.raises(UserError, match="the disk must have room"), writer(copied, targets=wide, overwrite=True):
+    with (
+        pytest.raises(UserError, match="the disk must have .* free bytes"),
+        writer(copied, targets=wide, overwrite=True),
+    ):
         pass
     assert contents(copied) == contents(finished)
     monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - there))
@@ -161,7 +164,7 @@ def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
     with writer(copied) as store:
         assert [shard.name for shard in store.pending] == ["shard-00001.bin", "shard-00004.bin"]
         fill(store)
-    assert "damaged and made again: shard-00001.bin, shard-00004.bin" in capsys.readouterr().err
+    assert "making damaged shards again: shard-00001.bin, shard-00004.bin" in capsys.readouterr().err
     assert contents(copied) == contents(finished)
     assert (copied / "shard-00002.bin").stat().st_mtime_ns == before
 
@@ -169,18 +172,18 @@ def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
 def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None:
     other = dataclasses.replace(IDENTITY, teacher="0" * 64)
     with (
-        pytest.raises(UserError, match="holds a store with another teacher .*or pass --overwrite"),
+        pytest.raises(UserError, match="has a cache with another teacher .*or pass --overwrite"),
         writer(copied, identity=other),
     ):
         pass
     wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
     with (
-        pytest.raises(UserError, match="holds a store with targets of other names, shapes or types"),
+        pytest.raises(UserError, match="has a cache with other target names, shapes or types"),
         writer(copied, targets=wide),
     ):
         pass
     with (
-        pytest.raises(UserError, match="holds a store with shards of another size"),
+        pytest.raises(UserError, match="has a cache with another shard size"),
         writer(copied, shard_bytes=2 * SHARD_BYTES),
     ):
         pass
@@ -220,7 +223,7 @@ def content(tmp_path: Path) -> Iterator[teacher_cache_writer.ShardContent]:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (65505.0, "the target hidden must fit float16, at most 65504; received 65505; store it with --dtype=float32"),
+        (65505.0, "the target hidden must fit into float16, at most 65504; received 65505; use --dtype=float32"),
         (-7e4, "received 70000"),
         (np.inf, "the target hidden must be finite; received inf"),
         (np.nan, "the target hidden must be finite; received nan"),

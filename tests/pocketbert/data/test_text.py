@@ -80,7 +80,7 @@ def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
     assert list(read_documents(tmp_path, counts=counts)) == PLAIN_DOCUMENTS + JSONL_DOCUMENTS + WIKI_DOCUMENTS
     assert counts.files == 3
     assert str(counts) == (
-        "6 documents with 11 paragraphs in 3 files; left out: 3 documents without text, 5 paragraphs without words"
+        "6 documents with 11 paragraphs in 3 files; skipped: 3 documents without text, 5 paragraphs without words"
     )
 
 
@@ -104,24 +104,24 @@ def test_it_is_a_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('<doc title="a">\nx\n', "line 2: the <doc> of line 1 must end with </doc>; the file ends before it"),
+        ('<doc title="a">\nx\n', "line 2: the <doc> in line 1 must end with </doc>; received the end of the file"),
         (
             '<doc title="a">\nx\n<doc title="b">\ny\n</doc>\n',
-            "line 3: a <doc> must come after </doc>; the one of line 1",
+            "line 3: a <doc> must follow </doc>; the one in line 1",
         ),
         (
             '<doc title="a">\n</doc>\nx\n</doc>\n',
-            "line 3: text must stand between .* 'x'; line 4: </doc> must come after",
+            "line 3: text must be between .* 'x'; line 4: </doc> must follow",
         ),
         ('<doc id="1">\nx\n</doc>\n<doc title="a\nb">\nx\n</doc>', "line 4: <doc …> must have its title on one line"),
-        ('{"text": "x"}\n{"text": 1}\n', "line 2: .* a string in 'text'; received int in it"),
-        ('{"text": "x"}\n{"body": "x"}\n', "line 2: .* a string in 'text'; received 'body'"),
+        ('{"text": "x"}\n{"text": 1}\n', "line 2: .* a string 'text'; received int"),
+        ('{"text": "x"}\n{"body": "x"}\n', "line 2: .* a string 'text'; received 'body'"),
         ('{"text": "x"}\n[1]\n', "line 2: the line must be one JSON object; received list"),
         ('{"text": "x"\n', "line 1: the line: this must be JSON; received a syntax error in column 13"),
         ('{"text": "x", "title": 3}\n', "line 1: 'title' must be a string; received int"),
         ('{"text": "x"}\n' + "{}\n" * 9, "line 2: .*line 6: [^;]*; received none$"),
-        ("", "the text must hold at least one paragraph with words; received 0 documents"),
-        ("***\n", "received 0 documents with 0 paragraphs in 1 files; left out: 1 documents"),
+        ("", "the text must have at least one paragraph with words; received 0 documents"),
+        ("***\n", "received 0 documents with 0 paragraphs in 1 files; skipped: 1 documents"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, content: str, message: str) -> None:
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, content: str, 
 def test_bad_paths_and_formats_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         read_documents(tmp_path / "absent")
-    with pytest.raises(UserError, match="the folder holds no file"):
+    with pytest.raises(UserError, match="the folder must have text files; received none"):
         read_documents(tmp_path)
     with pytest.raises(UserError, match="one of wikiextractor, plain, jsonl; received 'csv'"):
         read_documents(tmp_path, format="csv")  # type: ignore[arg-type]

@@ -210,7 +210,7 @@ def test_interrupted_it_ends_with_the_same_bytes(
     assert [path.name for path in (tmp_path / "first").glob("shard-*")] == ["shard-00000.bin"]
     monkeypatch.undo()
     cache_targets(*arguments, shard_bytes=SHARD_BYTES)
-    assert "shards are there already" in capsys.readouterr().err
+    assert "shards are already complete" in capsys.readouterr().err
     assert contents(tmp_path / "first") == contents(stored)
     # Nothing is left to do, and nothing is done.
     monkeypatch.setattr(TeacherCacheWriter, "write", interrupted)
@@ -228,7 +228,7 @@ def test_another_teacher_or_option_is_refused_by_name(
     opened(teacher_directory=None, tokenizer=None)
     # What the targets do not depend on may change.
     opened(dataclasses.replace(STAGE, weights={"hidden": 3.0}, options=Options(rate=1.0, bonus=2.0)))
-    with pytest.raises(UserError, match=r"another value of options.scale \(0.5 in the store, 0.25 here\)"):
+    with pytest.raises(UserError, match=r"another value of options.scale \(0.5 in the cache, 0.25 here\)"):
         opened(dataclasses.replace(STAGE, options=Options(scale=0.25)))
     features = {**STAGE.teacher_features, "hidden_states": (0, 1)}
     with pytest.raises(UserError, match="other features of the teacher"):
@@ -262,7 +262,7 @@ def test_a_value_beyond_float16_is_an_error_that_names_the_target(
     tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     large = dataclasses.replace(STAGE, options=Options(scale=1e7))
-    message = "the target (logits|bonus) must fit float16, at most 65504; received .*; store it with --dtype=float32"
+    message = "the target (logits|bonus) must fit into float16, at most 65504; received .*; use --dtype=float32"
     with pytest.raises(UserError, match=message):
         cache_targets(teacher, directory, METHOD, large, encoded, tmp_path)
     folder = cache_targets(teacher, directory, METHOD, large, encoded, tmp_path, dtype="float32", overwrite=True)

@@ -59,11 +59,11 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
     assert answer == {"teacher_cache": str(tmp_path / "out"), "size_bytes": sizes}
     assert set(sizes) == {"intermediate", "prediction"}
     # The student has one layer, which learns from the teacher's last; 5 heads, 30 features, float32.
-    assert "240 bytes a token (hidden_states_0, hidden_states_2) x " in printed.err
-    assert "20 bytes a pair of tokens (attention_logits_2) x " in printed.err
-    assert "8 bytes an example (logits) x 43 = 344 bytes" in printed.err
+    assert "240 bytes per token (hidden_states_0, hidden_states_2) x " in printed.err
+    assert "20 bytes per pair of tokens (attention_logits_2) x " in printed.err
+    assert "8 bytes per example (logits) x 43 = 344 bytes" in printed.err
     for name, size in sizes.items():
-        assert f"{name}: {size:,} bytes in 4 files, {size:,} of them to write" in printed.err
+        assert f"{name}: {size:,} bytes in 4 files, {size:,} bytes to write" in printed.err
 
 
 def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path) -> None:
@@ -108,7 +108,7 @@ def test_too_small_a_disk_is_refused_before_the_first_stage_is_written(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(teacher_cache_writer.shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
     assert cli.main([*arguments, f"--output={tmp_path / 'out'}"]) == 2
-    assert f"the disk must have room for {needed:,} more bytes" in capsys.readouterr().err.splitlines()[-1]
+    assert f"the disk must have {needed:,} free bytes" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 
@@ -120,7 +120,7 @@ def test_the_same_command_keeps_a_finished_store(
 
     before = times()
     assert cli.main([*arguments, f"--output={stored}"]) == 0
-    assert capsys.readouterr().err.count("1 of 1 shards are there already") == 2
+    assert capsys.readouterr().err.count("1 of 1 shards are already complete") == 2
     assert times() == before
 
 
@@ -129,7 +129,7 @@ def test_other_layers_are_refused_by_name(
 ) -> None:
     assert cli.main([*arguments, "--mapping=bottom", f"--output={stored}"]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
-    assert "holds a store with other features of the teacher" in message and "--overwrite" in message
+    assert "has a cache with other features of the teacher" in message and "--overwrite" in message
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.huggingface import write_config
-from pocketbert.commands import distillation_options
 from pocketbert.commands.command_line import last_value, parse
+from pocketbert.commands.distill import read_data
 from pocketbert.distillation.methods import get_method
 from pocketbert.errors import UserError
 
@@ -273,7 +273,7 @@ def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.Captu
         path = tmp_path / name
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         arguments = [f"--train-file={train}", f"--augmented-file={path}"]
-        return distillation_options.data(parse("distill", ["--method=tinybert", "--output=o", *arguments]))
+        return read_data(parse("distill", ["--method=tinybert", "--output=o", *arguments]))
 
     # As `augment` numbers them, by lines of the file; and as of another file with the same texts.
     for name, first_line in (("same.jsonl", 2), ("other.jsonl", 1002)):
@@ -281,9 +281,9 @@ def test_copies_of_dev_examples_are_dropped(tmp_path: Path, capsys: pytest.Captu
         aside = {*data.dev.texts, *(f"{text} again" for text in data.dev.texts)}
         assert len(data.dev) and not aside & {*data.augmented.texts}
         assert {*data.augmented.texts} == {*data.train.texts, *(f"{text} again" for text in data.train.texts)}
-        assert f"{name}: left out {2 * len(data.dev)} rows" in capsys.readouterr().err
+        assert f"{name}: skipped {2 * len(data.dev)} rows" in capsys.readouterr().err
     # Without the originals their numbers alone say it.
     data = read("copies.jsonl", 2, copies=(1,))
     assert {*data.augmented.texts} == {f"{text} again" for text in data.train.texts}
-    with pytest.raises(UserError, match="plain.jsonl: without --dev-file, the column .* give --dev-file"):
+    with pytest.raises(UserError, match="plain.jsonl: without --dev-file, each row must have .* pass --dev-file"):
         read("plain.jsonl", 2, example="")

@@ -170,7 +170,7 @@ def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
 ) -> None:
     now = Path(shutil.copytree(teacher, tmp_path / "teacher"))
     edit(now)
-    with pytest.raises(UserError, match="this store cannot stand for the teacher here: another tokenizer"):
+    with pytest.raises(UserError, match="the cache must match this run; received another tokenizer"):
         runs.distill(output=tmp_path / "run", **{**from_store, "teacher_directory": now})
     assert not (tmp_path / "run").exists()
     # Nothing but the tokenizer differs, and without the teacher there is nothing to differ from.

@@ -131,9 +131,13 @@ def test_tables_hold_any_number_of_labels(name, tmp_path):
 @pytest.mark.parametrize(
     ("cell", "options", "said"),
     [
-        ("sad|odd", {"labels": NAMES}, "line 3: labels must be of short, funny, sad, true; received 'odd'"),
+        ("sad|odd", {"labels": NAMES}, "line 3: labels must be from short, funny, sad, true; received 'odd'"),
         ("sad", {"label_separator": " "}, "--label-separator must not be blank"),
-        ("2|0", {"labels": NAMES, "numbered": False}, "has whole numbers, and the labels are short, funny, sad, true"),
+        (
+            "2|0",
+            {"labels": NAMES, "numbered": False},
+            "must have the labels short, funny, sad, true; received whole numbers",
+        ),
     ],
 )
 def test_labels_that_cannot_be_read_are_refused(cell, options, said, tmp_path):
@@ -154,5 +158,5 @@ def test_text_that_looks_like_a_list_is_a_label(cell, tmp_path):
 def test_column_without_any_label_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\nfirst,\n", encoding="utf-8")
-    with pytest.raises(UserError, match="column 'label' must hold at least one label; received none"):
+    with pytest.raises(UserError, match="column 'label' must have at least one label; received none"):
         read_table(path, text_column="text", label_column="label", kind="multi_label")

@@ -382,7 +382,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             "--seeds=three: must be whole numbers with commas between them, such as 1,2",
         ),
         (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
-        (["--label-column=stars"], "must name the column 'stars'"),
+        (["--label-column=stars"], "must have the column 'stars'"),
         (["--class-weights=lo=2"], "class_weights must name labels of the task, 'high', 'low'; received 'lo'"),
         (["--class-weights=2"], "class_weights must be none, balanced or label=weight,… with positive numbers; .* '2'"),
         (["--max-length=30"], "max_length must be at most the model's 29 positions; received 30"),
