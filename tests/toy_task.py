@@ -14,7 +14,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig, TaskRules
 from pocketbert.tasks.classification import SentenceHead
-from pocketbert.tasks.heads import mean_over_examples
+from pocketbert.tasks.outputs import mean_over_examples
 from pocketbert.tasks.texts import TextTask
 
 RULES = TaskRules(min_labels=2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Outputs, Task
-from pocketbert.tasks.forward import GatheredOutputs, row_progress
+from pocketbert.tasks.outputs import GatheredOutputs, row_progress
 from pocketbert_export.length_buckets import Inputs, bucket_by_length
 
 Run: TypeAlias = Callable[[Inputs, int], Outputs]

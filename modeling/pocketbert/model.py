@@ -22,8 +22,7 @@ from pocketbert.layers.checks import user_errors
 from pocketbert.layers.core import initialize_weights, weights_by_path
 from pocketbert.layers.dropout import dropout_generators
 from pocketbert.presets import preset
-from pocketbert.tasks.forward import ModelForward
-from pocketbert.tasks.heads import labelled_outputs, output_names
+from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.texts import as_inputs

@@ -11,7 +11,7 @@ import pytest
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert.tasks import forward
+from pocketbert.tasks import outputs
 from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert_export.bundle import Bundle
@@ -48,7 +48,7 @@ def test_first_of_several_heads_answers(small_model: Model) -> None:
 
 def test_model_directory(small_model: Model, small_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Calls smaller than the texts' number: boundaries are crossed.
-    monkeypatch.setattr(forward.ModelForward.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(outputs.ModelForward.__init__, "__defaults__", (2,))
     predictor = open_predictor(small_directory)
     assert predictor.task.config == small_model.task
     # Sums in another order: 2^-24 times a few hundred additions of values near 1.

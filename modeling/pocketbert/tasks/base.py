@@ -23,7 +23,7 @@ Outputs: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Forward(Protocol):
-    """Runs token rows through a float model (`forward.ModelForward`) or a bundle."""
+    """Runs token rows through a float model (`outputs.ModelForward`) or a bundle."""
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
         """Returns the outputs of at least one row; `show_progress` prints to stderr."""

@@ -13,8 +13,8 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.base import Decisions
-from pocketbert.tasks.heads import CrossEntropy, mean_over_examples
 from pocketbert.tasks.metrics import class_results, root_mean_square
+from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples
 from pocketbert.tasks.texts import TextTask, described_probabilities, positive_class
 
 

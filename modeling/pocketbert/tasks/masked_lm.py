@@ -12,7 +12,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense, LayerNorm, activate
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.heads import CrossEntropy, Labelled
+from pocketbert.tasks.outputs import CrossEntropy, Labelled
 
 
 class MaskedLMHead(tf_keras.layers.Layer):

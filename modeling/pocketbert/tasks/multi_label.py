@@ -12,8 +12,8 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
 from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.heads import mean_over_examples
 from pocketbert.tasks.metrics import MULTI_LABEL_METRICS, label_results, root_mean_square
+from pocketbert.tasks.outputs import mean_over_examples
 from pocketbert.tasks.texts import TextTask, described_probabilities
 
 

@@ -10,7 +10,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.heads import CrossEntropy, mean_over_examples
+from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples
 
 
 class NextSentenceHead(tf_keras.layers.Layer):

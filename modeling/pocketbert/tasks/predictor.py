@@ -1,4 +1,4 @@
-"""One way from inputs to answers, for a float model and a bundle, whatever the task."""
+"""Predictions of float models and bundles, for all tasks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Evaluator, Forward, Outputs, SupervisedTask
-from pocketbert.tasks.forward import check_finite_answers
+from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert.tasks.texts import TextTask
 
 
 class Predictor:
-    """Answers inputs with a network.
+    """Predicts with a network.
 
     Args:
-      task: the network's.
-      forward: runs it.
-      tokenizer: its own.
-      max_length: the most tokens of an input, or of a window.
-      **windows: the task's `window_options`.
+      task: task of the network.
+      forward: runs the network.
+      tokenizer: tokenizer of the network.
+      max_length: maximum sequence length of an input or a window.
+      **windows: options in the task's `window_options`.
     """
 
     def __init__(self, task: SupervisedTask, forward: Forward, tokenizer: Any, max_length: int, **windows: Any) -> None:
@@ -32,53 +32,53 @@ class Predictor:
         self._forward = forward
 
     def forward(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """The network's outputs.
+        """The outputs of the network.
 
         Raises:
-          UserError: one is not finite.
+          UserError: a value is not finite.
         """
         return check_finite_answers(self._forward(encoded, show_progress=show_progress))
 
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Answers texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`."""
+        """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`."""
         return self.task.predict(inputs, self.forward, self.tokenizer, self.max_length, **self.windows, **options)
 
     def evaluator(self, data: Any, **options: Any) -> Evaluator:
-        """What scores the network on labelled data, as in training; see `SupervisedTask.evaluator`."""
+        """Returns the evaluator for labelled data; see `SupervisedTask.evaluator`."""
         return self.task.evaluator(self.forward, data, self.tokenizer, self.max_length, **self.windows, **options)
 
     def logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, show_progress: bool = False
     ) -> np.ndarray:
-        """The logits of texts; longer ones are truncated.
+        """The logits of texts; longer texts are truncated.
 
         Args:
           texts: sentences, or the first sentences of pairs.
-          pairs: the second sentences, as many, or None.
-          show_progress: on stderr.
+          pairs: the second sentence of each pair, or None.
+          show_progress: print progress to stderr.
 
         Returns:
-          float32 `[n, labels]`, or `[n]` of a task without labels, in the order of the texts.
+          float32 `[n, labels]`, or `[n]` for a task without labels, in the order of the texts.
 
         Raises:
           UserError: the task has no such logits, or they are not finite.
         """
         if not isinstance(self.task, TextTask):
-            raise UserError(f"logits are of tasks on texts; received {self.task.kind}; call predict")
+            raise UserError(f"logits need a task with one answer per text; received {self.task.kind}; call predict")
         inputs: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
         return self.task.logits(inputs, self.forward, self.tokenizer, self.max_length, show_progress=show_progress)
 
 
 def model_predictor(model: Any, source: str = "the model", **windows: int | None) -> Predictor:
-    """Predicts with a float model's first head.
+    """Returns a predictor for the first head of a float model.
 
     Args:
       model: a `pocketbert.Model` with a supervised task and a tokenizer.
-      source: what to call it in messages.
-      **windows: `max_length` and the task's `window_options`; a task without those ignores them.
+      source: name of the model in messages.
+      **windows: `max_length` and options in the task's `window_options`; tasks without windows ignore them.
 
     Raises:
-      UserError: it has no such task or no tokenizer, or windows that do not fit.
+      UserError: there is no supervised task or no tokenizer, or the windows do not fit.
     """
     task = predicting_task(model.task, source)
     if model.tokenizer is None:
@@ -90,10 +90,10 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
 
 
 def predicting_task(config: Any, source: str) -> SupervisedTask:
-    """The task of a network that is to predict.
+    """Returns the task of a network that must predict.
 
     Raises:
-      UserError: it has none that predicts.
+      UserError: the network has no supervised task.
     """
     rule = f"{source} must have a task of kind {listed(supervised_kinds())} to predict; it has"
     return supervised_task(config, rule, "fine-tune it first")
@@ -102,17 +102,17 @@ def predicting_task(config: Any, source: str) -> SupervisedTask:
 def fitting_windows(
     task: SupervisedTask, windows: dict[str, int | None], default: int, longest: int, room: str
 ) -> tuple[int, dict[str, int | None]]:
-    """The most tokens of a row, and the task's other window options.
+    """Resolves the maximum sequence length and the other window options.
 
     Args:
-      task: without `window_options` it has the longest rows.
-      windows: `max_length` and others, as far as they are given.
-      default: the length where none is given.
-      longest: the length that the network holds.
-      room: for the message, what they must fit into.
+      task: the task; without `window_options`, rows have the maximum length of the network.
+      windows: `max_length` and other options, if given.
+      default: default for `max_length`.
+      longest: maximum length of the network.
+      room: name of that limit in the message.
 
     Raises:
-      UserError: rows that are too long, or windows that cannot be.
+      UserError: the rows are too long, or the window options contradict each other.
     """
     if not task.window_options:
         return longest, {}

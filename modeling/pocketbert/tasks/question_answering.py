@@ -19,8 +19,8 @@ from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
 from pocketbert.tasks.base import Forward, Outputs
-from pocketbert.tasks.forward import check_finite
 from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.outputs import check_finite
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:

@@ -19,9 +19,8 @@ from pocketbert.layers.core import Dense
 from pocketbert.tasks.answer_scores import AnswerScorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import Forward, Rows, SupervisedTask
-from pocketbert.tasks.forward import check_finite_answers
-from pocketbert.tasks.heads import CrossEntropy, Labelled, mean_over_examples
 from pocketbert.tasks.metrics import Scores
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
     QuestionRows,

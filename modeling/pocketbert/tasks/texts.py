@@ -17,8 +17,8 @@ from pocketbert.data.glue import GLUE
 from pocketbert.data.tables import LabelForm, read_table
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
-from pocketbert.tasks.forward import check_finite, check_finite_answers
 from pocketbert.tasks.metrics import Scores, compute
+from pocketbert.tasks.outputs import check_finite, check_finite_answers
 
 # Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from pocketbert.model import Model
-from pocketbert.tasks.forward import check_finite
 from pocketbert.tasks.masked_lm import is_labelled
+from pocketbert.tasks.outputs import check_finite
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.model import Model
-from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.plan import TrainingPlan
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator

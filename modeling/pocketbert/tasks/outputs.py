@@ -1,19 +1,26 @@
-"""Functions of all heads: names of outputs, matching labels, and the cross-entropy loss."""
+"""Outputs of heads: their names and labels, losses, and the outputs for rows of tokens."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
-from pocketbert.encoder import complete_inputs
-from pocketbert.errors import UserError
+from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
+from pocketbert.encoder import INPUT_NAMES, complete_inputs
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.layers.checks import require
 from pocketbert.layers.loss_normalization import masked_mean
+from pocketbert.progress import bar
+from pocketbert.tasks.base import Outputs, Task
 
+# Rows per batch of a float model.
+BATCH_SIZE = 32
 Heads = Mapping[str, Any]
 
 
@@ -130,3 +137,109 @@ class CrossEntropy(tf_keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "indices": self.indices}
+
+
+class ModelForward:
+    """Runs a float model's first head on batches of rows with similar lengths. The graph is traced once.
+
+    Args:
+      model: a `pocketbert.Model` with a head; its weights may change between calls.
+      task: task of the head.
+      batch_size: rows per batch.
+    """
+
+    def __init__(self, model: Any, task: Task, batch_size: int = BATCH_SIZE) -> None:
+        # The model prefixes an output with the head if several heads share its name.
+        names = next(iter(output_names(model.heads).values()))
+
+        def answer(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            outputs = model(inputs, training=False)
+            return {own: outputs[name] for own, name in names.items()}
+
+        signature = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
+        self._call = tf.function(answer, input_signature=[signature], autograph=False)
+        self._task, self._batch_size = task, batch_size
+
+    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        """Returns the outputs of at least one row by the head's own names."""
+        plan = plan_batches(encoded.lengths, batch_size=self._batch_size, seed=0, epoch=0, shuffle=False)
+        gathered = GatheredOutputs(encoded, self._task)
+        with row_progress(len(encoded), show_progress) as update:
+            for indices, inputs in zip(plan, dataset(encoded.unlabelled(), plan), strict=True):
+                gathered.add(indices, {name: each.numpy() for name, each in self._call(inputs).items()})
+                update(len(indices))
+        return gathered.outputs
+
+
+class GatheredOutputs:
+    """Collects the outputs of batches in the order of the rows.
+
+    Args:
+      encoded: the rows.
+      task: task of the head; `per_token` gives the shape.
+
+    Attributes:
+      outputs: collected outputs by name: [N, ...], or [T, ...] per token without padding.
+    """
+
+    def __init__(self, encoded: EncodedExamples, task: Task) -> None:
+        self.outputs: dict[str, np.ndarray] = {}
+        self._offsets, self._per_token = encoded.offsets, task.per_token
+
+    def add(self, indices: np.ndarray, outputs: Outputs) -> None:
+        """Adds the outputs of the rows at `indices`: [B, ...], or [B, L, ...] with padding."""
+        for name, values in outputs.items():
+            found = self.outputs.get(name)
+            if found is None:
+                count, sizes = len(self._offsets) - 1, values.shape[1:]
+                if self._per_token:
+                    count, sizes = int(self._offsets[-1]), values.shape[2:]
+                found = self.outputs[name] = np.empty((count, *sizes), values.dtype)
+            if not self._per_token:
+                found[indices] = values
+                continue
+            for index, row in zip(indices, values, strict=True):
+                first, last = self._offsets[index], self._offsets[index + 1]
+                found[first:last] = row[: last - first]
+
+
+@contextlib.contextmanager
+def row_progress(count: int, show: bool) -> Iterator[Callable[[int], Any]]:
+    """Yields a function that advances a progress bar, or does nothing unless `show`."""
+    if not show:
+        yield lambda done: None
+        return
+    with bar(count, "predict", "row") as progress:
+        yield progress.update
+
+
+def check_finite_answers(outputs: Outputs) -> Outputs:
+    """Returns the outputs of a trained model if all are finite.
+
+    Raises:
+      UserError: a value is NaN or infinite.
+    """
+    if not all(np.isfinite(each).all() for each in outputs.values()):
+        raise UserError(
+            "a model's answers must be finite; received NaN or infinity; its weights are damaged, or its training "
+            "diverged: fine-tune it again, and export it again"
+        )
+    return outputs
+
+
+def check_finite(when: str, outputs: Outputs) -> Outputs:
+    """Returns the outputs of a model in training if all are finite.
+
+    Args:
+      when: point in training for the message, for example `after step 7`.
+      outputs: outputs of the model.
+
+    Raises:
+      TrainingFailed: a value is NaN or infinite.
+    """
+    if not all(np.isfinite(each).all() for each in outputs.values()):
+        raise TrainingFailed(
+            f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "
+            "clipping, or float32"
+        )
+    return outputs
