@@ -146,7 +146,7 @@ def test_tensors_and_datasets_go_to_keras(small_model: Model) -> None:
     ("inputs", "message"),
     [
         ("dull", "predict takes a list of texts; received one text, 'dull'; put it into a list"),
-        (["dull", ("a", "b")], r"inputs must be texts, or pairs of texts; received \('a', 'b'\); give all of them in"),
+        (["dull", ("a", "b")], r"inputs must be texts, or pairs of texts; received \('a', 'b'\); pass all inputs in"),
         (["dull", 3], "inputs must be texts, or pairs of texts; received 3;"),
     ],
 )

@@ -33,26 +33,26 @@ _ARTICLES = {
     "hi": None,
     "vi": r"\b(của|là|cái|chiếc|những)\b",
     "de": r"\b(ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
-    # The article is a prefix, and goes wherever its two letters stand, inside a word too.
+    # The article is a prefix; the script removes its two letters everywhere, even inside words.
     "ar": "ال",
     "zh": None,
 }
 MLQA_LANGUAGES = tuple(_ARTICLES)
-# The script's range, which ends before the block does.
+# The range in the script, which ends before the Unicode block.
 _IDEOGRAPH = re.compile("([\u4e00-\u9fa5])")
 
 
 def squad_scorer(any_impossible: bool) -> AnswerScorer:
-    """How SQuAD scores a question of a file.
+    """Selects SQuAD's script for a file.
 
     Args:
-      any_impossible: the file has questions without an answer, which is SQuAD 2.0's case.
+      any_impossible: whether the file has unanswerable questions, as in SQuAD 2.0.
     """
     return squad_2_score if any_impossible else squad_1_score
 
 
 def squad_1_score(prediction: str, right_answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1 of one answer, by SQuAD 1.1's script; there is at least one right answer."""
+    """Exact match and F1 of one answer by SQuAD 1.1's script; needs at least one right answer."""
     from official.nlp.tools import squad_evaluate_v1_1
 
     scores = squad_evaluate_v1_1.evaluate(_as_data_set(right_answers), {"": prediction})
@@ -60,7 +60,7 @@ def squad_1_score(prediction: str, right_answers: Sequence[str]) -> tuple[float,
 
 
 def squad_2_score(prediction: str, right_answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1 of one answer, by SQuAD 2.0's script; without a right answer, "" is right."""
+    """Exact match and F1 of one answer by SQuAD 2.0's script; without right answers, "" is right."""
     from official.nlp.tools import squad_evaluate_v2_0
 
     scores = squad_evaluate_v2_0.evaluate(_as_data_set(right_answers), {"": prediction})
@@ -70,16 +70,16 @@ def squad_2_score(prediction: str, right_answers: Sequence[str]) -> tuple[float,
 def mean_scores(
     exact: Sequence[float] | np.ndarray, f1: Sequence[float] | np.ndarray, is_impossible: Sequence[bool] | np.ndarray
 ) -> dict[str, float]:
-    """The scores of a file.
+    """Mean scores of a file.
 
     Args:
-      exact: [N] exact match of each question, N > 0.
+      exact: [N], exact match per question, N > 0.
       f1: [N].
-      is_impossible: [N], the question has no answer.
+      is_impossible: [N], whether the question is unanswerable.
 
     Returns:
-      `exact_match` and `f1`; where some questions have no answer also both of the two kinds of questions, where there
-      are such, under `has_answer_…` and `no_answer_…`.
+      `exact_match` and `f1`. Files with unanswerable questions also have both under `has_answer_…` and `no_answer_…`,
+      as far as such questions exist.
     """
     impossible = np.asarray(is_impossible, bool)
     kinds = {"": np.ones(len(impossible), bool)}
@@ -94,18 +94,18 @@ def mean_scores(
 
 
 def _as_data_set(right_answers: Sequence[str]) -> list[dict]:
-    """What the scripts read: a data set of one question."""
+    """A data set with one question, as the scripts read it."""
     return [{"paragraphs": [{"qas": [{"id": "", "answers": [{"text": text} for text in right_answers]}]}]}]
 
 
 def mlqa_scorer(language: str) -> AnswerScorer:
-    """How MLQA scores a question; of one that has no answer, which MLQA has none of, "" is right.
+    """Returns MLQA's scorer. MLQA has no unanswerable questions; for these, "" is right.
 
     Args:
-      language: of the paragraph, one of `MLQA_LANGUAGES`.
+      language: language of the paragraph, one of `MLQA_LANGUAGES`.
 
     Raises:
-      UserError: MLQA does not have that language.
+      UserError: MLQA does not have the language.
     """
     normalize = mlqa_normalizer(language)
 
@@ -120,18 +120,18 @@ def mlqa_scorer(language: str) -> AnswerScorer:
 
 
 def mlqa_normalizer(language: str) -> Callable[[str], str]:
-    """What two answers are compared by: words with one space between them.
+    """Returns the function that normalizes answers before they are compared.
 
     Args:
-      language: of the answers, one of `MLQA_LANGUAGES`.
+      language: language of the answers, one of `MLQA_LANGUAGES`.
 
     Raises:
-      UserError: MLQA does not have that language.
+      UserError: MLQA does not have the language.
     """
     if language not in _ARTICLES:
         raise UserError(
-            f"MLQA's answers are in one of {', '.join(MLQA_LANGUAGES)}; received {language!r}; for other languages "
-            "take SQuAD's scores"
+            f"the language of MLQA must be one of {', '.join(MLQA_LANGUAGES)}; received {language!r}; for other "
+            "languages use SQuAD's scores"
         )
     pattern = _ARTICLES[language]
     articles = None if pattern is None else re.compile(pattern)
@@ -154,7 +154,7 @@ def _is_punctuation(character: str) -> bool:
 
 def _f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     common = sum((Counter(predicted) & Counter(right)).values())
-    # Equal to 2PR / (P + R), in the script's own order of operations.
+    # 2PR / (P + R), in the script's order of operations.
     if common == 0:
         return 0.0
     precision, recall = common / len(predicted), common / len(right)

@@ -1,10 +1,14 @@
-"""From start and end logits to answers: parts of the paragraph, as they stand there.
+"""Converts start and end logits to answers, which are parts of the paragraph.
 
-Source: google-research/bert `run_squad.py`, `write_predictions`; for questions without an answer, Devlin et al. 2019,
-section 4.3. Departures: every pair of tokens is weighed, where BERT pairs the 20 best starts with the 20 best ends (and
-then finds fewer answers, or none), so a best answer here scores at least as high; an answer's text is cut out of the
-paragraph at its tokens' offsets, where BERT aligns white-space words; the empty answer stands beside the n best, not
-among them; marks that an uncased tokenizer drops stay with the letter before them.
+Source: google-research/bert `run_squad.py`, `write_predictions`; for unanswerable questions Devlin et al. 2019, section
+4.3. Departures:
+
+- All pairs of tokens are scored. BERT pairs the 20 best starts with the 20 best ends, which finds fewer answers or
+none.
+  So the best answer here scores at least as high.
+- The text of an answer is cut out of the paragraph at its tokens' offsets. BERT aligns white-space words.
+- The empty answer is returned beside the n best answers, not among them.
+- Marks that an uncased tokenizer drops stay with the letter before them.
 """
 
 from __future__ import annotations
@@ -20,18 +24,17 @@ import numpy as np
 # BERT's (run_squad.py).
 N_BEST = 20
 MAX_ANSWER_TOKENS = 30
-# Spans weighed at once: 16 MB, however long a paragraph is.
+# Spans scored at once, which bounds the memory to 16 MB for any paragraph.
 _SPANS_AT_ONCE = 1 << 21
-# How far a threshold keeps from the differences that it lets pass, where there is room: far more than a batch's shape
-# changes in a logit.
+# Largest distance of a threshold from the differences below it: far more than logits vary with the shape of a batch.
 _MOST_MARGIN = 1.0
 
-# First character, the place behind the last, and the score.
+# First character, end (exclusive) and score.
 _Span = tuple[int, int, float]
 
 
 class WindowsLike(Protocol):
-    """What is read of `pocketbert.data.windows.Windows`, which documents it."""
+    """The attributes used of `pocketbert.data.windows.Windows`, which documents them."""
 
     @property
     def offsets(self) -> np.ndarray:
@@ -59,11 +62,11 @@ class Answer:
     """A part of the paragraph.
 
     Attributes:
-      text: the characters themselves, `paragraph[start:end]`.
+      text: `paragraph[start:end]`.
       start: offset of the first code point.
-      end: offset behind the last.
-      score: start logit and end logit added.
-      probability: among the n best answers, and the empty one where questions may have none.
+      end: offset after the last code point.
+      score: sum of start and end logit.
+      probability: softmax over the n best answers and, if questions can be unanswerable, the empty answer.
     """
 
     text: str
@@ -75,11 +78,11 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What a model says to one question.
+    """The answers of a model to one question.
 
     Attributes:
-      answers: the n best, best first, no text twice; empty only if the paragraph has no tokens.
-      null_score: of saying that there is no answer: start and end logit of [CLS] added, the least of all windows.
+      answers: the n best answers with different texts, best first; empty only if the paragraph has no tokens.
+      null_score: score of the empty answer: sum of start and end logit of [CLS], minimum over the windows.
     """
 
     answers: tuple[Answer, ...]
@@ -87,19 +90,19 @@ class Answered:
 
     @property
     def best(self) -> Answer | None:
-        """The best answer, whatever the null score."""
+        """The best answer, regardless of the null score."""
         return self.answers[0] if self.answers else None
 
     @property
     def null_difference(self) -> float:
-        """How far the null score is above the best answer's; infinite if there is none."""
+        """Null score minus the score of the best answer; infinite without answers."""
         return self.null_score - self.answers[0].score if self.answers else math.inf
 
     def text(self, null_threshold: float | None) -> str:
-        """The answer's text, or "" for none.
+        """Text of the answer, or "" for the empty answer.
 
         Args:
-          null_threshold: a null difference above it means that there is no answer; None: always answers.
+          null_threshold: the answer is empty if the null difference exceeds it; None to always answer.
         """
         if not self.answers or (null_threshold is not None and self.null_difference > null_threshold):
             return ""
@@ -116,19 +119,19 @@ def answer_questions(
     max_answer_tokens: int = MAX_ANSWER_TOKENS,
     with_null: bool,
 ) -> list[Answered]:
-    """Finds the best answers of each question over all of its windows.
+    """Finds the best answers to each question over all its windows.
 
-    An answer begins at a token of the paragraph that has its most context there (so that none is weighed twice), and
-    ends in the same window, at most `max_answer_tokens` long. Of equal scores the first in the text comes first.
+    An answer starts at a paragraph token in the window with the most context for it, so no token counts twice. It ends
+    in the same window and has at most `max_answer_tokens` tokens. Ties go to the first answer in the text.
 
     Args:
-      contexts: the paragraph of each question.
-      windows: W windows with T tokens; every question has at least one.
+      contexts: paragraph of each question.
+      windows: W windows with T tokens, at least one per question.
       start_logits: float32 [T].
       end_logits: float32 [T].
-      n_best: how many answers a question.
-      max_answer_tokens: tokens.
-      with_null: probabilities share with the empty answer.
+      n_best: number of answers per question.
+      max_answer_tokens: maximum length of an answer in tokens.
+      with_null: include the empty answer in the probabilities.
     """
     question_ends = np.searchsorted(windows.question_index, np.arange(len(contexts)), side="right")
     answered = []
@@ -150,7 +153,7 @@ def answer_questions(
                 for first, last, score in _best_first(scores, n_best)
             )
             best += _distinct(context, spans, n_best)
-        # A stable sort: of equal scores the first in the text stays first.
+        # The sort is stable, so ties keep the order of the text.
         best = _distinct(context, sorted(best, key=lambda span: -span[2]), n_best)
         weights = _softmax([score for *_, score in best] + [null_score] * with_null)
         answers = tuple(
@@ -167,29 +170,31 @@ def best_null_threshold(
     scores_if_answered: Sequence[float] | np.ndarray,
     scores_if_not: Sequence[float] | np.ndarray,
 ) -> tuple[float, float]:
-    """The threshold that scores best on development questions.
+    """Finds the null threshold with the best score on dev questions.
 
-    Source: `find_best_thresh` of SQuAD 2.0's evaluation script. Departures: questions with equal differences go to the
-    same side, as every threshold sends them; what an answer gains is what it scores above none, where the script takes
-    one off for any answer to an impossible question and knows no score without an answer to others (which "A" as the
-    only right answer has); the threshold lies between two questions, and not on one, so that rounding moves none over
-    it; where never to answer is best, it lies below all differences, where the script says 0.
+    Source: `find_best_thresh` of SQuAD 2.0's evaluation script. Departures:
+
+    - Questions with equal differences are on the same side of the threshold.
+    - The gain of an answer is its score minus the score of the empty answer. The script subtracts one for any answer to
+      an unanswerable question, and has no score for empty answers to the others.
+    - The threshold lies between two differences, so that rounding moves no question to the other side.
+    - If never answering is best, the threshold lies below all differences. The script returns 0.
 
     Args:
-      null_differences: [N], `Answered.null_difference`; at least one.
+      null_differences: [N], `Answered.null_difference`; N > 0.
       scores_if_answered: [N], exact match or F1 of the best answer.
-      scores_if_not: [N], scores of no answer.
+      scores_if_not: [N], scores of the empty answer.
 
     Returns:
-      The middle between the greatest null difference that still answers (of equally good ones the least) and the next,
-      at most 1 above the former, and 1 below all where none does; and the mean score with it.
+      The threshold and its mean score. The threshold is the midpoint between the largest difference that still answers
+      (the smallest, for ties) and the next one, but at most 1 above the former; 1 below all if no question is answered.
     """
     differences = np.asarray(null_differences, np.float64)
     answered, unanswered = np.asarray(scores_if_answered, np.float64), np.asarray(scores_if_not, np.float64)
     order = np.argsort(differences, kind="stable")
     totals = unanswered.sum() + np.concatenate([[0.0], np.cumsum((answered - unanswered)[order])])
     ordered = differences[order]
-    # Behind the last of equal differences, and before all.
+    # Possible cuts: before all differences, and after the last of equal ones.
     possible = np.flatnonzero(np.concatenate([[True], np.diff(ordered) > 0, [True]]))
     best = possible[np.argmax(totals[possible])]
     below = ordered[best - 1] if best else -np.inf
@@ -198,15 +203,15 @@ def best_null_threshold(
 
 
 def _between(below: float, above: float) -> float:
-    """A threshold that the one difference reaches and the other does not; one of the two may be infinite."""
+    """A threshold between two differences, one of which may be infinite."""
     if below == -np.inf:
         return float(above - _MOST_MARGIN)
-    # Two neighbours among numbers have no middle.
+    # Adjacent floats have no midpoint.
     return float(min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf)))
 
 
 def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
-    """Cuts windows, `bounds[w]:bounds[w + 1]`, into runs of windows with about so many tokens, at least one a run."""
+    """Splits windows `bounds[w]:bounds[w + 1]` into runs of at least one window and about `most_tokens` tokens."""
     first = 0
     while first < len(bounds) - 1:
         behind = max(first + 1, int(np.searchsorted(bounds, bounds[first] + most_tokens, side="right")) - 1)
@@ -217,7 +222,7 @@ def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
 def _span_scores(
     windows: WindowsLike, bounds: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, max_answer_tokens: int
 ) -> np.ndarray:
-    """Scores [S, L] of the spans from token s to token s + l of the windows between `bounds`, −∞ where that is none."""
+    """Scores [S, L] of the spans from token s to token s + l in the windows between `bounds`; −∞ for invalid spans."""
     tokens = slice(bounds[0], bounds[-1])
     ends = np.where(windows.char_starts[tokens] >= 0, end_logits[tokens].astype(np.float64), -np.inf)
     band = np.lib.stride_tricks.sliding_window_view(
@@ -231,7 +236,7 @@ def _span_scores(
 
 
 def _distinct(context: str, spans: Iterable[_Span], n_best: int) -> list[_Span]:
-    """The first `n_best` whose texts differ."""
+    """The first `n_best` spans with different texts."""
     first_of: dict[str, _Span] = {}
     for span in spans:
         if len(first_of) == n_best:
@@ -241,7 +246,7 @@ def _distinct(context: str, spans: Iterable[_Span], n_best: int) -> list[_Span]:
 
 
 def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, float]]:
-    """First token, last token and score of all spans, best first; sorted in portions that begin with `count`."""
+    """Yields first token, last token and score of the spans, best first. Sorts portions that grow from `count`."""
     flat = scores.ravel()
     spans = np.flatnonzero(flat > -np.inf)
     values = flat[spans]
@@ -258,7 +263,7 @@ def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, floa
 
 
 def _behind_marks(context: str, end: int, char_starts: np.ndarray) -> int:
-    """Where an answer ends, with the marks on its last letter that are no token's."""
+    """End of an answer including marks on its last letter that belong to no token."""
     while end < len(context) and unicodedata.category(context[end]) == "Mn" and end not in char_starts:
         end += 1
     return end

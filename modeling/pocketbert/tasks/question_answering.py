@@ -1,4 +1,4 @@
-"""Question answering: windows as rows of tokens, and how good a network's answers are."""
+"""Question answering: windows as token rows, answers and their scores."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from pocketbert.tasks.outputs import check_finite
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
-    """Windows as training examples; of the file's text nothing stays in memory.
+    """Encodes windows as training examples without keeping the file's text in memory.
 
     Args:
-      questions: labelled ones.
-      tokenizer: the model's.
-      options: how paragraphs are cut.
+      questions: labelled questions.
+      tokenizer: the model's tokenizer.
+      options: window options.
 
     Returns:
-      A window an example; its label is int32 [2], the answer's first and last token, (0, 0) where it holds none.
+      One example per window. Its label is int32 [2], the answer's first and last token, or (0, 0) without an answer.
     """
-    # Of the windows only what training reads, so that characters' offsets go as they come.
+    # Keep only the arrays that training reads; drop the character offsets.
     parts = [
         (windows.word_ids, windows.type_ids, np.diff(windows.offsets), windows.positions)
         for _, windows in stream_windows(questions, tokenizer, options, progress_total=len(questions))
@@ -61,17 +61,17 @@ def read_answers(
     max_answer_tokens: int = MAX_ANSWER_TOKENS,
     progress_total: int | None = None,
 ) -> Iterator[tuple[Question, Answered]]:
-    """Answers questions one after another, a chunk of them in memory.
+    """Answers questions in chunks.
 
     Args:
-      questions: in any number.
-      tokenizer: the model's.
-      options: how paragraphs are cut.
+      questions: any number of questions.
+      tokenizer: the model's tokenizer.
+      options: window options.
       forward: runs the network.
-      with_null: whether a question may have no answer, which then takes part in the probabilities.
-      n_best: the most answers a question.
-      max_answer_tokens: the longest answer.
-      progress_total: how many questions there are, for a bar; None shows none.
+      with_null: whether a question may have no answer; the probabilities then include the empty answer.
+      n_best: maximum number of answers per question.
+      max_answer_tokens: maximum length of an answer.
+      progress_total: number of questions for a progress bar; None for no bar.
 
     Yields:
       Each question with its answers, in the order given.
@@ -94,7 +94,7 @@ def read_answers(
 
 
 def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> EncodedExamples:
-    """Windows as examples without labels."""
+    """Converts windows to unlabelled examples."""
     return EncodedExamples(
         word_ids=windows.word_ids,
         type_ids=windows.type_ids,
@@ -106,41 +106,40 @@ def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> Encoded
 
 
 class QuestionScores:
-    """Scores of answers, question by question; of each only six numbers are kept, 48 bytes.
+    """Scores of answers, question by question. Stores six numbers (48 bytes) per question.
 
     Args:
-      scorer: how an answer is scored.
+      scorer: scores one answer.
     """
 
     def __init__(self, scorer: AnswerScorer) -> None:
         self._scorer = scorer
-        # Six a question.
         self._numbers = array.array("d")
 
     def add(self, question: Question, answered: Answered) -> None:
-        """Takes in one labelled question."""
+        """Adds one labelled question."""
         scores = self._scorer(answered.text(None), question.answers)
-        # Not always 0 where there is an answer: "A" is one of which SQuAD's scripts leave nothing.
+        # Not always 0 for answerable questions: SQuAD's scripts reduce the answer "A" to nothing.
         scores_of_none = self._scorer("", question.answers)
         self._numbers.extend((*scores, *scores_of_none, answered.null_difference, question.impossible))
 
     def best_threshold(self) -> float:
-        """The threshold with the highest mean F1 (SQuAD 2.0's script: `best_f1_thresh`)."""
+        """The threshold with the highest mean F1 (`best_f1_thresh` in SQuAD 2.0's script)."""
         _, f1, _, f1_of_none, leads, _ = self._columns()
-        # A paragraph without words leaves no answer, and a lead that no file can hold.
+        # A paragraph without words has no answer and an infinite lead, which JSON cannot hold.
         return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, f1_of_none)[0]
 
     def scores(self, null_threshold: float | None) -> dict[str, float]:
-        """As `pocketbert.tasks.answer_scores.mean_scores`.
+        """The scores of all questions; see `answer_scores.mean_scores`.
 
         Args:
-          null_threshold: as `TaskConfig.null_threshold`.
+          null_threshold: see `TaskConfig.null_threshold`.
         """
         *_, impossible = self._columns()
         return mean_scores(*self.of_each_question(null_threshold), impossible)
 
     def of_each_question(self, null_threshold: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Exact match and F1 [N] at a threshold; see `scores`."""
+        """Exact match and F1 per question [N] at a threshold; see `scores`."""
         exact, f1, exact_of_none, f1_of_none, leads, _ = self._columns()
         if null_threshold is None:
             return exact, f1
@@ -148,16 +147,12 @@ class QuestionScores:
         return np.where(unanswered, exact_of_none, exact), np.where(unanswered, f1_of_none, f1)
 
     def _columns(self) -> np.ndarray:
-        """Exact match and F1 of the best answer and of none, how far none is ahead, whether there is none; [6, N]."""
+        """[6, N]: exact match and F1 of the best and the empty answer, lead of the empty answer, is_impossible."""
         return np.frombuffer(self._numbers).reshape(-1, 6).T
 
 
 def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
-    """What no answer to every question scores, for `pocketbert.tasks.metrics.Scores`.
-
-    Returns:
-      None where every question has an answer.
-    """
+    """Scores of leaving all questions unanswered, for `Scores.baseline`; None if all questions have answers."""
     if not questions.num_impossible:
         return None
     scorer = squad_scorer(True)
@@ -167,14 +162,14 @@ def unanswered_baseline(questions: QuestionFile) -> dict[str, Any] | None:
 
 
 class QuestionRows:
-    """Questions, a row for each window of their paragraphs.
+    """Questions as rows, one row per window of the paragraph.
 
     Args:
-      task: spans; its `null_threshold` says when a question has no answer.
-      data: labelled or not.
-      tokenizer: the network's.
-      options: how paragraphs are cut.
-      most: questions are taken, evenly, that have about so many windows; None for all.
+      task: a span task; `null_threshold` decides which questions stay unanswered.
+      data: labelled or unlabelled questions.
+      tokenizer: the network's tokenizer.
+      options: window options.
+      most: approximate maximum number of windows; questions are taken evenly. None for all.
     """
 
     def __init__(
@@ -194,7 +189,7 @@ class QuestionRows:
         return len(self._questions)
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """As `Rows.score`; by F1 an answer may be right in part."""
+        """See `Rows.score`. With F1, an answer can be partly correct."""
         threshold = self._task.null_threshold
         answered = answer_questions(
             [question.context for question in self._questions],
@@ -213,20 +208,20 @@ class QuestionRows:
 class QuestionEvaluator:
     """Scores a network's answers; see `SupervisedTask.evaluator`.
 
-    Where a question may have no answer and the threshold for that is to be chosen, it is the one with the highest F1 on
-    these questions, and the other scores are those at it; `task` then holds it.
+    With `choose_threshold`, the null threshold is that with the highest F1 on these questions. `task` holds it after an
+    evaluation, and all scores use it.
 
     Args:
-      task: spans.
+      task: a span task.
       forward: runs the network.
-      questions: labelled ones.
-      tokenizer: the network's.
-      options: how paragraphs are cut.
-      choose_threshold: whether to choose it; else it is the task's.
-      scorer: how an answer is scored; None takes SQuAD 2.0's way where a question has no answer, else 1.1's.
-      max_answer_tokens: the longest answer.
-      keep_answers: whether `answers` is wanted; the ids then differ (`QuestionFile.check_ids`).
-      show_progress: on stderr.
+      questions: labelled questions.
+      tokenizer: the network's tokenizer.
+      options: window options.
+      choose_threshold: choose the null threshold instead of using that of the task.
+      scorer: scores one answer; None for SQuAD 2.0's script if some questions have no answer, else SQuAD 1.1's.
+      max_answer_tokens: maximum length of an answer.
+      keep_answers: keep `answers`; the ids must then be unique (`QuestionFile.check_ids`).
+      show_progress: print progress to stderr.
     """
 
     def __init__(
@@ -251,7 +246,7 @@ class QuestionEvaluator:
         self._answers_by_id: dict[str, Answered] = {}
 
     def metrics(self, when: str) -> dict[str, float]:
-        """As `Evaluator.metrics`."""
+        """See `Evaluator.metrics`."""
         with_null = (
             self._questions.num_impossible > 0 if self._choose_threshold else self.task.null_threshold is not None
         )
@@ -277,11 +272,11 @@ class QuestionEvaluator:
 
     @property
     def answers(self) -> dict[str, str]:
-        """Question id → answer of the last evaluation, where they are kept."""
+        """Question id → answer of the last evaluation, with `keep_answers`."""
         return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """As `Evaluator.scores`: the metrics beside those of no answer to every question."""
+        """See `Evaluator.scores`. The baseline leaves all questions unanswered."""
         return Scores(
             main_metric=main_metric or "f1",
             metrics=self.metrics("at the end") if metrics is None else metrics,

@@ -1,4 +1,4 @@
-"""Span: where an answer starts and ends."""
+"""Spans: start and end of the answer to a question in a paragraph."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from pocketbert.tasks.question_answering import (
 from pocketbert.tasks.texts import TextRows, texts_and_pairs
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
-# Far below any logit, and finite: a difference of two stays a number.
+# Far below any logit, and finite, so that differences stay finite.
 _IMPOSSIBLE = -1e9
 
 
 class SpanHead(tf_keras.layers.Layer):
-    """Start and end logits of every token.
+    """Start and end logits of each token.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
       task: a span task.
     """
 
@@ -56,13 +56,13 @@ class SpanHead(tf_keras.layers.Layer):
         return dict(zip(SPAN_OUTPUTS, tf.unstack(self(encoded, training=training), axis=-1), strict=True))
 
     def labels_by_output(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The answers' first and last tokens, int [B, 2], as the labels of the two outputs."""
+        """Splits the answers' first and last tokens, int [B, 2], into the labels of the two outputs."""
         return {name: positions[:, column] for column, name in enumerate(SPAN_OUTPUTS)}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """What loss and metrics are taken of: the logits without those of padding, so that its length changes nothing.
+        """Masks the logits of padding, so that the amount of padding changes neither loss nor metrics.
 
-        A departure from BERT's run_squad.py, whose inputs all have the same length and whose loss counts padding in.
+        A departure from BERT's run_squad.py, which pads all inputs to one length and includes padding in the loss.
         """
         logits = without_padding({name: each.outputs for name, each in labelled.items()}, inputs["input_mask"])
         return {name: each._replace(outputs=logits[name]) for name, each in labelled.items()}
@@ -73,7 +73,7 @@ class SpanHead(tf_keras.layers.Layer):
 
 
 class Span(SupervisedTask):
-    """Where in a paragraph the answer to a question stands; with a null threshold, or that there is none."""
+    """Finds the answer to a question in a paragraph. With a null threshold, the answer may be empty."""
 
     kind = "span"
     output_names = SPAN_OUTPUTS
@@ -85,15 +85,15 @@ class Span(SupervisedTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """SQuAD's."""
+        """Exact match and F1, as in SQuAD."""
         return ("exact_match", "f1"), "f1"
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Without a tanh pooler, which nothing would read or teach; transformers' models for spans have none."""
+        """Removes a tanh pooler, which would be neither read nor trained. transformers' span models have none."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
 
     def head(self, encoder: EncoderConfig) -> SpanHead:
-        """Start and end logits of every token."""
+        """A head with start and end logits of each token."""
         return SpanHead(encoder, self.config)
 
     def loss(
@@ -103,9 +103,9 @@ class Span(SupervisedTask):
         mask: tf.Tensor,
         weights: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Cross-entropy of an answer's first and last token, their mean (Devlin et al. 2019, section 4.2).
+        """Mean cross-entropy of the answer's first and last token (Devlin et al. 2019, section 4.2), in nats.
 
-        Padding has no part in it, a departure from BERT's run_squad.py. Labels are token positions, int32 [B, 2].
+        Labels are token positions, int32 [B, 2]. A departure from BERT's run_squad.py: padding is masked.
         """
         logits = without_padding({name: tf.cast(value, tf.float32) for name, value in outputs.items()}, mask)
         losses = [
@@ -115,20 +115,20 @@ class Span(SupervisedTask):
         return mean_over_examples(tf.add_n(losses) / len(losses), labels[:, 0], weights)
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> QuestionFile:
-        """Reads a file of questions in SQuAD's format; `skip_bad` is the one option."""
+        """Reads a file of questions in SQuAD's format; the only option is `skip_bad`."""
         return QuestionFile(path, **columns)
 
     def check_data(self, data: Any) -> None:
-        """That data are a `QuestionFile`."""
+        """Checks that the data are a `QuestionFile`."""
         if not isinstance(data, QuestionFile):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
 
     def encode(self, data: QuestionFile, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
-        """A window a row, labelled with the answer's first and last token, (0, 0) where it holds none."""
+        """Encodes one row per window. Labels: first and last token of the answer, (0, 0) for windows without it."""
         return encode_questions(data, tokenizer, WindowOptions(max_length=max_length, **windows))
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
-        """A row for each window of the paragraphs; pairs of texts, unlabelled, are a row each."""
+        """Encodes one row per window of the paragraphs, or one row per pair for unlabelled pairs of texts."""
         if isinstance(data, QuestionFile):
             options = WindowOptions(max_length=max_length, **windows)
             return QuestionRows(self.config, data, tokenizer, options, most)
@@ -149,7 +149,7 @@ class Span(SupervisedTask):
         keep_answers: bool = False,
         **options: Any,
     ) -> QuestionEvaluator:
-        """As `SupervisedTask.evaluator`; questions have their own metrics. Further options as of the class."""
+        """See `SupervisedTask.evaluator`; for the other options see `QuestionEvaluator`. `metrics` is ignored."""
         self.check_data(data)
         return QuestionEvaluator(
             self.config,
@@ -171,7 +171,7 @@ class Span(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """As `SupervisedTask.beside_baseline`: beside no answer to every question."""
+        """See `SupervisedTask.beside_baseline`. The baseline leaves all questions unanswered."""
         return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=unanswered_baseline(data))
 
     def predict(
@@ -189,15 +189,15 @@ class Span(SupervisedTask):
 
         Args:
           inputs: the pairs.
-          forward: as for `SupervisedTask.predict`, and the two others.
-          tokenizer: see there.
-          max_length: see there.
-          n_best: so many of the best answers, too, as `answers`.
-          max_answer_tokens: the longest answer.
-          **windows: those of `window_options`.
+          forward: see `SupervisedTask.predict`.
+          tokenizer: see `SupervisedTask.predict`.
+          max_length: see `SupervisedTask.predict`.
+          n_best: number of best answers to add as `answers`.
+          max_answer_tokens: maximum length of an answer.
+          **windows: options in `window_options`.
 
         Returns:
-          `answer`, a part of the paragraph or "" for none, its offsets `start` and `end`, `score` and `probability`.
+          `answer` (a part of the paragraph, or "" for none), its offsets `start` and `end`, `score` and `probability`.
         """
         questions, contexts = texts_and_pairs(inputs)
         if contexts is None and inputs:
@@ -218,7 +218,7 @@ class Span(SupervisedTask):
         return [described(answered, self.config.null_threshold, n_best) for _, answered in found]
 
     def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[str]:
-        """A model that learns to give no answer, and nothing that tells when."""
+        """Warns of unanswerable training questions if no dev question is unanswerable."""
         if not train.num_impossible or dev.num_impossible:
             return []
         return [
@@ -228,12 +228,12 @@ class Span(SupervisedTask):
         ]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """Without the mean over the tokens: a token's logit tells something by how it differs from the others."""
+        """Subtracts the mean over tokens: only differences between logits matter."""
         return output - output.mean()
 
 
 def described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
-    """An answer as `Span.predict` gives it."""
+    """An answer in the form of `Span.predict`."""
     if answered.text(null_threshold) and answered.best is not None:
         found = _described_answer(answered.best)
     else:
@@ -255,5 +255,5 @@ def _described_answer(answer: Answer) -> dict[str, Any]:
 
 
 def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Logits [B, S] by name where `mask` is 1, and elsewhere one that no softmax sees."""
+    """Replaces logits [B, S] where `mask` is 0 by a value that softmax ignores."""
     return {name: tf.where(tf.equal(mask, 1), logits, _IMPOSSIBLE) for name, logits in outputs.items()}

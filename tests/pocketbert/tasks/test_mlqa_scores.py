@@ -59,7 +59,7 @@ def test_scores_counted_by_hand(language: str, prediction: str, right: list[str]
 
 def test_other_languages_are_refused() -> None:
     assert MLQA_LANGUAGES == ("en", "es", "hi", "vi", "de", "ar", "zh")
-    with pytest.raises(UserError, match="in one of en, es, .*received 'fi'; for other languages take SQuAD's scores"):
+    with pytest.raises(UserError, match="one of en, es, .*received 'fi'; for other languages use SQuAD's scores"):
         mlqa_scorer("fi")
 
 
