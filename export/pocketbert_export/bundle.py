@@ -1,4 +1,4 @@
-"""The bundle: a folder with a `.tflite` file and all that is needed to use it and to check it."""
+"""Open and run a bundle: a folder with a `.tflite` file, its description and golden examples."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
-# A golden text may be a long paragraph; a description beyond this is none of ours.
+# Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
 _MOST_DESCRIPTION_BYTES = 1 << 24
 
 
 class Bundle:
-    """An opened bundle, run by LiteRT. `Bundle.open` makes one.
+    """An opened bundle, run by LiteRT. Create it with `Bundle.open`.
 
     Args:
       directory: the folder.
-      description: the content of its `bundle.json`, already checked.
-      goldens: its golden examples.
+      description: validated content of `bundle.json`.
+      goldens: golden examples.
 
     Attributes:
       directory: the folder.
-      model_path: its `.tflite` file.
-      task: what the outputs mean; None for a bare encoder.
-      recipe: the name of the recipe.
-      lengths: numbers of tokens, ascending.
-      runtimes: names of the runtimes that the bundle is for.
-      graph_optimizations: optimization → what was decided on it.
-      output_names: the outputs of every signature.
-      num_parameters: weights of the network that the file holds.
-      source: file of the model's weights → its SHA-256.
-      vocab_size: tokens of the vocabulary, as `bundle.json` gives it.
-      goldens: examples with the answers of the float model and of the file.
+      model_path: path of the `.tflite` file.
+      task: task of the head; None for a bare encoder.
+      recipe: name of the recipe.
+      lengths: sequence lengths in tokens, ascending.
+      runtimes: names of the supported runtimes.
+      graph_optimizations: name → `applied`, `off`, or the reason why it does not suit the model.
+      output_names: outputs of every signature.
+      num_parameters: number of weights in the file.
+      source: weight file of the exported model → SHA-256.
+      vocab_size: number of tokens in the vocabulary, from `bundle.json`.
+      goldens: examples with the outputs of the float model and of the file.
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
@@ -79,12 +79,12 @@ class Bundle:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
-        """Opens a bundle after checking that every file is the one that was written.
+        """Opens a bundle and checks all files against their digests.
 
         Args:
           path: the folder.
         Raises:
-          UserError: lists every missing or damaged file and everything wrong with `bundle.json`.
+          UserError: lists every missing or damaged file and every error in `bundle.json`.
         """
         directory = Path(path)
         description = read_description(directory)
@@ -105,19 +105,19 @@ class Bundle:
         return signature_name(length)
 
     def tokenizer(self) -> WordPieceTokenizer:
-        """The tokenizer, made on first use."""
+        """The tokenizer, created on first use."""
         return self._tokenizer
 
     def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
-        """Runs the file, one text at a time as on a phone.
+        """Runs the file, one text at a time, as a phone does.
 
         Args:
           inputs: int32 `[n, length]` by name.
-          length: the signature; None takes the arrays' own.
+          length: sequence length of the signature; None uses the length of the arrays.
         Returns:
-          The outputs by name, float32 `[n, ...]`.
+          Outputs by name, float32 `[n, ...]`.
         Raises:
-          UserError: the runtime does not load the file, or refuses these inputs.
+          UserError: the runtime cannot load the file or rejects these inputs.
         """
         rows, columns = inputs["input_word_ids"].shape
         signature = self.signature(columns if length is None else length)
@@ -135,7 +135,7 @@ class Bundle:
             ) from error
 
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Answers texts as the model does, each on the shortest signature that holds it.
+        """Predicts texts. Each text uses the shortest signature that fits.
 
         Example:
           ```python
@@ -144,24 +144,24 @@ class Bundle:
 
         Args:
           inputs: texts, pairs of texts, or pairs of question and paragraph, as for `Model.predict`. Texts longer than
-            the longest signature are truncated, paragraphs are read in windows.
-          **options: of the task's `predict`: `top_k` for classes, `n_best` for questions.
+            the longest signature are truncated; paragraphs are read in windows.
+          **options: options of the task's `predict`: `top_k` for classes, `n_best` for questions.
         Returns:
-          A dict for each input, as `Model.predict` gives it.
+          One dict per input, as from `Model.predict`.
         Raises:
-          UserError: the bundle has no task, the inputs are neither all texts nor all pairs, or an answer is not finite.
+          UserError: the bundle has no task, the inputs mix texts and pairs, or an output is not finite.
         """
         texts = as_inputs(inputs)
         return self.predictor().predict(inputs if texts is None else texts, **options)
 
     def predictor(self, **windows: int | None) -> Predictor:
-        """What answers texts, and scores the bundle on data.
+        """A predictor, which also scores the bundle on data.
 
         Args:
-          **windows: `max_length` and the task's `window_options`, at most the longest signature; a task without those
-            ignores them.
+          **windows: `max_length` and the task's `window_options`, up to the longest signature; tasks without windows
+            ignore them.
         Raises:
-          UserError: the bundle has no task that predicts, or a window that no signature holds.
+          UserError: the bundle has no task that predicts, or no signature fits the window.
         """
         task, longest = predicting_task(self.task, str(self.directory)), self.lengths[-1]
         room = f"the bundle's longest length, {longest}"
@@ -187,21 +187,21 @@ class Bundle:
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Reads `bundle.json` and checks it against its schema.
+    """Reads `bundle.json` and validates it against its schema.
 
     Raises:
-      UserError: it is not there, not JSON, or lists everything that the schema does not allow.
+      UserError: the file is missing or not JSON, or lists all violations of the schema.
     """
     path = directory / BUNDLE_FILE
     if not path.is_file():
         raise UserError(
-            f"a bundle must be a folder with {BUNDLE_FILE}, as pocketbert export writes it; received {directory}"
+            f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {directory}"
         )
     description = read_json(path, most_bytes=_MOST_DESCRIPTION_BYTES)
     version = description.get("schema_version") if isinstance(description, dict) else None
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise UserError(
-            f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, which an earlier pocketbert wrote; "
+            f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, written by an earlier pocketbert; "
             "export the bundle again"
         )
     errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(description), key=lambda error: error.json_path)
@@ -210,7 +210,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
-    """Files that are missing, damaged or not listed."""
+    """Lists files that are missing, damaged or not in the description."""
     problems = []
     listed = description["files"]
     for name, expected in listed.items():
@@ -232,7 +232,7 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
 
 
 def _description_problems(description: Mapping[str, Any]) -> list[str]:
-    """Rules between the parts of `bundle.json` that its schema cannot say."""
+    """Checks rules between fields of `bundle.json` that JSON Schema cannot express."""
     problems = []
     signatures = description["signatures"]
     for signature in signatures:
@@ -242,7 +242,7 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
                 f"{signature_name(signature['length'])}; it is called {signature['name']}"
             )
     if len({signature["length"] for signature in signatures}) < len(signatures):
-        problems.append("each length must have one signature; some length has several")
+        problems.append("each length must have one signature; a length has several")
     for kind in ("inputs", "outputs"):
         names = [tensor["name"] for tensor in description[kind]]
         if len(set(names)) < len(names):
@@ -262,7 +262,7 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
 
 
 def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
-    """Files that contradict `bundle.json`."""
+    """Lists files that contradict `bundle.json`."""
     problems = []
     pieces, size = len(read_vocabulary(directory / VOCAB_FILE)), description["tokenizer"]["vocab_size"]
     if pieces != size:
@@ -270,5 +270,7 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
     labels = description["task"]["labels"] if description["task"] else []
     wanted = "".join(f"{label}\n" for label in labels).encode()
     if labels and (directory / LABELS_FILE).read_bytes() != wanted:
-        problems.append(f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one a line; it does not")
+        problems.append(
+            f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one per line; it does not"
+        )
     return problems

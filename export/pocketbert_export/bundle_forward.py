@@ -1,4 +1,4 @@
-"""Rows of tokens through a bundle, each on the shortest signature that holds it."""
+"""Run rows of tokens through a bundle, each on the shortest signature that fits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pocketbert_export.length_buckets import Inputs, bucket_by_length
 
 Run: TypeAlias = Callable[[Inputs, int], Outputs]
 
-# Rows that are made ready for a bundle at once.
+# Rows prepared at once, which bounds the memory.
 ROWS_A_CALL = 32
 
 
 class BundleForward:
-    """A bundle on LiteRT; each row goes to the shortest signature that holds it.
+    """A bundle on LiteRT as a `Forward`. Each row runs on the shortest signature that fits.
 
     Args:
-      run: runs the file on inputs `[n, length]`, given the length.
-      lengths: those of its signatures, ascending.
-      pad_token_id: what fills a row up.
-      task: its head's.
+      run: function that runs the file on inputs `[n, length]`; takes the inputs and the length.
+      lengths: sequence lengths of the signatures, ascending.
+      pad_token_id: id of the padding token.
+      task: task of the head.
     """
 
     def __init__(self, run: Run, lengths: Sequence[int], pad_token_id: int, task: Task) -> None:
         self._run, self._lengths, self._pad_token_id, self._task = run, lengths, pad_token_id, task
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """The outputs of at least one row, by name."""
+        """Returns the outputs of one or more rows, by name."""
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
             for first in range(0, len(encoded), ROWS_A_CALL):

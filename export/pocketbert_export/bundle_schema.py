@@ -10,9 +10,9 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _FLAG = {"type": "boolean"}
-# An int32.
+# int32
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-# No path leaves the folder. The last part refuses a line break at the end, which Python's `$` allows.
+# No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
 _FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
 _MOST_FILES = 16
 
@@ -45,7 +45,7 @@ def _row(number: dict[str, Any]) -> dict[str, Any]:
 
 def _task() -> dict[str, Any]:
     task = _object(kind=_TEXT, name=_TEXT, labels=_list(_TEXT, least=0))
-    # Of spans where a question may have no answer.
+    # For span tasks with unanswerable questions.
     task["properties"]["null_threshold"] = {"type": "number"}
     return task
 

@@ -1,50 +1,49 @@
-"""Checks of the verification gate: pure functions of counts and outputs.
+"""Checks of the verification gate: pure functions of outputs and counts.
 
-Differences between answers are divided by the root mean square of the reference's, so that one bound serves
-a network whose logits are near 0.1 and one whose logits are near 10. A constant in all answers would make that scale
-large and hide everything else, so answers with a constant that means nothing are compared twice, as they are and
-centred, each on its own scale, and the larger difference counts. Softmax ignores a constant in a text's logits:
-classification is centred over the classes of each text. A score or a token's logit says something by how it differs
-from the others: regression is centred over the texts, spans over the tokens. Rounding follows the size of the sums that
-make a score, and not how much scores of a few texts happen to differ (measured with a random network: 0.0033 of the
-spread in float16). So the scale of centred scores is at least a quarter of the scores' own; `varies` judges the rest.
+**Relative differences.** Each difference is divided by the root mean square of the reference. One bound then serves
+networks with logits near 0.1 and near 10. A constant in all outputs would inflate this scale and hide errors. So if a
+constant has no meaning for the task, outputs are compared twice, raw and centred, each on its own scale, and the
+larger difference counts. Classification is centred over the classes of each text, because softmax ignores a constant.
+Regression is centred over the texts and spans over the tokens, because only differences matter there. Rounding grows
+with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
+float16). So the scale of centred scores is at least a quarter of the raw scale; `varies` checks the rest.
 
-Where the bounds come from (u is the relative step of a number format, r the rounding's root mean square):
+**Bounds.** u is the relative step of a number format, r the root mean square of its rounding error.
 
-- `float32`: u = 2^-24. A sum of 1,000 products errs by about sqrt(1000)·u, so a layer by 2e-6 at most, and 24
-  layers by less than 1e-4 if their errors all add up.
-- `float16`: weights are rounded once, r = 2^-11/sqrt(3) = 2.8e-4 of each; a linear map then errs by r of its
-  output, and some 100 maps after one another by sqrt(100)·r = 3e-3. The largest of thousands of answers is about
-  4 times the root mean square: 1e-2.
-- `dynamic_wi8`: a weight row of normal values whose largest is 4 deviations has steps of 4/127, r = 4/(127·sqrt(12))
-  = 0.9 %; an activation row whose largest is 8 deviations 1.8 %: 2 % a linear map together. Residual connections
-  halve what the next ones see; 36 of them (six layers) leave 6 %. The bound on the root mean square is 15 %, and on
-  the largest answer four times that.
+- `float32`: u = 2^-24. A sum of 1,000 products errs by about sqrt(1000)·u, so a layer errs by at most 2e-6, and 24
+  layers by less than 1e-4 if all errors add up.
+- `float16`: weights are rounded once, r = 2^-11/sqrt(3) = 2.8e-4 of each. A dense layer then errs by r of its
+  output, and 100 layers in sequence by sqrt(100)·r = 3e-3. The largest of thousands of outputs is about 4 times the
+  root mean square: 1e-2.
+- `dynamic_wi8`: a row of normally distributed weights with a maximum of 4 deviations has steps of 4/127,
+  r = 4/(127·sqrt(12)) = 0.9 %; a row of activations with a maximum of 8 deviations 1.8 %. Together this is 2 % per
+  dense layer. Residual connections halve the error for the layers above; 36 dense layers (six blocks) leave 6 %. The
+  bound on the root mean square is 15 %, and the bound on the largest output is four times that.
 
-Between the lengths of one bundle the same text meets the same weights: only the order of summation differs
-(`float32` bound); with int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
+**Lengths.** At different lengths of a bundle, a text meets the same weights. Only the order of summation differs
+(`float32` bound). With int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
 
-The same file gives its own golden answers again (`own_difference`), on another processor with sums in another order:
-ten times the rounding bound in floats; with int8 a tenth, since a value that moves across a rounding boundary of 1/255
-of its range does so in every layer.
+**Own outputs.** A file must reproduce its own golden outputs (`own_difference`) on another processor, which sums in
+another order: ten times the rounding bound in floats; a tenth with int8, because values that cross a rounding boundary
+of 1/255 of their range occur in every layer.
 
-Changes are compared by regression: how far the answers move when the text changes (`varies`), or when the segment ids
-change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. A file that ignores what it
-should read has slope 0 exactly, whatever the scale; one that answers with the opposite sign -1; rounding leaves 1 and
-puts its noise into the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails
-if the slope lies further than 0.5 from 1 by more than four standard errors, which chance does once in 16,000 for
-normal noise, so it needs no bound for each recipe: where int8's noise is as large as the change, the error is too.
-Changes of the float model below 2.5e-5 of its answers are float32's rounding, and are not compared.
+**Responses.** Changes are compared by regression: how much the outputs move when the text changes (`varies`) or the
+segment ids change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is 0
+if the file ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into the
+rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
+from 1 by more than 0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its
+own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are
+float32 rounding and are not compared.
 
-The metric may drop by a number of points, or by so many right answers that it says nothing yet. Take the n examples
-that only one of model and bundle answers rightly: a bundle that is no worse turns as many wrong answers right as
-right ones wrong, but for chance, and the difference of the two counts has a standard deviation of sqrt(n) (McNemar
-1947). `dynamic_wi8` may lose 2·sqrt(n), which for a few answers is the exact sign test at 5 %: four lost and none won
-pass, five do not, nor do seven against one. Measured with the 6x384 network, n is 1 to 2.5 % of the examples: of
-MRPC's 408 six lost and two won, of CoLA's 1,043 seven and four, of SQuAD 1.1's 853 thirteen and seven; none of that
-tells int8 from float. On the 3,000 examples that the gate takes at most, the two bounds meet: 2·sqrt(60) = 15 answers
-are half a point. `float32` and `float16` change next to nothing, so that chance excuses nothing: one right answer,
-which in a small set is more than any number of points.
+**Metric.** The metric may drop by a number of points, or by a number of correct predictions that chance explains. Take
+the n examples that only one of model and bundle predicts correctly. A bundle of equal quality wins and loses equally
+many of them, and the difference has a standard deviation of sqrt(n) (McNemar 1947). `dynamic_wi8` may lose 2·sqrt(n);
+for small n this is the exact sign test at 5 %: four lost and none won pass, but five lost, or seven lost and one won,
+fail. Measured with the 6x384 network, n is 1 to 2.5 % of the examples: MRPC lost six of 408 and won two, CoLA lost
+seven of 1,043 and won four, SQuAD 1.1 lost thirteen of 853 and won seven. None of these differences is significant. At
+the gate's maximum of 3,000 examples both bounds agree: 2·sqrt(60) = 15 predictions are half a point. `float32` and
+`float16` hardly change the outputs, so chance is no excuse: they may lose one correct prediction, which in a small set
+can be any number of points.
 """
 
 from __future__ import annotations
@@ -60,25 +59,26 @@ from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
 
 Outputs = Mapping[str, np.ndarray]
-# Outputs whose second axis counts tokens; what they hold at padding is nobody's concern.
+# Outputs whose second axis counts tokens; their values at padding are not compared.
 TOKEN_OUTPUTS = ("sequence_output", "start_logits", "end_logits", "prediction_logits")
-# A share of the float model's change that may be missing or too much; four standard errors more may be rounding.
+# Share of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Bounds on the differences between a bundle and the float model. Differences are relative (see the module).
+    """Bounds on the relative differences between a bundle and the float model; see the module docstring.
 
     Attributes:
-      largest_difference: of any one logit.
-      rms_difference: root mean square over all logits.
-      label_agreement: smallest share of examples with the reference's label; near ties count as agreeing.
-      metric_drop_points: largest loss of the task's metric, in hundredths, if more right answers are lost than may be.
-      metric_drop_deviations: so many right answers may be lost, as standard deviations of chance; one always.
+      largest_difference: largest difference of one logit.
+      rms_difference: root mean square difference over all logits.
+      label_agreement: smallest share of examples with the same label as the reference; near ties count as agreeing.
+      metric_drop_points: largest drop of the task's metric in points (1/100), unless chance explains it.
+      metric_drop_deviations: number of correct predictions that may be lost, in standard deviations of chance; always
+        at least one prediction.
       length_difference: largest difference between two lengths of the same bundle.
-      own_difference: largest difference from the golden answers that the file itself gave at export.
-      bytes_per_weight: of a matrix.
+      own_difference: largest difference from the golden outputs that the file gave at export.
+      bytes_per_weight: bytes per element of a matrix.
     """
 
     largest_difference: float
@@ -126,11 +126,11 @@ BOUNDS: dict[str, Bounds] = {
 
 
 class Scored(NamedTuple):
-    """Scores of some outputs.
+    """Scores of a set of outputs.
 
     Attributes:
-      metric: the task's, as a part of 1.
-      right: `[n]`, how right each answer is, 0 to 1; None where answers are neither right nor wrong (scores).
+      metric: the task's metric, as a fraction.
+      right: `[n]`, correctness of each prediction, 0 to 1; None for scores, which are neither right nor wrong.
     """
 
     metric: float
@@ -139,15 +139,15 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One question and its answer.
+    """Result of one check.
 
     Attributes:
-      name: what was asked.
-      passed: whether `measured` is within `bound`; a metric passes, too, by its right answers, which `reason` counts.
-      measured: the figure; None where it is not a number.
-      bound: what it is held against; None for yes and no.
-      reason: one sentence, true whether it passed or not.
-      runtime: where the answers came from; None if nothing was executed.
+      name: name of the check.
+      passed: whether `measured` is within `bound`. A metric also passes by its correct predictions; see `reason`.
+      measured: the measured value; None if it is not a number.
+      bound: the limit for `measured`; None for yes-or-no checks.
+      reason: one sentence about the measured value, valid for passed and failed checks.
+      runtime: runtime of the outputs; None if nothing was executed.
     """
 
     name: str
@@ -158,32 +158,32 @@ class Check:
     runtime: str | None = None
 
     def to_json(self) -> dict[str, object]:
-        """For `verification.json`."""
+        """The check as an entry of `verification.json`."""
         return asdict(self)
 
 
 def check_alive(answers: Outputs) -> Check:
-    """A runtime that does not understand a file may answer nothing but zeros, or no numbers."""
+    """Checks that a runtime computes: one that does not support a file may return zeros or NaN."""
     dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
-    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "all answers are finite and not all are zero"
+    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "all outputs are finite and not all are zero"
     return Check(name="alive", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
 
 
 def check_difference(
     reference: Outputs, answers: Outputs, bounds: Bounds, name: str = "logits", task: Task | None = None
 ) -> list[Check]:
-    """The answers are the float model's: the largest difference and the root mean square of all.
+    """Compares outputs with the float model's: largest difference and root mean square difference.
 
     Args:
-      reference: the float model's answers.
-      answers: the bundle's.
-      bounds: the largest and the root mean square difference.
-      name: what is compared.
-      task: says what is centred.
+      reference: outputs of the float model.
+      answers: outputs of the bundle.
+      bounds: limits of both differences.
+      name: prefix of the checks' names.
+      task: task that determines the centring; None compares raw outputs only.
     """
     largest, rms = _differences(reference, answers, task)
     count = len(next(iter(reference.values()), ()))
-    reason = f"from the float model's, over {count:,} rows, as a part of their root mean square"
+    reason = f"from the float model's outputs, over {count:,} rows, relative to their root mean square"
     return [
         _bounded(f"{name}: largest difference", largest, bounds.largest_difference, reason),
         _bounded(f"{name}: root mean square difference", rms, bounds.rms_difference, reason),
@@ -191,21 +191,21 @@ def check_difference(
 
 
 def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task: Task | None = None) -> Check:
-    """The file answers its golden examples as it did at export."""
+    """Checks that the file reproduces its own golden outputs."""
     largest, _ = _differences(recorded, answers, task)
-    reason = "the largest difference from the file's own golden answers, as a part of their root mean square"
+    reason = "the largest difference from the file's own golden outputs, relative to their root mean square"
     return _bounded("goldens: own answers", largest, bounds.own_difference, reason)
 
 
 def check_response(name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs) -> Check:
-    """The answers change as the float model's do; see the module for the regression.
+    """Compares changes of the outputs with the float model's; see the module docstring for the regression.
 
     Args:
-      name: the check's.
-      what: what changes them.
-      reference: the float model's changes, by output `[n, ...]`.
-      answers: the bundle's.
-      scales: answers of the float model: changes that are tiny beside them are rounding.
+      name: name of the check.
+      what: cause of the changes.
+      reference: changes of the float model, by output `[n, ...]`.
+      answers: changes of the bundle.
+      scales: outputs of the float model; changes that are tiny in comparison are rounding.
     """
     worst, slope = 0.0, 1.0
     for output, expected in reference.items():
@@ -221,17 +221,17 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
         wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error)
         if not wrong <= worst:
             worst, slope = wrong, found
-    reason = f"{what} moves the bundle's answers {slope:.3g} times as far as the float model's: the share that is wrong"
+    reason = f"{what} moves the bundle's outputs {slope:.3g} times as far as the float model's: the share in error"
     return _bounded(name, worst, _MOST_MISSING, reason)
 
 
 def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
-    """Variation of outputs over texts: centred, and without their mean over the texts."""
+    """Variation of outputs over the texts: centred, minus the mean over the texts."""
     return {name: array - array.mean(axis=0) for name, array in centred(outputs, task).items()}
 
 
 def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
-    """Answers without the constant that means nothing to the task, in float64; see the module."""
+    """Outputs in float64 without the constant that has no meaning for the task; see the module docstring."""
     exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
     return exact if task is None else {name: task.centred(array) for name, array in exact.items()}
 
@@ -240,10 +240,10 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
     """Compares decisions, except near ties of the float model; None if the task makes no decisions.
 
     Args:
-      task: what the logits mean.
-      reference: the float model's logits `[n, ...]`.
-      answers: the bundle's.
-      bounds: a near tie is one that a change by the allowed `rms_difference` turns.
+      task: task of the logits.
+      reference: logits of the float model `[n, ...]`.
+      answers: logits of the bundle.
+      bounds: bounds; a change by `rms_difference` can turn a near tie.
     """
     decisions = task.decisions(reference, answers, bounds.rms_difference)
     if decisions is None:
@@ -264,18 +264,18 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
 
 
 def check_metric(name: str, num_examples: int, reference: Scored, answers: Scored, bounds: Bounds) -> Check:
-    """The task's metric loses no more points than the bound, or no more right answers than chance would take.
+    """Checks that the metric drops by at most the bound, or by no more correct predictions than chance explains.
 
-    Right answers are those that accuracy counts, whatever the metric: one may be worth 0.1 points of F1 or 0.4 of
-    Matthews correlation. Where none is lost and F1 drops, answers have moved between classes: `check_labels` bounds how
-    many. A correlation of scores is a mean over the examples: one example's share of it is an answer's worth.
+    Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews
+    correlation. If none is lost and F1 drops, predictions have moved between classes; `check_labels` bounds their
+    number. A correlation of scores is a mean over the examples: one example's share is worth one prediction.
 
     Args:
-      name: the metric's.
-      num_examples: how many were scored.
-      reference: the float model's answers.
-      answers: the bundle's, in the same order.
-      bounds: points and deviations.
+      name: name of the metric.
+      num_examples: number of scored examples.
+      reference: scores of the float model.
+      answers: scores of the bundle, in the same order.
+      bounds: limits in points and deviations.
     """
     drop = 100 * (reference.metric - answers.metric)
     reason = (
@@ -289,21 +289,21 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
         most = max(1.0, bounds.metric_drop_deviations * float(np.sqrt(np.sum(np.square(change)))))
         bound, passed = bounds.metric_drop_points, bool(change.sum() <= most + 1e-9)
         lost, won = np.maximum(change, 0).sum(), np.maximum(-change, 0).sum()
-        reason += f"; right answers: {lost:.4g} lost and {won:.4g} won, and {most:.2g} more lost than won may be chance"
+        reason += f"; correct predictions: {lost:.4g} lost and {won:.4g} won, and {most:.2g} more lost may be chance"
     return Check(name="metric", passed=passed or bool(drop <= bound + 1e-9), measured=drop, bound=bound, reason=reason)
 
 
 def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
-    """The padding's content changes no bit: it is masked before any sum."""
+    """Checks that the content of the padding changes no bit: it is masked before any sum."""
     largest = max(
         (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
         default=0.0,
     )
-    return _bounded("padding", largest, 0.0, "the largest change when the padding holds random ids and segments")
+    return _bounded("padding", largest, 0.0, "the largest change when the padding has random ids and segments")
 
 
 def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
-    """A text has the same outputs at every sufficient length."""
+    """Checks that a text has the same outputs at every sufficient length."""
     lengths = sorted(answers_by_length)
     first = answers_by_length[lengths[0]]
     largest = max(
@@ -314,10 +314,10 @@ def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task
 
 
 def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Outputs with the rows of padding taken out: `[n, s, ...]` a token becomes `[tokens, ...]`.
+    """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`.
 
     Args:
-      outputs: by name, the first axis counting texts.
+      outputs: by name; the first axis counts texts.
       mask: `[n, s]`, 1 = token.
     """
     return {
@@ -327,12 +327,12 @@ def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
-    """Outputs of several calls one after the other."""
+    """Concatenates the outputs of several calls."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tuple[float, float]:
-    """Largest and root mean square difference, relative, of the worst output; NaN if they cannot be compared."""
+    """Relative largest and root mean square difference of the worst output; NaN if the shapes or names differ."""
     if any(name not in answers or answers[name].shape != expected.shape for name, expected in reference.items()):
         return math.nan, math.nan
     same_names = {name: answers[name] for name in reference}

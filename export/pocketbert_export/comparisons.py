@@ -1,4 +1,4 @@
-"""Comparisons of a runtime's outputs: with golden examples, with the model, and on their own."""
+"""Compare a runtime's outputs with the golden examples, with the model, and with each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEGMENTS = ("segments", "no segments")
 
 
 def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mapping[int, Outputs]) -> Check:
-    """Without the model: the type rows differ, so that some answer changes with the segments."""
+    """Checks without a model: the rows of the segment table differ and some output changes with the segments."""
     passed = any(
         not np.array_equal(output[name], other[name])
         for output, other in zip(
@@ -34,12 +34,12 @@ def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mappin
         )
         for name in output
     )
-    reason = "the answers change with the segment ids" if passed else "the answers ignore the segment ids"
+    reason = "the outputs change with the segment ids" if passed else "the outputs ignore the segment ids"
     return Check(name="segments", passed=passed, measured=None, bound=None, reason=reason)
 
 
 def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
-    """Rows of inputs, as many as the float model answers at once."""
+    """Splits rows of inputs into the batches of the float model."""
     return [
         {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
         for placed in examples
@@ -48,8 +48,8 @@ def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
 
 
 def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapping[str, Outputs]:
-    """The float model's answers to the examples and to the rows with and without segments."""
-    # In a graph TensorFlow fuses what follows a product; one graph serves every shape.
+    """Outputs of the float model for the examples and for the rows with and without segments."""
+    # A graph lets TensorFlow fuse operators; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
     answer = tf.function(lambda batch: model(batch, training=False), input_signature=[specs])
     asked = {"examples": batches_of(validation_inputs.examples)}
@@ -57,7 +57,7 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
         asked |= {name: [*validation_inputs.inputs(name)] for name in _SEGMENTS}
     found = {}
     for name, batches in asked.items():
-        told = track(batches, "float model's answers", "batch") if name == "examples" else batches
+        told = track(batches, "float model's outputs", "batch") if name == "examples" else batches
         outputs = [{output: array.numpy() for output, array in answer(batch).items()} for batch in told]
         found[name] = checks.join(
             [checks.real_values(output, batch["input_mask"]) for output, batch in zip(outputs, batches, strict=True)]
@@ -66,7 +66,7 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
 
 
 def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The golden answers of the float model and of the file, one example after the other, without padding."""
+    """Golden outputs of the float model and of the file, concatenated over the examples, without padding."""
     masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
     kinds = ([golden.outputs for golden in bundle.goldens], [golden.exported_outputs for golden in bundle.goldens])
     float_answers, own_answers = (
@@ -79,7 +79,7 @@ def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.
 def judge(
     bundle: Bundle, validation_inputs: ValidationInputs, answers: Mapping[int, Outputs], bounds: Bounds
 ) -> list[Check]:
-    """Checks that need golden examples only."""
+    """Runs the checks that need golden examples only."""
     task = get_task(bundle.task) if bundle.task else None
     goldens = _answers(validation_inputs, "goldens", answers)
     float_answers, own_answers = golden_answers(bundle)
@@ -99,7 +99,7 @@ def judge(
         checks.check_padding(
             _answers(validation_inputs, "padding", answers), _answers(validation_inputs, "noise", answers)
         ),
-        # Of a few short texts, scores and tokens differ too little to be a scale.
+        # With a few short texts, the differences between scores or tokens are too small to serve as a scale.
         checks.check_lengths(same_texts, bounds, task if task and task.centred_by_example else None),
     ]
 
@@ -113,7 +113,7 @@ def compare(
     bounds: Bounds,
     metric: str | None,
 ) -> list[Check]:
-    """Checks that compare with the float model on real texts."""
+    """Runs the checks that compare with the float model on real texts."""
     reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
     made = checks.check_difference(reference, received, bounds, task=task)
     if any(check.measured is None for check in made):
@@ -137,7 +137,7 @@ def compare(
 
 
 def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
-    """The bundle's answers to the rows called `name`, without padding."""
+    """Outputs of the bundle for the rows called `name`, without padding."""
     parts = zip(validation_inputs.answers(name, answers), validation_inputs.masks(name), strict=True)
     return checks.join([checks.real_values(output, mask) for output, mask in parts])
 

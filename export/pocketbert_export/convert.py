@@ -1,4 +1,4 @@
-"""From a model to a SavedModel and to a `.tflite` file."""
+"""Convert a model to a SavedModel and to a `.tflite` file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pocketbert_export.signatures import DEFAULT_SIGNATURE, check_lengths, concr
 def write_saved_model(
     model: Model, path: str | os.PathLike[str], lengths: Sequence[int], *, overwrite: bool = False
 ) -> None:
-    """Writes a SavedModel with one signature a length, complete or not at all.
+    """Writes a SavedModel with one signature per length, completely or not at all.
 
-    `serving_default` is the longest length once more: stock tools such as `tflite_convert` take that one.
+    `serving_default` is the signature of the longest length, for tools such as `tflite_convert`.
 
     Args:
       model: the model, optimized or not.
-      path: the folder to make.
-      lengths: numbers of tokens.
+      path: output folder.
+      lengths: sequence lengths in tokens.
       overwrite: replace an existing folder.
     Raises:
       UserError: `path` exists, or the lengths do not suit the model.
@@ -44,16 +44,16 @@ def write_saved_model(
 
 
 def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwise: bool = True) -> bytes:
-    """Converts a model to a `.tflite` file with one signature a length, which share their weights.
+    """Converts a model to a `.tflite` file with one signature per length and shared weights.
 
     Args:
       model: the model, optimized or not.
-      lengths: numbers of tokens.
-      recipe: how numbers are stored.
-      channelwise: whether int8 layers may be quantized per channel, which runtimes before version 12 of
-        FULLY_CONNECTED cannot read; without, `per_tensor` moves the scales out of the layer.
+      lengths: sequence lengths in tokens.
+      recipe: number formats.
+      channelwise: whether int8 layers may be quantized per channel, which requires a runtime with version 12 of
+        FULLY_CONNECTED; if False, `per_tensor` moves the scales out of the layer.
     Returns:
-      The file's content.
+      Content of the file.
     Raises:
       UserError: the lengths do not suit the model.
     """
@@ -72,15 +72,15 @@ def to_tflite(model: Model, lengths: Sequence[int], recipe: Recipe, *, channelwi
 
 
 def share_quantization(content: bytes) -> bytes:
-    """Stores equal scales once instead of once a signature.
+    """Stores equal quantization tables once instead of once per signature.
 
-    The converter shares the weights between signatures, not the scales, which MobileBERT has many of.
-    In the file format a table may be referred to any number of times, so nothing changes for a runtime.
+    The converter shares the weights between signatures, but not their scales, and MobileBERT has many of these. The
+    file format allows any number of references to a table, so nothing changes for a runtime.
 
     Args:
-      content: a `.tflite` file.
+      content: content of a `.tflite` file.
     Returns:
-      The same model, smaller.
+      The same model in fewer bytes.
     """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     shared: dict[bytes, _PackedOnce] = {}
@@ -94,7 +94,7 @@ def share_quantization(content: bytes) -> bytes:
 
 
 class _Weights(tf.Module):
-    """The variables alone: saving the Keras object would trace every layer once more."""
+    """The variables alone: saving the Keras object would trace every layer again."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class _Weights(tf.Module):
 
 
 class _PackedOnce:
-    """A table that is written when it is first requested and referred to afterwards."""
+    """A table that is packed on first use and referenced afterwards."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""From a model to a verified bundle."""
+"""Export a model to a verified bundle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pocketbert_export.verify import verify_bundle
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_GOLDEN_CANDIDATES = 512
 
-# What the gate runs when nobody gives it texts: short and long, accents, digits, marks, another script.
+# Texts for the gate if the caller gives none: short and long, with accents, digits, punctuation and another script.
 DEFAULT_TEXTS = (
     "A quiet, honest film that earns every one of its tears.",
     "The plot falls apart after ten minutes, and nobody in the room seemed to care.",
@@ -60,12 +60,12 @@ DEFAULT_TEXTS = (
     "credits with relief.",
 )
 
-# With each of the texts, for a model that answers questions on paragraphs.
+# Question on each of the texts, for models that answer questions.
 DEFAULT_QUESTION = "What is said here, and of whom?"
 
 
 def default_examples(task: TaskConfig | None = None) -> Examples:
-    """`DEFAULT_TEXTS` as unlabelled examples, each with a question where that is the task."""
+    """`DEFAULT_TEXTS` as unlabelled examples, with a question each if the task needs pairs."""
     texts = list(DEFAULT_TEXTS)
     pairs = None
     if task is not None and get_task(task).needs_pairs:
@@ -74,7 +74,7 @@ def default_examples(task: TaskConfig | None = None) -> Examples:
     return Examples(texts=texts, pairs=pairs, labels=None, ids=ids, source="built-in texts")
 
 
-# Layers' names reach the file: the same weights give the same bytes, whatever was built before.
+# The file contains layer names: equal weights must give equal bytes, whatever was built before.
 @fresh_layer_names()
 def export(
     model: Model | str | os.PathLike[str],
@@ -91,7 +91,7 @@ def export(
     data_task: str | None = None,
     windows: Mapping[str, Any] = {},
 ) -> Bundle:
-    """Converts a model, verifies the file against it, and writes a bundle, complete or not at all.
+    """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
 
     Example:
       ```python
@@ -100,24 +100,24 @@ def export(
 
     Args:
       model: a model with a vocabulary, or its model directory.
-      output: the folder to make.
-      recipe: a name of `recipes.RECIPES`.
-      lengths: numbers of tokens, one signature each; None takes the task's own.
-      examples: real texts or questions for the verification gate, best with labels in the order of the model's logits;
-        or a run's data, whose development examples are taken with the labels by their names; or a file of questions,
-        or with the columns text and label; or None for `DEFAULT_TEXTS`.
-      graph_optimizations: what to apply where it suits the model.
-      runtime: the oldest runtime that the file is for, a name of `runtimes.RUNTIMES`.
+      output: output folder.
+      recipe: a name in `recipes.RECIPES`.
+      lengths: sequence lengths in tokens, one signature each; None uses the task's default.
+      examples: real texts or questions for the verification gate, preferably with labels in the order of the model's
+        logits. Pass a run's data to use its development examples, with labels matched by name; a path of questions or
+        of a table with the columns text and label; or None to use `DEFAULT_TEXTS`.
+      graph_optimizations: optimizations to apply if they suit the model.
+      runtime: oldest runtime to support, a name in `runtimes.RUNTIMES`.
       overwrite: replace an existing folder.
-      bounds: what the gate allows; None takes the recipe's own.
-      metric: what the gate asks, as `pocketbert_export.verify.verify_bundle` has it, and the two that follow.
-      data_task: see there.
-      windows: see there.
+      bounds: limits of the gate; None uses the recipe's.
+      metric: metric of the gate; see `pocketbert_export.verify.verify_bundle`.
+      data_task: see `verify_bundle`.
+      windows: see `verify_bundle`.
     Returns:
       The opened bundle.
     Raises:
       UserError: bad input; nothing is written.
-      GateFailed: the file does not answer as the model does; nothing is written.
+      GateFailed: the file's outputs differ too much from the model's; nothing is written.
     """
     chosen = get_recipe(recipe)
     if runtime not in RUNTIMES:
@@ -132,7 +132,7 @@ def export(
     _check_exportable(model, directory or "the model")
     examples = examples_for(model.task, examples)
     outputs.check_inputs(output, (examples.source if examples is not None else None,))
-    # Before the conversion, and not minutes later.
+    # Fail before the conversion, which takes minutes.
     gate_metric(model.task and named(model.task, data_task), metric, examples)
     examples = examples if examples is not None and len(examples) else default_examples(model.task)
     decided = decide(model, graph_optimizations)
@@ -175,12 +175,12 @@ def export(
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
     if model.tokenizer is None:
         raise UserError(
-            f"a bundle needs a vocabulary; {source} has no vocab.txt; put the one there that the model was trained with"
+            f"a bundle needs a vocabulary; {source} has no vocab.txt; add the one that the model was trained with"
         )
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(
-            "export takes a bare encoder or one head, and no masked-LM head, which scores the whole vocabulary "
+            "export takes an encoder with one head or none, and no masked-LM head, which scores the whole vocabulary "
             f"at every token; {source} has {', '.join(kinds)}; finetune it on a task first"
         )
 
@@ -215,7 +215,7 @@ def _description(
 
 
 def _tool_versions() -> dict[str, str]:
-    # The modules' own: a checkout on PYTHONPATH, Bazel's runfiles and zipped applications have no package metadata.
+    # From the modules: a checkout on PYTHONPATH, Bazel's runfiles and zipped applications have no package metadata.
     import ai_edge_litert
     import tensorflow as tf
 
@@ -236,7 +236,7 @@ def _task(task: TaskConfig | None) -> dict[str, Any] | None:
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
-    """Weights that the file holds: of the positions, those rows that a signature reads, once for each."""
+    """Number of weights in the file: position embeddings count once per signature, with the rows that it reads."""
     counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
     counts["encoder.embeddings.position.table"] = sum(lengths) * int(
         optimized.encoder.embeddings.position.table.shape[1]
@@ -257,22 +257,22 @@ def _digests(model_directory: Path) -> dict[str, str]:
 
 
 def _saved_digests(model: Model) -> dict[str, str]:
-    """Vocabulary and labels as in the model's directory."""
+    """Digests of the weights as `save_pretrained` writes them."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(Path(folder) / "model")
         return _digests(Path(folder) / "model")
 
 
 def _tokenizer_text(tokenizer: WordPieceTokenizer) -> str:
-    """Capitals, accents and CJK characters of words that the vocabulary has: another flag gives other ids."""
+    """Text with capitals, accents and CJK characters of words in the vocabulary, so that any other flag changes ids."""
     words = (piece for piece in read_vocabulary(tokenizer.vocab_path) if re.fullmatch("[a-z]{2,}", piece))
     word = next(words, "the")
-    # The acute accent is a character of its own. What is cut at short lengths stands last.
+    # The acute accent is a separate character. Short lengths truncate what stands last.
     return f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
 
 
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:
-    """For each length the text that fills it best, for the longest the shortest text, and one for the tokenizer."""
+    """Chooses the fullest text per length, the shortest text at the longest length, and one for the tokenizer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
     encoded = tokenizer(candidates.texts, candidates.pairs, max_length=lengths[-1])
@@ -280,7 +280,7 @@ def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequ
     indices = []
     for length in lengths:
         fitting = np.where(counts <= length, counts, -1)
-        # Where every text is longer than this signature, the shortest is cut.
+        # If every text is longer than this signature, the shortest is truncated.
         indices.append((int(fitting.argmax() if fitting.max() > 0 else counts.argmin()), length))
     indices.append((int(counts.argmin()), lengths[-1]))
     chosen = [

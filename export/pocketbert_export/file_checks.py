@@ -1,4 +1,4 @@
-"""Checks that read the file without running it: operators, shapes, constants, tables and size."""
+"""Checks that read the file without executing it: operators, shapes, constants, embeddings and size."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks import Check
 from pocketbert_export.op_histogram import LARGEST_FLOAT16, OpHistogram
 
-# Smaller matrices stay float32: the converter quantizes from this many elements on.
+# The converter quantizes matrices from this number of elements on; smaller ones stay float32.
 FEWEST_QUANTIZED = 1024
 
 
 def check_operators(histogram: OpHistogram) -> Check:
-    """Only TFLite's own operators: custom ones and TensorFlow's (Flex) are not on a phone."""
+    """Checks that all operators are TFLite builtins: phones have no custom or TensorFlow (Flex) operators."""
     foreign = sorted(set(histogram.custom))
     what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "every operator is a TFLite builtin"
     return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
 
 
 def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: Sequence[str]) -> Check:
-    """One signature a length, int32 `[1, length]` in and float32 out, all bound by name.
+    """Checks one signature per length with int32 `[1, length]` inputs and float32 outputs, all bound by name.
 
     Args:
-      histogram: the file's.
-      names: signature → its length.
-      inputs: the names of the inputs.
+      histogram: contents of the file.
+      names: signature → length.
+      inputs: names of the inputs.
     """
     problems = []
     missing, extra = set(names) - set(histogram.signatures), set(histogram.signatures) - set(names)
@@ -52,12 +52,12 @@ def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: S
 
 
 def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_per_weight: int) -> Check:
-    """The file is as large as its weights: none stored wider than the recipe says, and none stored twice.
+    """Checks the size against the weights: none is stored wider than in the recipe, and none twice.
 
     Args:
-      histogram: the file's.
-      shapes: of every weight of the float model.
-      bytes_per_weight: of a quantized matrix; vectors and small matrices are float32 in every recipe.
+      histogram: contents of the file.
+      shapes: shape of every weight of the float model.
+      bytes_per_weight: bytes per element of a quantized matrix; vectors and small matrices are float32 in every recipe.
     """
     expected = 0
     for shape in shapes:
@@ -65,12 +65,12 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_
         if len(shape) < 2 or size < FEWEST_QUANTIZED:
             expected += 4 * size
         else:
-            # A scale (4 bytes) and a zero point (8) for each channel of an int8 matrix.
+            # Scale (4 bytes) and zero point (8) for each channel of an int8 matrix.
             expected += bytes_per_weight * size + (12 * shape[-1] if bytes_per_weight == 1 else 0)
-    # An operator takes about 300 bytes with the tensors it makes; constants of the graph are few and small.
+    # About 300 bytes per operator with its tensors; the graph has few and small constants.
     bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
     reason = (
-        f"{histogram.file_bytes:,} bytes, of them {histogram.weight_bytes:,} of weights; the recipe's weights take "
+        f"{histogram.file_bytes:,} bytes, including {histogram.weight_bytes:,} of weights; the recipe's weights take "
         f"{expected:,}, and {len(histogram.signatures)} graphs of {histogram.num_operators} operators may add to that"
     )
     return Check(
@@ -83,16 +83,16 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_
 
 
 def check_shapes(histogram: OpHistogram) -> Check:
-    """Every shape is known before the file runs: delegates take no others."""
+    """Checks that every shape is static, as delegates require."""
     shown = ", ".join(histogram.dynamic[:3])
-    reason = f"dimensions that are open until the file runs: {shown}" if histogram.dynamic else "every shape is static"
+    reason = f"dynamic dimensions: {shown}" if histogram.dynamic else "every shape is static"
     return Check(
         name="shapes", passed=not histogram.dynamic, measured=float(len(histogram.dynamic)), bound=0.0, reason=reason
     )
 
 
 def check_constants(histogram: OpHistogram) -> Check:
-    """No constant overflows float16, in which a GPU computes: a mask of -1e9 becomes minus infinity there."""
+    """Checks that no constant overflows float16, which GPUs compute in: a mask of -1e9 becomes minus infinity."""
     largest = histogram.largest_constant
     finite = math.isfinite(largest)
     return Check(
@@ -105,12 +105,12 @@ def check_constants(histogram: OpHistogram) -> Check:
 
 
 def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig | None) -> Check:
-    """The outputs are those of `bundle.json`, with a logit for each label.
+    """Checks the output names against `bundle.json`, and their sizes against the labels.
 
     Args:
-      histogram: the file's.
-      names: the outputs of `bundle.json`.
-      task: the bundle's.
+      histogram: contents of the file.
+      names: outputs in `bundle.json`.
+      task: task of the bundle.
     """
     problems = []
     logits = None if task is None else get_task(task).num_logits
@@ -129,15 +129,15 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
 
 
 def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
-    """The word table has a row for each token of the vocabulary, in every graph.
+    """Checks that the embedding in every graph has a row for each token of the vocabulary.
 
     Args:
-      histogram: the file's.
-      vocab_size: tokens of the bundle's vocabulary.
-      ids: the input that holds the ids.
+      histogram: contents of the file.
+      vocab_size: number of tokens in the bundle's vocabulary.
+      ids: name of the input with the ids.
     """
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
-    reason = f"the vocabulary has {vocab_size:,} tokens, and the file's word table {found} rows"
+    reason = f"the vocabulary has {vocab_size:,} tokens, and the file's embedding {found} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

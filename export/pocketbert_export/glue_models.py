@@ -1,4 +1,4 @@
-"""Models of GLUE tasks, one a task, named on a command line as `task=path`."""
+"""Models of GLUE tasks, given on the command line as `task=path`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pocketbert_export.predictors import open_predictor
 
 
 class GlueModel:
-    """A model directory or a bundle that answers one GLUE task.
+    """A model directory or bundle for one GLUE task.
 
     Args:
       task: a key of `GLUE`.
       path: the folder.
 
     Raises:
-      UserError: it is neither, or its labels are not the task's.
+      UserError: the folder is neither, or its labels differ from the task's.
     """
 
     def __init__(self, task: str, path: str) -> None:
@@ -32,23 +32,23 @@ class GlueModel:
             raise UserError(f"{path}: {error}") from None
 
     def predictions(self, examples: Examples) -> np.ndarray:
-        """Class indices in the order of the task's labels, or scores, `[N]`.
+        """Predicts class indices in the order of the task's labels, or scores, `[N]`.
 
         Raises:
-          UserError: an answer is not finite.
+          UserError: an output is not finite.
         """
         logits = self._predictor.logits(examples.texts, examples.pairs, show_progress=True)
         return logits[:, self._positions].argmax(axis=1) if len(self._positions) else logits
 
 
 def parse_models(texts: Sequence[str]) -> dict[str, str]:
-    """The values of a flag `--model=TASK=PATH` that is given several times.
+    """Parses the values of the repeated flag `--model=TASK=PATH`.
 
     Returns:
       Task → path, in GLUE's order.
 
     Raises:
-      UserError: a value of another form, an unknown task, or a task twice; all are listed.
+      UserError: lists malformed values, unknown tasks and repeated tasks.
     """
     problems = []
     models: dict[str, str] = {}
@@ -59,17 +59,17 @@ def parse_models(texts: Sequence[str]) -> dict[str, str]:
         elif task not in GLUE:
             problems.append(f"no GLUE task {task!r}; the tasks are {', '.join(GLUE)}")
         elif task in models:
-            problems.append(f"one model a task; received {models[task]} and {path} for {task}")
+            problems.append(f"give one model per task; received {models[task]} and {path} for {task}")
         models.setdefault(task, path)
     raise_if_any(problems, "models")
     return {task: models[task] for task in GLUE if task in models}
 
 
 def check_models(models: Mapping[str, str]) -> None:
-    """Opens each model once, so that the last one's fault does not show after hours with the others.
+    """Opens each model once, so that errors show before hours of work.
 
     Raises:
-      UserError: at least one cannot answer its task; all such are listed.
+      UserError: lists all models that cannot predict their tasks.
     """
     problems = []
     for task, path in models.items():

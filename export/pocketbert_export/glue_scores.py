@@ -1,12 +1,12 @@
-"""GLUE's scores on the development sets, in the columns and with the averages that are published.
+"""GLUE scores on the development sets, with the published columns and averages.
 
-Two averages are in use, and differ on the same answers:
-papers  the mean of nine columns, MNLI-m and MNLI-mm each one of them, with F1 for QQP and MRPC and Spearman's
-        correlation for STS-B (BERT, Devlin et al. 2019; TinyBERT, Jiao et al. 2020; EfficientBERT, Dong et al. 2021).
-glue    the leaderboard's: the mean over tasks, where a task's score is the mean of its metrics (F1 and accuracy;
-        Pearson and Spearman; matched and mismatched), here over the eight tasks without WNLI. The leaderboard itself,
-        and the column GLUE of MobileBERT's table (Sun et al. 2020), count WNLI in.
-WNLI enters neither, since its development set tells nothing; see docs/how-to/glue.md.
+Two averages are in use; they differ for the same predictions:
+papers  mean of nine columns, with MNLI-m and MNLI-mm as two of them, F1 for QQP and MRPC, and Spearman correlation
+        for STS-B (BERT, Devlin et al. 2019; TinyBERT, Jiao et al. 2020; EfficientBERT, Dong et al. 2021).
+glue    mean over tasks, as on the leaderboard; a task's score is the mean of its metrics (F1 and accuracy; Pearson and
+        Spearman; matched and mismatched). Here it covers eight tasks, without WNLI. The leaderboard includes WNLI, as
+        does the GLUE column of MobileBERT's table (Sun et al. 2020).
+Neither average here includes WNLI, because its development set is not informative; see docs/how-to/glue.md.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pocketbert.tasks.metrics import Scores
 from pocketbert.tasks.registry import text_task
 from pocketbert_export.glue_models import GlueModel, check_models
 
-# Task → split → metric → value, as parts of one.
+# Task → split → metric → value, as a fraction.
 Measured = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class Column(NamedTuple):
-    """A column of the papers' tables."""
+    """A column in the papers' tables."""
 
     title: str
     task: str
@@ -51,15 +51,16 @@ WNLI_COLUMN = Column("WNLI", "wnli", "dev", "accuracy")
 
 
 def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str, Any]:
-    """Scores models on the development sets of their tasks, MNLI's on both of its.
+    """Scores models on the development sets of their tasks; MNLI has two.
 
     Args:
       models: task → model directory or bundle.
       data: the GLUE folder.
 
     Returns:
-      What `summarize` does, and `metrics` (task → split → metric → value), `models` and `seconds`; `baseline`, the same
-      of constant answers, with the `answers` (task → split → answer); and `warnings`, of which task and split.
+      The result of `summarize`, with `metrics` (task → split → metric → value), `models`, `seconds`, `baseline` (the
+      same summary for constant predictions, with `answers`: task → split → prediction) and `warnings` per task and
+      split.
 
     Raises:
       UserError: models or files that cannot be read.
@@ -109,14 +110,14 @@ def _summarized(measured: Measured) -> dict[str, Any]:
 
 
 def summarize(measured: Measured) -> dict[str, Any]:
-    """The papers' columns and both averages.
+    """Computes the papers' columns and both averages.
 
     Args:
       measured: task → split → metric → value.
 
     Returns:
-      `columns` (title → value, for tasks that were measured), `papers_average` and `glue_average`; an average is None
-      unless all its tasks were measured.
+      `columns` (title → value, for measured tasks), `papers_average` and `glue_average`; an average is None unless all
+      its tasks were measured.
     """
     columns = {
         column.title: measured[column.task][column.split][column.metric]
@@ -137,7 +138,7 @@ def summarize(measured: Measured) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> list[str]:
-    """Lines in hundredths, as the papers print them: titles, the models' values and the baseline's."""
+    """Lines in percent, as in the papers: titles, values of the models, and values of the baseline."""
     titles = [*summary["columns"], "average (papers)", "average (GLUE)"]
     rows = [["", *titles]]
     for name, found in (("model", summary), ("baseline", summary["baseline"])):

@@ -1,4 +1,4 @@
-"""Answering GLUE's test sets: models in, the server's zip out."""
+"""Predict GLUE's test sets and write the submission zip."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def make_submission(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Answers the test files of all tasks and writes the zip.
+    """Predicts the test files of all tasks and writes the zip.
 
     Args:
-      models: task → model directory or bundle. MNLI's answers AX too.
-      constants: tasks that get one answer for all rows, `CONSTANTS`, whose test files are not read.
+      models: task → model directory or bundle. MNLI's model also predicts AX.
+      constants: tasks that get the same prediction for all rows (`CONSTANTS`); their test files are not read.
       data: the GLUE folder.
-      output: the zip.
-      overwrite: replace one that is there.
+      output: path of the zip.
+      overwrite: replace an existing zip.
 
     Returns:
-      `output`, `seconds`, and by file `rows`, `answered_by` (the model, or the constant), and for STS-B `clipped`.
+      `output`, `seconds`, and for each file `rows`, `answered_by` (the model or the constant), and `clipped` for STS-B.
 
     Raises:
-      UserError: tasks without an answer, with two, or unknown; models or files that cannot be read; `output` exists.
+      UserError: unknown tasks, tasks with no or two sources; models or files that cannot be read; `output` exists.
     """
     _check(models, constants)
     check_absent(output, overwrite=overwrite)
@@ -76,8 +76,8 @@ def _check(models: Mapping[str, str], constants: Collection[str]) -> None:
     missing = [task for task in GLUE if task not in models and task not in constants]
     if missing:
         problems.append(
-            f"the server wants the files of all tasks; received no model for {', '.join(missing)}; give --model="
-            f"TASK=PATH for each, or --constant={','.join(missing)} for files with one answer"
+            f"the server requires the files of all tasks; received no model for {', '.join(missing)}; give --model="
+            f"TASK=PATH for each, or --constant={','.join(missing)} for files with one prediction"
         )
     raise_if_any(problems, "a submission")
 
@@ -92,8 +92,8 @@ def _read_tests(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict
             continue
         if len(tests[file]) != file.rows:
             log_info(
-                f"{tests[file].source}: {len(tests[file])} rows, and the official file has {file.rows}; the server "
-                "will refuse another number"
+                f"{tests[file].source}: {len(tests[file])} rows, but the official file has {file.rows}; the server "
+                "will reject any other number"
             )
     raise_if_any(problems, "test files")
     return tests

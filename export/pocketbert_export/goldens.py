@@ -1,7 +1,7 @@
-"""Golden examples: texts with their ids, the float model's answers and the file's own.
+"""Golden examples: texts with their ids, the outputs of the float model and those of the file.
 
-`bundle.json` lists texts and ids; all answers are tensors of `goldens.safetensors`, named `INDEX/outputs/OUTPUT` and
-`INDEX/exported_outputs/OUTPUT`. A bare encoder answers with thousands of numbers for each text, too many for JSON.
+`bundle.json` lists texts and ids. All outputs are tensors in `goldens.safetensors`, named `INDEX/outputs/OUTPUT` and
+`INDEX/exported_outputs/OUTPUT`. A bare encoder gives thousands of numbers per text, too many for JSON.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _KINDS = ("outputs", "exported_outputs")
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """A text and its answers.
+    """A text with its inputs and outputs.
 
     Attributes:
-      text: the sentence, or the first of a pair.
-      pair: the second sentence, or None.
-      length: tokens, one of the bundle's lengths.
+      text: the text, or the first of a pair.
+      pair: the second text of a pair, or None.
+      length: sequence length, one of the bundle's.
       inputs: int32 `[1, length]` by name.
-      outputs: the float model's answers, float32 `[1, ...]` by name.
-      exported_outputs: the file's own.
+      outputs: outputs of the float model, float32 `[1, ...]` by name.
+      exported_outputs: outputs of the file.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Golden:
 
 
 def entries(goldens: Sequence[Golden]) -> list[dict[str, Any]]:
-    """The entries of `bundle.json`: everything but the answers."""
+    """The entries of `bundle.json`: all fields except the outputs."""
     return [
         {
             "text": golden.text,
@@ -63,7 +63,7 @@ def entries(goldens: Sequence[Golden]) -> list[dict[str, Any]]:
 
 
 def answers_file(goldens: Sequence[Golden]) -> bytes:
-    """The content of `goldens.safetensors`; the same answers give the same bytes."""
+    """The content of `goldens.safetensors`; equal outputs give equal bytes."""
     return save(
         {
             f"{index}/{kind}/{name}": np.ascontiguousarray(array, np.float32)
@@ -78,9 +78,9 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
     """Reads the golden examples.
 
     Args:
-      path: `goldens.safetensors`.
-      description: the content of `bundle.json`, which its schema allows.
-      problems: gets a sentence for each rule that the examples break.
+      path: path of `goldens.safetensors`.
+      description: content of `bundle.json`, valid under its schema.
+      problems: receives a sentence for each broken rule.
 
     Returns:
       The examples; none if a rule is broken.
@@ -108,11 +108,11 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
 
 
 def tokenization_problems(goldens: Sequence[Golden], tokenizer: WordPieceTokenizer) -> list[str]:
-    """Tokenizes each golden text; a sentence for each that gives other inputs than those listed.
+    """Tokenizes each golden text and lists those whose inputs differ.
 
     Args:
       goldens: the examples.
-      tokenizer: the one to judge.
+      tokenizer: the tokenizer to check.
     """
     problems = []
     for index, golden in enumerate(goldens):
@@ -170,7 +170,7 @@ def _shape_problems(
     listed: Sequence[Mapping[str, Any]],
     description: Mapping[str, Any],
 ) -> list[str]:
-    """Answers of one output that differ in shape, but for the number of tokens, or lack a logit for a label."""
+    """Lists outputs whose shapes differ, except in the number of tokens, or lack a logit for a label."""
     shapes: dict[str, set[tuple[int | str, ...]]] = {}
     for (index, _), found in answers.items():
         for name, array in found.items():
@@ -179,13 +179,13 @@ def _shape_problems(
                 shape[1] = "length"
             shapes.setdefault(name, set()).add(tuple(shape))
     problems = [
-        f"all golden answers of {name} must have one shape; they have {', '.join(map(str, sorted(found, key=str)))}"
+        f"all golden outputs of {name} must have one shape; they have {', '.join(map(str, sorted(found, key=str)))}"
         for name, found in shapes.items()
         if len(found) > 1
     ]
     labels = description["task"]["labels"] if description["task"] else []
     problems += [
-        f"each of the {len(labels)} labels must have a logit; the golden answers have shape {list(shape)}"
+        f"each of the {len(labels)} labels must have a logit; the golden outputs have shape {list(shape)}"
         for found in shapes.values()
         for shape in sorted(found, key=str)
         if labels and shape != (1, _num_logits(description["task"]))
@@ -198,7 +198,7 @@ def _num_logits(task: Mapping[str, Any]) -> int | None:
     try:
         return get_task(TaskConfig(kind=task["kind"], labels=labels)).num_logits
     except UserError:
-        # That the task is wrong is said elsewhere.
+        # Another check reports the wrong task.
         return len(labels)
 
 

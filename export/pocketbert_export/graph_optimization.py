@@ -1,6 +1,6 @@
-"""Other forms of the same mathematics, which run faster on a phone.
+"""Rewrite a model into equivalent forms that run faster on a phone.
 
-Each graph optimization has a switch, and leaves a model alone that it does not suit; `decide` says which and why.
+Each graph optimization has a switch and skips models that it does not suit; `decide` gives the reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pocketbert_export.graph_optimization_options import GraphOptimizations
 APPLIED = "applied"
 OFF = "off"
 
-# A feature's folded scale is a product of gammas, and the maps around it are divided by it. Outside this range
-# (a gamma near zero) float32 would still do, but quantized weights of very different sizes would not.
+# A feature's folded scale is a product of gammas, and adjacent dense layers are divided by it. Beyond this range
+# (a gamma near zero) float32 would still work, but quantized weights of very different sizes would not.
 _MAX_SCALE = 1024.0
-# GPUs compute float files in half precision, which ends at 65,504: there -1e9 is minus infinity, and its product with a
-# token's 0 is no number. It is far enough below logits of thousands; the gate's check of padding sees a leak.
+# GPUs compute float files in half precision, which ends at 65,504: -1e9 becomes minus infinity, and its product with a
+# token's 0 is NaN. This value is far enough below logits of thousands; the gate's padding check detects a leak.
 _PADDING_BIAS = -6e4
 
 Tensors = dict[str, np.ndarray]
@@ -31,7 +31,7 @@ GRAPH_OPTIMIZATIONS: tuple[str, ...] = tuple(field.name for field in dataclasses
 
 
 def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, str]:
-    """Says of every graph optimization `APPLIED`, `OFF`, or why it does not suit the model."""
+    """Decides on each graph optimization: `APPLIED`, `OFF`, or the reason why it does not suit the model."""
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
         "fuse_projections": _why_not_fuse(model, graph_optimizations),
@@ -44,14 +44,14 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
 
 
 def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
-    """A new model with the same answers in a form for export.
+    """Creates a model with the same outputs in a form for export.
 
     Args:
       model: a model in the plain form; unchanged.
-      graph_optimizations: what to apply where it suits the model.
+      graph_optimizations: optimizations to apply if they suit the model.
     Returns:
-      A model whose outputs are equal but for rounding; with `first_token_only`, a bare encoder's
-      `sequence_output` would have length 1, so that it applies only to tasks that read the first token.
+      A model with equal outputs up to rounding. `first_token_only` would reduce a bare encoder's `sequence_output` to
+      length 1, so it applies only to tasks that read the first token.
     """
     decided = decide(model, graph_optimizations)
     config = model.config
@@ -71,13 +71,13 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
 
 
 def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
-    """Folds every NoNorm, gamma ∘ h + beta (MobileBERT, eq. 1), into the linear maps around it.
+    """Folds every NoNorm, gamma ∘ h + beta (MobileBERT, eq. 1), into the adjacent dense layers.
 
-    Behind a linear map alone, gamma and beta go into its kernel and bias. Behind a residual sum they would
-    have to multiply the residual too; instead the whole stream is carried in another unit: what was x is
-    kept as s ∘ x, with s chosen so that the residual's factor becomes 1, and every map that reads the stream
-    divides by s. Between blocks s ends at 1 and grows backwards, s[l-1] = gamma[l] · s[l]; inside a
-    block the same holds, and the free last s is chosen to keep the scales around 1.
+    After a dense layer, gamma and beta go into its kernel and bias. After a residual sum they would have to
+    multiply the residual as well. Instead, the residual stream is rescaled: x is stored as s ∘ x, with s chosen so
+    that the residual's factor becomes 1, and each dense layer that reads the stream divides by s. Between blocks, s
+    is 1 after the last one and s[l-1] = gamma[l] · s[l]. The same holds inside a block, where the last s is free and
+    chosen to keep the scales near 1.
 
     Args:
       config: an architecture with `no_norm` and bottlenecks.
@@ -122,17 +122,17 @@ def _why_not_fold(model: Model) -> str:
         return ""
     return (
         f"does not suit these weights: products of gammas must lie in 1/{_MAX_SCALE:.0f} to {_MAX_SCALE:.0f}, "
-        f"and reach from {sizes.min():.2g} to {sizes.max():.2g}"
+        f"but range from {sizes.min():.2g} to {sizes.max():.2g}"
     )
 
 
 def _is_no_norm(path: str) -> bool:
-    # The masked-LM head's norm is a LayerNorm whatever the encoder's is.
+    # The masked-LM head's norm is always a LayerNorm.
     return path.startswith("encoder.") and path.endswith((".gamma", ".beta"))
 
 
 def _outer_scales(config: EncoderConfig, tensors: Tensors) -> list[np.ndarray]:
-    """The scale of the feature map before each layer and after the last, where it is 1; [hidden_size] each."""
+    """Scale of the feature map before each layer, and 1 after the last; `[hidden_size]` each."""
     scales = [np.ones(config.hidden_size)]
     for layer in reversed(range(config.num_layers)):
         scales.insert(0, scales[0] * tensors[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"])
@@ -140,7 +140,7 @@ def _outer_scales(config: EncoderConfig, tensors: Tensors) -> list[np.ndarray]:
 
 
 def _inner_scales(config: EncoderConfig, tensors: Tensors, block: str) -> list[np.ndarray]:
-    """The scale of the stream in a block: at its start, after attention, after each feed-forward network."""
+    """Scale of the stream in a block: at its start, after attention, and after each feed-forward network."""
     gammas = [tensors[f"{block}attention.norm.gamma"]]
     gammas += [tensors[f"{block}feed_forwards.{j}.norm.gamma"] for j in range(config.num_feedforward_networks)]
     scales = [np.ones(config.block_size)]
@@ -194,11 +194,11 @@ def _fold_block(
 
 
 def _before(tensors: Tensors, linear: str, scale: np.ndarray) -> None:
-    """The map reads a stream that is `scale` times what it was."""
+    """Adapts a dense layer to an input that is multiplied by `scale`."""
     tensors[f"{linear}.kernel"] /= scale[:, None]
 
 
 def _after(tensors: Tensors, linear: str, gain: np.ndarray, offset: np.ndarray) -> None:
-    """The map gives gain ∘ y + offset instead of y."""
+    """Makes a dense layer output gain ∘ y + offset instead of y."""
     tensors[f"{linear}.kernel"] *= gain
     tensors[f"{linear}.bias"] = tensors[f"{linear}.bias"] * gain + offset

@@ -1,4 +1,4 @@
-"""Which graph optimizations an export applies; nothing here imports TensorFlow."""
+"""Options of the graph optimizations; this module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class GraphOptimizations:
-    """Which graph optimizations to apply where they suit the model.
+    """Graph optimizations to apply if they suit the model.
 
     Attributes:
       fold_no_norm: fold MobileBERT's NoNorm into adjacent dense layers.

@@ -1,6 +1,6 @@
-"""Runs a `.tflite` file's signatures over arrays in a file; started by `runtimes.py`, in a process of its own.
+"""Run a `.tflite` file's signatures on arrays from a file; `runtimes.py` starts this script in its own process.
 
-It runs in environments that do not have PocketBERT, and so imports nothing of it.
+It runs in environments without PocketBERT, so it does not import it.
 
 Usage: interpreter_process.py litert|tensorflow MODEL INPUTS.npz OUTPUTS.npz THREADS
 The keys of both archives are `SIGNATURE/NAME`; the first axis of every array counts the calls.
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def main(package: str, model: str, inputs_path: str, outputs_path: str, threads: str) -> None:
-    """Calls each signature once for each row of its inputs and stacks what it answers."""
+    """Calls each signature once per row of its inputs and stacks the outputs."""
     version, interpreter_class = _interpreter(package)
     batches: dict[str, dict[str, np.ndarray]] = {}
     with np.load(inputs_path) as archive:

@@ -1,6 +1,6 @@
-"""The labels of data and of a model: the same names, perhaps in another order.
+"""Match the labels of data with a model's: the same names, possibly in another order.
 
-Published MNLI models number its three classes in several ways; read by number, the answers of a good one are wrong.
+Published MNLI models number the three classes in several ways. Matching by number would score a good model as wrong.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pocketbert.tasks.registry import supervised_task
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
-    """Where the data's labels stand among a model's logits.
+    """Positions of the data's labels among a model's logits.
 
     Args:
-      model: the model's task. Labels named `LABEL_0`, `LABEL_1`… are taken to be the data's, in their order.
+      model: the model's task. Labels named `LABEL_0`, `LABEL_1`… are taken as the data's, in their order.
       data: the data's task.
 
     Returns:
-      int32 `[labels]`: of each of the data's labels the position of its logit; empty for regression.
+      int32 `[labels]`: position of the logit of each of the data's labels; empty for regression.
 
     Raises:
-      UserError: the one is not of the other's kind, or has other labels.
+      UserError: the tasks differ in kind or labels.
     """
     unnamed = tuple(f"LABEL_{index}" for index in range(len(data.labels)))
     # The rule itself: labels of another kind of task do not match the logits.
@@ -46,31 +46,31 @@ def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
 
 
 def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Examples:
-    """The examples with their labels as positions among a model's logits; see `logit_positions`."""
+    """Returns the examples with labels as positions among a model's logits; see `logit_positions`."""
     positions = logit_positions(model, data)
     if examples.labels is None or not len(positions):
         return examples
     if examples.labels.ndim == 2:
-        # A column for each label.
+        # One column per label.
         return dataclasses.replace(examples, labels=examples.labels[:, np.argsort(positions)])
     return dataclasses.replace(examples, labels=positions[examples.labels])
 
 
 def named(model: TaskConfig, name: str | None) -> TaskConfig:
-    """A model's task under the name of the data's, if that is given: a model need not say what it was trained on."""
+    """A model's task under the name of the data's task, if given; models may not record what they were trained on."""
     return dataclasses.replace(model, name=name) if name else model
 
 
 def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
-    """The task whose order of labels the whole numbers in a user's file count in.
+    """The task that defines the order of the whole numbers in a user's file.
 
     Args:
       model: the model's task, classification or multi_label.
-      task_name: the data set that the user says the file is of, or None.
-      labels: the classes in the order in which the user says that the file counts them, or None.
+      task_name: name of the data set, or None.
+      labels: classes in the order of their numbers, or None.
 
     Returns:
-      A task to give to `in_order_of`; None where nothing says what the numbers stand for.
+      A task for `in_order_of`; None if nothing defines the numbers.
     """
     if labels:
         return TaskConfig(kind=model.kind, labels=tuple(labels))
@@ -86,15 +86,15 @@ def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[
 def examples_for(
     model: TaskConfig | None, given: LabelledData | TaskData | str | os.PathLike[str] | None
 ) -> LabelledData | None:
-    """Examples with their labels in the order of a model's logits, however they are given.
+    """Returns examples from any source with labels in the order of a model's logits.
 
     Args:
-      model: the model's task; None for a bare encoder, which has no use for labels.
-      given: examples that are in that order, a run's data (its development examples), a file with the columns text and
-        label, or None.
+      model: the model's task; None for a bare encoder, which uses no labels.
+      given: examples in that order, a run's data (its development examples are used), a path of a table with the
+        columns text and label, or None.
 
     Raises:
-      UserError: a file that cannot be read, or labels that are not the model's.
+      UserError: the file cannot be read, or its labels differ from the model's.
     """
     if isinstance(given, TaskData):
         if model is None or not isinstance(given.dev, Examples):

@@ -1,4 +1,4 @@
-"""Which signature a text goes to: the shortest one that holds all its tokens."""
+"""Assign each text to the shortest signature that fits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Inputs = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class LengthBucket:
-    """The texts that one length holds.
+    """The texts of one length.
 
     Attributes:
-      length: tokens of the signature.
-      indices: `[n]`, positions of these texts among those given.
+      length: sequence length of the signature in tokens.
+      indices: `[n]`, positions of the texts in the input.
       inputs: int32 `[n, length]` each.
     """
 
@@ -26,10 +26,10 @@ class LengthBucket:
 
 
 def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int) -> Inputs:
-    """Cuts or pads arrays `[n, s]` to `[n, length]`; only padding may be cut.
+    """Truncates or pads arrays `[n, s]` to `[n, length]`; only padding may be truncated.
 
     Raises:
-      ValueError: a text has more tokens than `length`.
+      ValueError: a text has more than `length` tokens.
     """
     longest = int(inputs["input_mask"].sum(axis=1).max(initial=0))
     if longest > length:
@@ -48,12 +48,12 @@ def bucket_by_length(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], p
     """Sorts texts into the lengths of a bundle.
 
     Args:
-      inputs: int32 `[n, s]` each, no text longer than the longest length.
-      lengths: what the bundle offers.
-      pad_token_id: fills up to the length.
+      inputs: int32 `[n, s]` each; no text is longer than the longest length.
+      lengths: lengths of the bundle.
+      pad_token_id: id of the padding token.
 
     Returns:
-      one entry for each length that holds any text, shortest first.
+      One entry for each length with texts, shortest first.
     """
     counts = inputs["input_mask"].sum(axis=1)
     ordered = np.sort(np.asarray(lengths))

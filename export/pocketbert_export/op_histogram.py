@@ -1,4 +1,4 @@
-"""Contents of a `.tflite` file: operators, signatures, weights. Nothing is executed."""
+"""Read the contents of a `.tflite` file without executing it: operators, signatures, weights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pocketbert.errors import UserError
 FILE_IDENTIFIER = b"TFL3"
 BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 LARGEST_FLOAT16 = 65_504.0
-# What stands between an input and the table that it chooses rows of.
+# Operators between an input and the embedding that it indexes.
 _ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
-# What a reader of offsets and indices runs into where a file is cut short or changed.
+# Errors from reading offsets and indices in a truncated or changed file.
 _DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 TYPE_NAMES = {code: name.lower() for name, code in vars(schema.TensorType).items() if not name.startswith("_")}
@@ -27,7 +27,7 @@ TYPE_NAMES = {code: name.lower() for name, code in vars(schema.TensorType).items
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A signature's input or output: TFLite's type name in lower case, and its shape."""
+    """Type (TFLite's name in lower case) and shape of a signature's input or output."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """The named inputs and outputs of one entry into the model."""
+    """The named inputs and outputs of a signature."""
 
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
@@ -43,7 +43,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """An embedding table: its rows, and whether the first two differ."""
+    """An embedding table: number of rows, and whether the first two differ."""
 
     rows: int
     first_two_differ: bool
@@ -51,21 +51,21 @@ class TableInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class OpHistogram:
-    """Contents of the file.
+    """Contents of a file.
 
     Attributes:
-      operators: builtin operator → how often, over all graphs.
+      operators: builtin operator → number of uses in all graphs.
       custom: names of custom operators, sorted; TensorFlow's own (Flex) begin with `Flex`.
       signatures: name → inputs and outputs.
-      file_bytes: the file's size.
-      weight_bytes: bytes of all constant data, each buffer once however many graphs use it.
+      file_bytes: size of the file.
+      weight_bytes: bytes of all constant data; a buffer counts once, however many graphs use it.
       weight_bytes_by_type: type → its share of `weight_bytes` (the type of the first tensor that uses the buffer).
-      int8_fully_connected: FULLY_CONNECTED operators with an int8 weight.
-      channelwise_fully_connected: those of them with per-channel quantization, which TFLite accepts for float
-        inputs only from version 12 of the operator.
-      dynamic: names of tensors with a dimension that is open until the file runs.
-      largest_constant: the largest magnitude among floating-point constants; infinite if one is not a number.
-      tables: input → the embedding tables that it chooses rows of, one for each graph that has one.
+      int8_fully_connected: number of FULLY_CONNECTED operators with an int8 weight.
+      channelwise_fully_connected: number of those with per-channel quantization, which TFLite accepts for float inputs
+        from version 12 of the operator on.
+      dynamic: names of tensors with dynamic dimensions.
+      largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN.
+      tables: input → embedding tables that it indexes, one per graph with such a table.
     """
 
     operators: Mapping[str, int]
@@ -82,15 +82,15 @@ class OpHistogram:
 
     @property
     def num_operators(self) -> int:
-        """Operators over all graphs."""
+        """Number of operators in all graphs."""
         return sum(self.operators.values()) + len(self.custom)
 
     @property
     def needed_versions(self) -> dict[str, int]:
-        """Operator → the version that the weights need, whatever the file records.
+        """Operator → version required by its weights, whatever version the file records.
 
-        A recorded version is a claim: the converter writes 12 for every such FULLY_CONNECTED, while
-        ai-edge-quantizer keeps the float model's, and an old runtime then computes nonsense.
+        The recorded version can be wrong: the converter writes 12 for every such FULLY_CONNECTED, while
+        ai-edge-quantizer keeps the float model's version, and an old runtime then returns wrong outputs.
         """
         return {"FULLY_CONNECTED": 12} if self.channelwise_fully_connected else {}
 
@@ -99,7 +99,7 @@ def count_ops(path: str | Path) -> OpHistogram:
     """Reads a `.tflite` file.
 
     Raises:
-      UserError: the file is not a TFLite model, or is cut short.
+      UserError: the file is not a TFLite model or is truncated.
     """
     content = Path(path).read_bytes()
     if len(content) < 8 or content[4:8] != FILE_IDENTIFIER:
@@ -175,12 +175,12 @@ def _tensors(
 
 
 def _operator(code: schema.OperatorCodeT) -> str:
-    # Codes above 127 live in the new field; files of before it existed have only the old one.
+    # Codes above 127 use the new field; older files have only the old one.
     return BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
 
 def _dynamic(model: schema.ModelT) -> tuple[str, ...]:
-    """Open dimensions are -1 in the signature of a shape, and 1 in the shape itself."""
+    """Dynamic dimensions are -1 in a shape's signature and 1 in the shape itself."""
     tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
     shapes = ((tensor, [*_numbers(tensor.shape), *_numbers(tensor.shapeSignature)]) for tensor in tensors)
     return tuple(sorted({_text(tensor.name) for tensor, shape in shapes if min(shape, default=0) < 0}))

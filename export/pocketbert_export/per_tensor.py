@@ -1,13 +1,13 @@
 """Per-tensor int8 dense layers with the accuracy of per-channel quantization, for older runtimes.
 
-TFLite before version 12 of FULLY_CONNECTED, the last Android archive on Maven Central included, supports only
-per-tensor quantization for float inputs. Quantized so, outputs with small weights lose their digits, and the
-network accuracy. Here each output keeps its own scale, in a product behind the map. With scales s, s' = max s and
-bias b,
+TFLite before version 12 of FULLY_CONNECTED, including the last Android archive on Maven Central, supports only
+per-tensor quantization for float inputs. With a single scale per tensor, outputs with small weights lose precision and
+the network loses accuracy. This module keeps a scale per output, in a multiplication after the layer. With scales s,
+s' = max s and bias b,
 
-  s ∘ (q·x) + b = (s / s') ∘ (s' (q·x) + b ∘ s' / s),
+  s ∘ (q·x) + b = (s / s') ∘ (s' (q·x) + b ∘ s' / s).
 
-and relu stays inside, since s / s' is positive.
+A fused relu stays in the layer, because s / s' is positive.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.op_histogram import FILE_IDENTIFIER
 
-# What the converter records for a per-tensor int8 layer with float inputs, keeping its input's rank or not.
+# What the converter records for a per-tensor int8 layer with float inputs, with and without the input's rank.
 _ONE_SCALE_VERSION = 9
 _HOMOGENEOUS = (schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU)
 
 
 def per_channel_to_per_tensor(content: bytes) -> bytes:
-    """Rewrites every per-channel int8 FULLY_CONNECTED as a per-tensor one and a MUL behind it.
+    """Rewrites every per-channel int8 FULLY_CONNECTED as a per-tensor one followed by a MUL.
 
     Args:
-      content: a `.tflite` file.
+      content: content of a `.tflite` file.
     Returns:
-      The same function.
+      Content of a file that computes the same function.
     Raises:
-      ValueError: a map has a built-in activation other than relu.
+      ValueError: a layer has a fused activation other than relu.
     """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     writer = _Writer(model)
     for graph in model.subgraphs:
-        # A weight may serve several operators: its scales are read off before any of them is changed.
+        # Several operators may share a weight: read its scales before changing any of them.
         scales = {index: tensor.quantization.scale for index, tensor in enumerate(graph.tensors) if _is_split(tensor)}
         operators = []
         for operator in graph.operators:
@@ -90,12 +90,12 @@ class _Writer:
         return operator.opcodeIndex in self._fully_connected
 
     def move_scales(self, graph: Any, operator: Any, scales: np.ndarray) -> Any:
-        """Makes the operator per-tensor; returns the product to put behind it."""
+        """Makes the operator per-tensor; returns the multiplication to insert after it."""
         if operator.builtinOptions.fusedActivationFunction not in _HOMOGENEOUS:
-            raise ValueError("scales can be moved behind relu or no activation; received another")
+            raise ValueError("scales can only be moved behind relu or no activation; received another activation")
         scales = np.asarray(scales, np.float32)
         largest = scales.max()
-        # An output without any weight may have no scale; any does.
+        # An output without weights may have no scale; any value works.
         factors = np.where(scales > 0, scales / largest, np.float32(1)).astype(np.float32)
         weight = graph.tensors[operator.inputs[1]]
         weight.quantization.scale = np.array([largest], np.float32)
@@ -117,7 +117,7 @@ class _Writer:
         return product
 
     def _constant(self, graph: Any, name: bytes, values: np.ndarray) -> int:
-        """The index of a new float32 tensor; equal values share a buffer over all graphs."""
+        """Index of a new float32 tensor; equal values share a buffer in all graphs."""
         content = values.astype(np.float32).tobytes()
         if content not in self._buffers:
             buffer = schema.BufferT()

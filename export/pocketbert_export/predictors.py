@@ -1,4 +1,4 @@
-"""Predictors of model directories and bundles."""
+"""Open predictors of model directories and bundles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
       **windows: as for `model_predictor`.
 
     Raises:
-      UserError: it is neither, is damaged, or has no task that predicts; or windows that do not fit.
+      UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
     """
     opened = _open(path)
     if isinstance(opened, Bundle):
@@ -30,15 +30,15 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
 def open_both(
     model: str | os.PathLike[str], bundle: str | os.PathLike[str], **windows: int | None
 ) -> tuple[Predictor, Predictor]:
-    """Opens a model directory and its bundle to be compared: both read paragraphs in the same windows.
+    """Opens a model directory and its bundle for a comparison, with the same windows for paragraphs.
 
     Args:
       model: the model directory.
-      bundle: made from it; a window is as long as its longest length.
-      **windows: as for `open_predictor`, but for the length.
+      bundle: a bundle of this model; its longest length is the window.
+      **windows: as for `open_predictor`, without the length.
 
     Raises:
-      UserError: as there.
+      UserError: as for `open_predictor`.
     """
     longest = max(Bundle.open(bundle).lengths)
     return (
@@ -55,5 +55,5 @@ def _open(path: str | os.PathLike[str]) -> Model | Bundle:
         return from_pretrained(folder)
     raise UserError(
         f"a model must be a folder with {BUNDLE_FILE} (a bundle) or config.json (a model directory); received {path}; "
-        "pocketbert finetune makes the one, pocketbert export the other"
+        "pocketbert finetune writes a model directory, pocketbert export a bundle"
     )

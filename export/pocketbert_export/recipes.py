@@ -1,12 +1,12 @@
 """Recipes: number formats of an exported file, named by one grammar.
 
-A recipe's name says what happens to weights and activations: `float32` and `float16` are the type of
-all weights; `dynamic_wi8` has int8 weights (`wi8`) and activations that are quantized while the file runs
-(`dynamic`). The arithmetic of linear maps is int8 then; everything else stays float32.
+A name describes weights and activations: `float32` and `float16` are the type of all weights; `dynamic_wi8` has int8
+weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
+everything else stays float32.
 
-`dynamic_wi8` is TensorFlow's converter's work. ai-edge-quantizer's file is neither faster nor smaller (larger, until
-its GATHER is made static int8 by calibration), and keeps the float file's operator versions, on which an old runtime
-answers nonsense instead of refusing.
+`dynamic_wi8` uses TensorFlow's converter. ai-edge-quantizer's file is neither faster nor smaller (it is larger until
+calibration makes its GATHER static int8). It also keeps the float file's operator versions, so old runtimes return
+wrong outputs instead of rejecting the file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pocketbert.errors import UserError, did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to store the numbers.
+    """Number formats of an exported file.
 
     Attributes:
-      name: the name on the command line.
-      weights: the type of the linear maps' weights and of the embedding table.
-      activations: `float`, or `dynamic`: quantized to int8 in front of each linear map, while running.
-      summary: what to expect, for `--help` and the documentation.
+      name: name on the command line.
+      weights: type of the weights of dense layers and of the embedding.
+      activations: `float`, or `dynamic`: quantized to int8 before each dense layer at run time.
+      summary: expected size and speed, for `--help` and the documentation.
     """
 
     name: str
@@ -57,10 +57,10 @@ RECIPES: dict[str, Recipe] = {
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe called `name`.
+    """Returns the recipe called `name`.
 
     Raises:
-      UserError: there is none.
+      UserError: there is no such recipe.
     """
     if name not in RECIPES:
         raise UserError(f"a recipe must be one of {', '.join(RECIPES)}; received {name!r}{did_you_mean(name, RECIPES)}")
@@ -68,11 +68,11 @@ def get_recipe(name: str) -> Recipe:
 
 
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
-    """Tells the converter how to store the numbers.
+    """Configures the converter.
 
     Args:
       converter: changed in place.
-      recipe: what to do.
+      recipe: number formats.
     """
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if recipe.weights == "float32":

@@ -1,8 +1,7 @@
-"""The runtimes that a bundle can claim, each in a process of its own.
+"""Run files on the runtimes that a bundle can claim, each in its own process.
 
-A process of its own, because a runtime may end the process on a file that it does not like, and because
-TFLite 2.16 needs a NumPy older than ours. What counts is what a runtime answers: an old one may load a
-file that it does not understand and answer zeros.
+A runtime may crash on an unsupported file, and TFLite 2.16 needs an older NumPy than ours. Only outputs count: an old
+runtime may load a file that it does not support and return zeros.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RuntimeOutputs = dict[str, dict[str, np.ndarray]]
 
 
 class RuntimeRefused(Exception):
-    """A runtime did not load or run the file; the message is the runtime's own last words."""
+    """A runtime failed to load or run the file; the message is the runtime's."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
 
     Args:
       runtime: a name in `RUNTIMES`.
-      model: the `.tflite` file.
+      model: path of the `.tflite` file.
       batches: signature → input name → array `[calls, length]`, int32.
-      threads: interpreter threads.
+      threads: number of interpreter threads.
     Returns:
       signature → output name → array `[calls, ...]`.
     Raises:
@@ -88,38 +87,38 @@ def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: 
 
 
 def _last_words(stderr: str) -> str:
-    """The message of the exception that ended a process (it may have several lines), or its last line."""
+    """Message of the exception that ended a process, possibly of several lines, or the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return " ".join(lines[errors[-1] if errors else -1 :]) or "it said nothing"
+    return " ".join(lines[errors[-1] if errors else -1 :]) or "no output"
 
 
 def tflite_2_16_folder() -> Path:
-    """Where that environment is or will be: a new lock file or Python makes a new one."""
+    """Folder of the TFLite 2.16 environment; a new lock file or Python gets a new folder."""
     cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert")
     fingerprint = hashlib.sha256(LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
     return cache / "runtimes" / f"{TFLITE_2_16}-{fingerprint}"
 
 
 def environment_of_tflite_2_16() -> Path:
-    """The Python of an environment with TFLite 2.16.1, made on first use and kept in the cache.
+    """Returns the Python of an environment with TFLite 2.16.1, created on first use and kept in the cache.
 
-    The cache folder is `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`. The packages are those of
-    `tflite_2_16.lock`, by hash, fetched with pip (about 300 MB, 1.3 GB on disk).
+    The cache folder is `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`. pip fetches the packages in `tflite_2_16.lock` by
+    hash (about 300 MB, 1.3 GB on disk).
 
     Raises:
-      UserError: pip could not make it, or no Python here is old enough.
+      UserError: pip failed, or no Python on this machine is old enough.
     """
     folder = tflite_2_16_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     python, complete = folder / "bin" / "python", folder / "complete"
     with open(folder.with_name(f"{folder.name}.lock"), "w") as guard:
-        # Two gates at once must not install over one another.
+        # Prevents two gates from installing over each other.
         fcntl.flock(guard, fcntl.LOCK_EX)
         if complete.exists():
             return python
         base = _python_for_tflite_2_16()
-        log_info(f"making an environment for TFLite 2.16.1 in {folder} (once; about 300 MB to fetch)")
+        log_info(f"creating an environment for TFLite 2.16.1 in {folder} (once; fetches about 300 MB)")
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([base, "-m", "venv", str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
         finished = subprocess.run(
@@ -142,13 +141,13 @@ def environment_of_tflite_2_16() -> Path:
 
 
 def _python_for_tflite_2_16() -> str:
-    """A Python with wheels of tensorflow-cpu 2.16.1: this one, or an older one on PATH or under pyenv."""
+    """Finds a Python with wheels of tensorflow-cpu 2.16.1: this one, or an older one on PATH or under pyenv."""
     if sys.version_info < (3, 13):
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     for version in ("3.12", "3.11"):
         for candidate in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python3")):
-            # pyenv's commands may be there and refuse to run.
+            # pyenv's shims may exist and refuse to run.
             if candidate and not subprocess.run([candidate, "-c", "import ensurepip"], capture_output=True).returncode:
                 return str(candidate)
     raise UserError(
@@ -158,7 +157,7 @@ def _python_for_tflite_2_16() -> str:
     )
 
 
-# Name → what gives the Python to run and the package that holds the interpreter there.
+# Name → function that returns the Python to run, and package with the interpreter.
 RUNTIMES: dict[str, Callable[[], tuple[str, str]]] = {
     LITERT: lambda: (sys.executable, "litert"),
     TFLITE_2_16: lambda: (str(environment_of_tflite_2_16()), "tensorflow"),

@@ -1,4 +1,4 @@
-"""A model's or a bundle's scores on labelled data."""
+"""Score a model or a bundle on labelled data."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pocketbert_export.label_order import named
 def labelled_evaluator(
     predictor: Predictor, data: LabelledData, data_task: str | None = None, **options: Any
 ) -> Evaluator:
-    """Scores a network on labelled data.
+    """Creates an evaluator of a predictor on labelled data.
 
     Args:
-      predictor: answers the data.
-      data: labelled, their labels in the order of the predictor's.
-      data_task: the name of the data's task where the predictor's has none, or another's.
-      **options: of the task's `evaluator`.
+      predictor: predictor of a model or bundle.
+      data: labelled data, with labels in the predictor's order.
+      data_task: name of the data's task, if the predictor's task has no name or another one.
+      **options: options of the task's `evaluator`.
 
     Raises:
-      UserError: data without labels, or of another kind than the predictor's.
+      UserError: the data have no labels, or are of another kind than the predictor's task.
     """
     task = supervised_task(named(predictor.task.config, data_task))
     task.check_data(data)
     if not data.labelled:
-        raise UserError(f"evaluate needs {data.missing_labels}; pocketbert predict answers without")
+        raise UserError(f"evaluate needs {data.missing_labels}; use pocketbert predict for data without labels")
     windows = predictor.windows
     return task.evaluator(
         predictor.forward, data, predictor.tokenizer, predictor.max_length, show_progress=True, **windows, **options
@@ -41,12 +41,12 @@ def labelled_evaluator(
 def score(
     predictor: Predictor, data: LabelledData, metrics: Sequence[str] | None = None, main_metric: str | None = None
 ) -> Scores:
-    """The scores of a network; see `labelled_evaluator`.
+    """Scores a predictor; see `labelled_evaluator`.
 
     Args:
-      predictor: answers the data.
-      data: labelled.
-      metrics: of `pocketbert.tasks.metrics`; None for the task's own. Questions always have their own.
-      main_metric: the one of them that counts most; None for the task's own.
+      predictor: predictor of a model or bundle.
+      data: labelled data.
+      metrics: names in `pocketbert.tasks.metrics`; None uses the task's. Questions always use their own.
+      main_metric: the most important of these; None uses the task's.
     """
     return labelled_evaluator(predictor, data, metrics=metrics).scores(main_metric)

@@ -1,4 +1,4 @@
-"""Signatures of an exported file: one per length, everything bound by name."""
+"""Signatures of an exported file: one per length, with named inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pocketbert.model import Model
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
 
-# What stock tools look for in a SavedModel.
+# Standard tools look for this signature in a SavedModel.
 DEFAULT_SIGNATURE = "serving_default"
 
 
 def signature_name(length: int) -> str:
-    """The name of the signature for texts of up to `length` tokens."""
+    """Name of the signature for texts of up to `length` tokens."""
     return f"length_{length}"
 
 
 def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longest: int | None = None) -> list[int]:
-    """The lengths where none are given: 32, 64 and 128, of questions on paragraphs 128 and 384.
+    """Default lengths: 32, 64 and 128; for questions on paragraphs 128 and 384.
 
     Args:
-      task: the model's.
-      max_position_embeddings: the model's; no length is beyond them.
-      longest: the length that the model was trained with: one of them, and none is longer.
+      task: the model's task.
+      max_position_embeddings: of the model; longer lengths are left out.
+      longest: training length of the model; it is one of the lengths, and longer lengths are left out.
     """
     usual = Task.default_lengths if task is None else get_task(task).default_lengths
     longest = longest or min(usual[-1], max_position_embeddings)
@@ -36,10 +36,11 @@ def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longe
 
 
 def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, ...]:
-    """The lengths in ascending order.
+    """Returns the lengths in ascending order.
 
     Raises:
-      UserError: none, a double one, or one that the positions do not reach (or that special tokens alone fill).
+      UserError: no length, a repeated one, or one that is outside of the position embeddings or too short for special
+        tokens.
     """
     if not lengths:
         raise UserError("lengths must name at least one number of tokens; received none; for example 32,64,128")
@@ -56,11 +57,11 @@ def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, .
 
 
 def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """One function a length: int32 `[1, length]` inputs and the model's outputs, both by name.
+    """Creates one function per length, with int32 `[1, length]` inputs and the model's outputs, both by name.
 
     Args:
       model: the model, optimized or not.
-      lengths: numbers of tokens.
+      lengths: sequence lengths in tokens.
     Returns:
       `signature_name(length)` → function.
     """

@@ -1,4 +1,4 @@
-"""The inputs that the gate puts to every runtime, and the answers put back where they belong."""
+"""Inputs that the gate runs on every runtime, and the outputs in the same structure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LENGTH_ROWS = 8
 
 
 class ValidationInputs:
-    """Rows of inputs under names, at lengths; all of them run in one go.
+    """Named parts of input rows at several lengths, run in one call.
 
     Args:
-      encoded: int32 `[n, s]` by name: real texts.
-      lengths: the bundle's, ascending.
-      pad_token_id: the id that fills up a row.
-      vocab_size: noise has ids below it.
-      type_vocab_size: noise has segments below it.
-      goldens: the golden examples' inputs `[1, length]`.
+      encoded: int32 `[n, s]` by name, from real texts.
+      lengths: lengths of the bundle, ascending.
+      pad_token_id: id of the padding token.
+      vocab_size: exclusive upper limit of random ids.
+      type_vocab_size: exclusive upper limit of random segments.
+      goldens: inputs of the golden examples, `[1, length]`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ValidationInputs:
         shortest = min(lengths)
         same = cut({name: array[:LENGTH_ROWS] for name, array in encoded.items()}, shortest, pad_token_id)
         for length in lengths:
-            # A quarter of every row is padding, however long the texts are.
+            # At least a quarter of every row is padding, however long the texts are.
             rows = {name: array[:PADDING_ROWS] for name, array in encoded.items()}
             quiet = fit_length(cut(rows, length - max(1, length // 4), pad_token_id), length, pad_token_id)
             self._add("padding", length, quiet)
@@ -65,14 +65,14 @@ class ValidationInputs:
         }
 
     def answers(self, name: str, answers_by_length: Mapping[int, Outputs]) -> list[dict[str, np.ndarray]]:
-        """The outputs of the parts called `name`, in the order in which they were added."""
+        """Outputs of the parts called `name`, in insertion order."""
         return [
             {output: array[first:last] for output, array in answers_by_length[length].items()}
             for length, first, last in self._parts[name]
         ]
 
     def inputs(self, name: str) -> list[Inputs]:
-        """The rows of the parts called `name`."""
+        """Rows of the parts called `name`."""
         joined = {
             length: {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
             for length, parts in self._rows.items()
@@ -83,7 +83,7 @@ class ValidationInputs:
         ]
 
     def masks(self, name: str) -> list[np.ndarray]:
-        """The masks `[n, length]` of the parts called `name`."""
+        """Masks `[n, length]` of the parts called `name`."""
         return [inputs["input_mask"] for inputs in self.inputs(name)]
 
     def _add(self, name: str, length: int, inputs: Inputs) -> None:
@@ -93,21 +93,21 @@ class ValidationInputs:
 
 
 def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
-    """Turns all tokens from `length` on into padding."""
+    """Turns all tokens from position `length` on into padding."""
     kept = (np.arange(inputs["input_mask"].shape[1]) < length) & (inputs["input_mask"] == 1)
     fills = {"input_word_ids": pad_token_id}
     return {name: np.where(kept, array, fills.get(name, 0)).astype(np.int32) for name, array in inputs.items()}
 
 
 def with_segments(inputs: Inputs) -> Inputs:
-    """Makes the second half of each row's tokens a second segment, whether or not the texts were pairs."""
+    """Makes the second half of each row's tokens a second segment, whether or not the texts are pairs."""
     mask = inputs["input_mask"]
     second = (np.cumsum(mask, axis=1) > mask.sum(axis=1, keepdims=True) // 2) & (mask == 1)
     return {**inputs, "input_type_ids": second.astype(np.int32)}
 
 
 def with_noise(inputs: Inputs, generator: np.random.Generator, vocab_size: int, type_vocab_size: int) -> Inputs:
-    """Puts random ids and segments where the mask is 0."""
+    """Fills positions with mask 0 with random ids and segments."""
     padding = inputs["input_mask"] == 0
     below = {"input_word_ids": vocab_size, "input_type_ids": max(type_vocab_size, 1)}
     return {

@@ -1,4 +1,4 @@
-"""Validation set of the gate: real texts or questions as rows of tokens, and the task's metric."""
+"""Validation set of the gate: rows of tokens from real texts or questions, and the task's metric."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.checks import Outputs, Scored
 from pocketbert_export.length_buckets import Inputs
 
-# Of 2 % that int8 changes, one way or the other, on 3,000 examples 60 ** 0.5 / 3000 = 0.26 points are the standard
-# deviation of chance: half a point stands out of it.
+# With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
+# 60 ** 0.5 / 3000 = 0.26 points, so a drop of half a point stands out.
 MOST_EXAMPLES = 3000
 
 
 class ValidationSet:
-    """Rows of tokens with what is known of them.
+    """Rows of tokens with labels, if known.
 
     Args:
-      task: the bundle's, under the data's name; None for a bare encoder.
-      data: about `MOST_EXAMPLES` rows are taken, evenly.
-      tokenizer: the bundle's.
-      length: the bundle's longest.
+      task: task of the bundle, under the data's name; None for a bare encoder.
+      data: source of about `MOST_EXAMPLES` evenly spaced rows.
+      tokenizer: tokenizer of the bundle.
+      length: longest length of the bundle.
       windows: the task's `window_options`.
 
     Attributes:
       encoded: int32 `[n, s]` by name.
-      count: how many texts or questions they are.
-      source: where they come from.
-      labelled: whether a metric can be taken.
+      count: number of texts or questions.
+      source: source of the examples.
+      labelled: whether a metric can be computed.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class ValidationSet:
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
 
     def score(self, name: str, outputs: Outputs, order: np.ndarray) -> Scored:
-        """The metric of some answers, and which of them are right.
+        """Computes the metric of some outputs, and which predictions are correct.
 
         Args:
-          name: the metric's.
+          name: name of the metric.
           outputs: by name, row after row without padding.
-          order: `[n]`, which row each is.
+          order: `[n]`, index of each row.
         """
         places = order
         if self._per_token:
             offsets = self._rows.encoded.offsets
             lengths = np.diff(offsets)[order]
-            # Where in the order of the rows each token that was answered stands.
+            # Positions of the tokens with outputs in the order of the rows.
             behind = np.cumsum(lengths)
             places = np.arange(behind[-1]) + np.repeat(offsets[order] - (behind - lengths), lengths)
         ordered = {}
@@ -82,12 +82,12 @@ class ValidationSet:
 
 
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:
-    """The metric that the gate asks: the one given, else the task's own; None where the task has none.
+    """Returns the gate's metric: the given one, otherwise the task's; None if the task has none.
 
     Args:
-      task: the model's, under the data's name.
-      metric: its name, or None.
-      examples: what it would be taken of.
+      task: task of the model, under the data's name.
+      metric: name of the metric, or None.
+      examples: examples to compute it on.
 
     Raises:
       UserError: the task has no such metric, or the examples have no labels.

@@ -1,7 +1,7 @@
 """The verification gate: a bundle must reproduce the float model's outputs on every runtime that it claims.
 
-Verification executes the file; it trusts no metadata. Operators are counted in the file, and everything else is
-executed: real texts, texts with noise in the padding, the same texts at every length, and the golden examples.
+Verification executes the file; it trusts no metadata. It counts the operators in the file, and runs real texts, texts
+with noise in the padding, the same texts at every length, and the golden examples.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from pocketbert_export.validation_inputs import ValidationInputs
 from pocketbert_export.validation_set import ValidationSet, gate_metric
 
 SCHEMA_VERSION = 1
-# Recipe → the next one that rounds less, and the checks that it helps with.
+# Recipe → the next recipe with less rounding, and the checks that it helps with.
 _WIDER = {"dynamic_wi8": "float16", "float16": "float32"}
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths")
-# A quarter of the texts' activations would say the same: the largest are the network's, not the text's.
+# A quarter of the texts is enough: the largest activations depend on the network, not on the text.
 _MOST_HEALTH_BATCHES = 8
 _MOST_TOKENIZED = 512
 
 
 class GateFailed(Exception):
-    """A bundle did not pass; the message gives every reason.
+    """A bundle failed the gate; the message lists every reason.
 
     Attributes:
       verification: all checks.
@@ -64,16 +64,16 @@ class Verification:
     """Result of the verification gate.
 
     Attributes:
-      recipe: how the bundle stores its numbers.
-      checks: in the order in which they were made.
-      runtimes: runtime → version, of those that ran the bundle.
-      num_examples: real texts that were run.
-      source: where they came from.
-      labelled: whether the task's metric could be taken.
-      weights_need: operator → the version that the weights need, whatever the file records.
-      operators: builtin operator → how often, over all signatures.
-      activation_range: of the network that the file computes, for recipes in float16; None for others, or where the
-        float model was not there.
+      recipe: recipe of the bundle.
+      checks: all checks, in order.
+      runtimes: runtime → version, for those that ran the bundle.
+      num_examples: number of real texts that were run.
+      source: source of the texts.
+      labelled: whether the task's metric was computed.
+      weights_need: operator → version required by its weights, whatever version the file records.
+      operators: builtin operator → number of uses in all signatures.
+      activation_range: activation statistics of the network in the file, for float16 recipes; None for other recipes,
+        or without the float model.
     """
 
     recipe: str
@@ -88,7 +88,7 @@ class Verification:
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that did not pass."""
+        """The failed checks."""
         return tuple(check for check in self.checks if not check.passed)
 
     @property
@@ -103,10 +103,10 @@ class Verification:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings of a bundle that passes: layers that overflow, or nearly, in float16."""
+        """Warnings of a bundle that passes: layers that overflow in float16, or nearly."""
         if self.activation_range is None:
             return ()
-        where = "the CPU computes this file in float32; a GPU that computes in float16 may answer wrongly"
+        where = "the CPU computes this file in float32; a GPU that computes in float16 may give wrong outputs"
         return tuple(f"{warning}; {where}" for warning in self.activation_range.float16_warnings())
 
     def to_json(self) -> dict[str, Any]:
@@ -140,19 +140,19 @@ def verify_bundle(
 
     Args:
       bundle_directory: the bundle.
-      reference: the float model that it was made from, in its plain form, so that graph optimization is judged too.
-        Without it the golden examples, which hold the float model's answers, are all there is to compare with.
-      examples: real texts or questions, best with labels; `MOST_EXAMPLES` of them are run, taken evenly. None takes
-        the golden examples'.
-      bounds: what to hold the answers against; None takes those of the bundle's recipe.
-      runtimes: names of `runtimes.RUNTIMES`; None takes those that the bundle claims.
-      metric: a name of `pocketbert.tasks.metrics`, or of questions' scores; None takes the task's own
+      reference: the float model that was exported, in its plain form, so that the graph optimization is checked too.
+        Without it, outputs are only compared with the golden examples, which contain the float model's outputs.
+      examples: real texts or questions, preferably with labels; `MOST_EXAMPLES` evenly spaced ones are run. None uses
+        the golden examples.
+      bounds: limits of the differences; None uses those of the bundle's recipe.
+      runtimes: names in `runtimes.RUNTIMES`; None uses those that the bundle claims.
+      metric: a name in `pocketbert.tasks.metrics`, or a metric of questions; None uses the task's
         (`SupervisedTask.main_metric`).
-      data_task: the name of the examples' task where the bundle has none, or another's.
-      windows: how questions' paragraphs are cut: fields of `WindowOptions` but for the length, which is the bundle's.
+      data_task: name of the examples' task, if the bundle's task has no name or another one.
+      windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
 
     Returns:
-      All checks, failed ones too: `require()` raises for them.
+      All checks, including failed ones; `require()` raises for them.
 
     Raises:
       UserError: the bundle is damaged, or its task has no such metric.
@@ -160,7 +160,7 @@ def verify_bundle(
     bundle = Bundle.open(bundle_directory)
     bounds = bounds or BOUNDS[bundle.recipe]
     given = _golden_examples(bundle) if examples is None else examples
-    # What the answers mean is the model's word, not the bundle's.
+    # The model defines the meaning of the outputs, not the bundle.
     task = bundle.task if reference is None else reference.task
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
@@ -186,7 +186,7 @@ def verify_bundle(
         found.append(_check_task(bundle.task, reference.task))
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         found.append(file_checks.check_size(histogram, shapes, bounds.bytes_per_weight))
-    # Texts that become other ids in the model are no question to compare answers to.
+    # If texts become other ids in the model, their outputs cannot be compared.
     reference = reference if tokenizer.passed else None
     versions: dict[str, str] = {}
     maxima = None
@@ -237,7 +237,7 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledData) -> Check:
-    """Golden texts, and with the model at hand real texts, become the ids that the network was trained on."""
+    """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
     ours, theirs = bundle.tokenizer(), None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, ours)
     if theirs is not None:
@@ -256,8 +256,8 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
 
 
 def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
-    """The outputs mean what they mean in the model: its labels in its order."""
-    # Dropout is for training alone; a bundle does not have it.
+    """Checks that the bundle has the model's task, with its labels in its order."""
+    # Dropout is for training only; a bundle has none.
     given, models = (None if each is None else dataclasses.replace(each, dropout=0.0) for each in (task, wanted))
     passed = given == models
     reason = "task and labels are the model's" if passed else f"bundle.json has {given}; the model has {models}"
@@ -278,7 +278,7 @@ def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> 
 
 
 def _activation_maxima(bundle: Bundle, model: Model, examples: Sequence[LengthBucket]) -> ActivationRange:
-    # Folding NoNorm changes the unit of the residual stream, so the network is asked in the form that the file has.
+    # Folding NoNorm rescales the residual stream, so measure the network in the form of the file.
     applied = GraphOptimizations(
         **{name: bundle.graph_optimizations.get(name) == APPLIED for name in GRAPH_OPTIMIZATIONS}
     )

@@ -203,7 +203,7 @@ def test_int8_may_lose_half_a_point_or_what_chance_takes(points: float, lost: in
     check = checks.check_metric("f1", 853, *scored(points, 853, lost, won), BOUNDS["dynamic_wi8"])
     assert check.passed is passes
     assert check.measured == pytest.approx(points)
-    assert f"right answers: {lost} lost and {won} won" in check.reason
+    assert f"correct predictions: {lost} lost and {won} won" in check.reason
 
 
 @pytest.mark.parametrize(("recipe", "points"), [("float32", 0.0), ("float16", 0.1)])

@@ -287,7 +287,7 @@ def test_bench_reads_both_answers(kind: str, copy: Path, tokenizers: object) -> 
 
     assert all(each.problem is None for each in from_bundle(copy, None, [1]))
     answers(kind, np.negative)(copy)
-    assert all("of the file's answers from the float" in str(each.problem) for each in from_bundle(copy, None, [1]))
+    assert all("of the file's outputs from the float" in str(each.problem) for each in from_bundle(copy, None, [1]))
 
 
 def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None:

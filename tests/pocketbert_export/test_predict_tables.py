@@ -193,7 +193,7 @@ def test_answers_that_are_not_finite_are_refused(
         (["--input={x}.jsonl", "--text-column=b"], 'line 1 must be a JSON object with a string "b"'),
         (["--input={x}.txt", "--output={x}.txt", "--overwrite"], "an input must not be in the output"),
         (["--input={x}.txt", "--output={x}.jsonl"], "the output must not exist yet"),
-        (["--input={x}.txt", "--output={x}.xml"], "--output must end in .csv or .jsonl, or --output-format must say"),
+        (["--input={x}.txt", "--output={x}.xml"], "--output must end in .csv or .jsonl, or --output-format must name"),
     ],
 )
 def test_bad_input_is_refused(

@@ -1,4 +1,4 @@
-"""Answers as lines of JSON or rows of CSV, on standard output or in a file, as they come."""
+"""Write predictions as JSON lines or CSV rows, to standard output or a file, as they arrive."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class AnswerFileOptions:
 
 
 def form_of(options: AnswerFileOptions) -> str:
-    """`jsonl` or `csv`.
+    """Returns `jsonl` or `csv`.
 
     Raises:
-      UserError: the options do not say which, or the output would replace something.
+      UserError: the options do not determine the format, or the output exists.
     """
     from pocketbert.files import check_absent
 
@@ -48,7 +48,7 @@ def form_of(options: AnswerFileOptions) -> str:
         form = form or Path(options.output).suffix.lower().removeprefix(".")
         if form not in _FORMS:
             raise UserError(
-                f"--output must end in .csv or .jsonl, or --output-format must say which; received {options.output}"
+                f"--output must end in .csv or .jsonl, or --output-format must name one; received {options.output}"
             )
         check_absent(options.output, overwrite=options.overwrite)
     return form or "jsonl"
@@ -58,26 +58,26 @@ def form_of(options: AnswerFileOptions) -> str:
 def opened(
     output: str | None, form: str, columns: Sequence[str], *, overwrite: bool = False
 ) -> Iterator[Callable[[Answers], None]]:
-    """Yields what writes a chunk of answers.
+    """Yields a function that writes a chunk of predictions.
 
     Args:
-      output: a file, which takes its name when the block ends without error, or None for standard output.
+      output: a file, renamed to its final name when the block ends without error, or None for standard output.
       form: `jsonl` or `csv`.
-      columns: of CSV, the members of an answer that come first, whether or not it has them.
-      overwrite: replace a file that is there.
+      columns: CSV: first columns, whether or not a prediction has them.
+      overwrite: replace an existing file.
     """
     from pocketbert.files import new_file
 
     if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Whatever the locale says. Half a surrogate pair, which UTF-8 has no bytes for, stays \uXXXX, as in JSON.
+            # UTF-8 in every locale. Half a surrogate pair, which UTF-8 cannot encode, stays \uXXXX, as in JSON.
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         yield _writer(sys.stdout, form, columns)
         return
     with new_file(output, overwrite=overwrite) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", errors="backslashreplace", newline="")
         yield _writer(stream, form, columns)
-        # Its own closing would close the file before it is on disk.
+        # Closing the wrapper would close the file before it is on disk.
         stream.detach()
 
 
@@ -101,7 +101,7 @@ def _csv_writer(stream: IO[str], columns: Sequence[str]) -> Callable[[Answers], 
         for answer in answers:
             flat = _flat(answer)
             if rows is None:
-                # Lines end as RFC 4180 has it: the module quotes what is in them, and so both kinds of line break.
+                # RFC 4180's line ending: the module then quotes both kinds of line break in cells.
                 rows = csv.DictWriter(stream, list(dict.fromkeys([*columns, *flat])), lineterminator="\r\n")
                 rows.writeheader()
             rows.writerow(flat)
@@ -111,7 +111,7 @@ def _csv_writer(stream: IO[str], columns: Sequence[str]) -> Callable[[Answers], 
 
 
 def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer as cells: a column for each label's probability, or for each of the best labels."""
+    """A prediction as cells: one column per label's probability, or per best label."""
     cells: dict[str, Any] = {}
     for name, value in answer.items():
         if name == "probabilities":

@@ -78,11 +78,11 @@ def run(options: Options) -> int:
     training = finetune.training_config(options, task.task)
     run_config = dataclasses.replace(options[RunConfig], seed=own.seed, overwrite=own.overwrite)
     model = Path(own.model) if own.model else minilm()
-    # Before training, and not an hour later.
+    # Fail before training, not an hour later.
     config = read_directory(model, headless=True).config
     usual = default_lengths(task.task, config.max_position_embeddings, training.max_length)
     lengths = list(check_lengths(made.lengths or usual, config))
-    # As in training, where checkpoint and threshold were chosen.
+    # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(task.task).window_options}
     with held_directory(output, "run and its bundle", (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
@@ -100,7 +100,7 @@ def run(options: Options) -> int:
 
 
 def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -> dict[str, Any]:
-    """The scores of the model and of its bundle."""
+    """Scores the model and its bundle."""
     from pocketbert.progress import log_info
     from pocketbert_export.predictors import open_both
     from pocketbert_export.scoring import score
@@ -113,7 +113,7 @@ def _scores(model: str, bundle: Bundle, task: Any, windows: Mapping[str, Any]) -
 
 
 def _result(bundle: Bundle, task: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """What `scores.json` says; its warnings are shown."""
+    """The content of `scores.json`; logs its warnings."""
     from pocketbert.progress import log_info
 
     warnings = [f"{name}: {warning}" for name, found in scores.items() for warning in found.warnings]
@@ -141,7 +141,7 @@ def _bundle(
     examples: Any,
     windows: Mapping[str, int | None],
 ) -> Bundle:
-    """The bundle of these weights: the one that is there, or a new one in its place."""
+    """Returns the bundle of these weights: the existing one, or a new one in its place."""
     from pocketbert.files import sha256
     from pocketbert.progress import log_info
     from pocketbert_export.bundle import Bundle

@@ -129,7 +129,7 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
     by_language = bool(named.data and task and task.languages)
     if by_language and kept.answer_language:
         raise UserError(
-            "--answer-language is for a file of your own; received it with --data, whose files say their language; "
+            "--answer-language is for a file of your own; received it with --data, whose files have a language; "
             "leave it out"
         )
     if kept.predictions:
@@ -152,7 +152,7 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
         log_info(f"{part}: {scores.sentence}" if len(files) > 1 else scores.sentence)
         parts[part] = {**scores.to_json(), "examples": len(questions)}
     if kept.predictions:
-        # The ids of one part may be those of another, as MLQA's are, where they name the same question.
+        # Parts may share ids, as in MLQA, whose languages use the same ids for the same questions.
         write_json(
             kept.predictions,
             predictions if len(parts) > 1 else next(iter(predictions.values())),
@@ -178,6 +178,6 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
 
 
 def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means of what all parts have."""
+    """Means of the metrics that all parts have."""
     shared = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: sum(part[name] for part in parts) / len(parts) for name in shared}

@@ -1,4 +1,4 @@
-"""The options with which several commands are told where labelled text is."""
+"""Options of labelled examples, shared by several commands."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ OPTIONS = (ExampleOptions, TableOptions)
 
 
 def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | QuestionFile | None:
-    """Reads what the options name.
+    """Reads the examples that the options name.
 
     Args:
-      options: what is read.
-      table: how a file is read.
-      task: the model's; labels are read in the order of its logits.
+      options: the source.
+      table: format of tables.
+      task: the model's task; labels follow the order of its logits.
 
     Returns:
-      The examples, of a span model questions (of several languages those in English), or None if the options name none.
-      Without a task they have no labels.
+      The examples, or None if the options name none. Span models get questions; with several languages, the English
+      ones. Without a task, the examples have no labels.
 
     Raises:
-      UserError: both --data and --file, unreadable files, or labels that are not the model's.
+      UserError: both --data and --file, unreadable files, or labels that differ from the model's.
     """
     from pocketbert.tasks.registry import get_task
 
@@ -79,10 +79,10 @@ def read(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) 
 
 
 def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfig) -> dict[str, QuestionFile]:
-    """The questions that the options name, by language or pair of languages, `""` where it is not said; {} for none.
+    """Reads questions by language or pair of languages; the key is `""` without a language; {} without a source.
 
     Raises:
-      UserError: unreadable files, or a task that is none of questions.
+      UserError: unreadable files, or a task without questions.
     """
     from pocketbert.data.question_tasks import QUESTION_TASKS, question_paths
     from pocketbert.data.questions import QuestionFile
@@ -103,7 +103,7 @@ def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfi
 
 
 def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | None) -> Examples | None:
-    """As `read`, for a model that answers texts."""
+    """Reads examples for a model that classifies or scores texts; see `read`."""
     from pocketbert.data.glue import glue_task, read_glue
     from pocketbert.data.tables import read_table
     from pocketbert.data.xnli import XNLI, read_xnli
@@ -119,7 +119,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         own = numbers or task
         if task is not None and numbers is not None:
-            # Before the rows, which would each be refused for it.
+            # Checked before the rows, each of which would fail.
             logit_positions(task, numbers)
         examples, _ = read_table(
             options.file,
@@ -134,7 +134,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
     if not options.data:
         return None
     if not name:
-        raise UserError("--data needs --task, a GLUE task, since the model does not name its own; received none")
+        raise UserError("--data needs --task, a GLUE task, because the model does not name its own; received none")
     if name == XNLI.name:
         given = XNLI
         examples = read_xnli(options.data, options.split, options.languages)
@@ -145,7 +145,7 @@ def read_texts(options: ExampleOptions, table: TableOptions, task: TaskConfig | 
 
 
 def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -> None:
-    """That one is named, and languages and labels only where they choose."""
+    """Checks that one source is given, and languages and labels only where they apply."""
     from pocketbert.data.xnli import XNLI
 
     if options.data and options.file:
@@ -155,6 +155,6 @@ def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -
     if options.labels and not (options.file and task is not None and task.labels):
         where = "--data" if options.data else "another model" if options.file else "no file"
         raise UserError(
-            "--labels names the classes of --file for a model that has classes; received "
+            "--labels names the classes of --file for a model with classes; received "
             f"{','.join(options.labels)} with {where}; leave it out"
         )

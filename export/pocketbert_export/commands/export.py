@@ -69,7 +69,7 @@ OPTIONS = (ConversionOptions, ExportOptions, GraphOptimizations, *example_option
 
 
 def run(options: Options) -> int:
-    """Exports; returns 1 if the gate refuses."""
+    """Exports; returns 1 if the gate fails."""
     own, made, graph_optimizations = options[ExportOptions], options[ConversionOptions], options[GraphOptimizations]
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.model import from_pretrained

@@ -51,7 +51,7 @@ OPTIONS = (GlueSubmissionOptions,)
 
 
 def run(options: Options) -> None:
-    """Writes the zip; prints what is in it."""
+    """Writes the zip and prints its content."""
     own = options[GlueSubmissionOptions]
     from pocketbert_export.glue_models import parse_models
     from pocketbert_export.glue_submission import make_submission

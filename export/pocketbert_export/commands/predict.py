@@ -45,9 +45,9 @@ from pocketbert_export.commands.question_options import AnswerOptions
 if TYPE_CHECKING:
     from pocketbert.tasks.predictor import Predictor
 
-# A person who types at a terminal waits for each answer; a file is answered in chunks.
+# A person at a terminal gets each prediction at once; files are predicted in chunks.
 LINES_A_CHUNK = 256
-# Endings of files with a header.
+# Extensions of files with a header.
 TABLES = (".csv", ".tsv")
 _TABLE_OPTIONS = {
     "text_column": "tables and JSON",
@@ -55,7 +55,7 @@ _TABLE_OPTIONS = {
     "separator": "tables",
     "skip_bad_rows": ".csv and .tsv files",
 }
-# Members of a question's row: those that it must have, and those that it may have.
+# Required and optional members of a question.
 QUESTIONS = (("question", "context"), ("id",))
 
 
@@ -92,7 +92,7 @@ OPTIONS = (
 
 
 def run(options: Options) -> None:
-    """Streams answers to standard output."""
+    """Streams predictions to the output."""
     own, target = options[PredictOptions], options[AnswerFileOptions]
     form = answer_lines.form_of(target)
     with _open(own.input) as stream:
@@ -111,10 +111,10 @@ def run(options: Options) -> None:
 
 
 def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple[Iterator[dict[str, str]], list[str]]:
-    """Rows with `text` and, of pairs, `pair`; and which of the two they may have.
+    """Reads rows with `text`, and `pair` for pairs; also returns the members that rows may have.
 
     Raises:
-      UserError: flags that the model or the input has no use for.
+      UserError: flags that do not apply to the model or the input.
     """
     own, table = options[PredictOptions], options[TableOptions]
     question_options.check_no_questions(options, predictor.task.config, "n_best")
@@ -200,20 +200,20 @@ def read_rows(
     required: Sequence[str] = ("text",),
     optional: Sequence[str] = ("pair",),
 ) -> Iterator[dict[str, str]]:
-    """Reads texts, one a line; blank lines are passed over.
+    """Reads texts, one per line; blank lines are skipped.
 
     Args:
       stream: the lines.
-      form: `lines`, `jsonl`, or `auto`: by the first line that is not blank.
-      source: the stream's name, for messages.
-      required: the members of an object.
-      optional: others that it may have; all further ones are left out.
+      form: `lines`, `jsonl`, or `auto`, which detects the format from the first non-blank line.
+      source: name of the stream, for messages.
+      required: required members of an object.
+      optional: optional members; all others are ignored.
 
     Yields:
-      Those members; of a plain line the first of `required`.
+      These members; for a plain line, the first of `required`.
 
     Raises:
-      UserError: a line that is not such an object, with its number.
+      UserError: a line is not such an object; the message has its number.
     """
     form, lines = _detected(stream, form, source)
     for number, line in enumerate(lines, start=1):
@@ -226,7 +226,7 @@ def read_rows(
 
 
 def _detected(stream: Iterable[str], form: str, source: str) -> tuple[str, Iterator[str]]:
-    """`lines` or `jsonl`, where it is `auto` by the first line that is not blank; and all lines."""
+    """Returns the format, detected if it is `auto`, and all lines."""
     lines = _decoded(stream, source)
     seen: list[str] = []
     while form == "auto" and (line := next(lines, None)) is not None:
@@ -257,7 +257,7 @@ def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[st
 
 
 def _text_chunks(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
-    """Texts in chunks; only pairs go together with pairs."""
+    """Texts in chunks; a chunk has either single texts or pairs."""
     for has_pair, alike in itertools.groupby(rows, lambda row: "pair" in row):
         del has_pair
         yield from _chunks(alike, size)
@@ -272,7 +272,7 @@ def _chunks(rows: Iterator[Any], size: int) -> Iterator[list[Any]]:
 def _open(path: str | None) -> Iterator[IO[str]]:
     if path is None:
         if isinstance(sys.stdin, io.TextIOWrapper):
-            # Whatever the locale says.
+            # UTF-8 in every locale.
             sys.stdin.reconfigure(encoding="utf-8")
         yield sys.stdin
         return

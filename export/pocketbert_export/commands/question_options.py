@@ -1,4 +1,4 @@
-"""The options with which commands are told how paragraphs are read, for models that answer questions."""
+"""Options of models that answer questions, shared by several commands."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _NAMES = ("max_length", "stride", "max_question_tokens", "max_answer_tokens")
 
 
 def windows(options: Options) -> dict[str, Any]:
-    """The fields of `WindowOptions` that were given."""
+    """Fields of `WindowOptions` that were given."""
     return options.given_of(WindowOptions)
 
 
 def check_no_questions(options: Options, task: TaskConfig, *others: str) -> None:
-    """That no option was given which a model that answers no questions has no use for.
+    """Checks that no option for questions is given to another model.
 
     Args:
-      options: with this module's `OPTIONS`.
-      task: the model's.
-      *others: the fields of such options of the command's own.
+      options: options with this module's `OPTIONS`.
+      task: the model's task.
+      *others: further fields for questions, of the command's own.
 
     Raises:
-      UserError: some were; all are listed.
+      UserError: lists all such options.
     """
     given = [name.replace("_", "-") for name in (*_NAMES, *others) if options.given(name)]
     raise_if_any(

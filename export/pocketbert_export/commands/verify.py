@@ -46,7 +46,7 @@ OPTIONS = (VerifyOptions, GateOptions, *example_options.OPTIONS)
 
 
 def run(options: Options) -> int:
-    """Prints what the gate found."""
+    """Runs the gate and prints its result."""
     own, examples_of = options[VerifyOptions], options[ExampleOptions]
     if (examples_of.data or examples_of.file) and not own.model:
         raise UserError("--data and --file need --model, the float model to compare with; received none")

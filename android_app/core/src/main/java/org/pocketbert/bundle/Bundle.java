@@ -100,7 +100,7 @@ public final class Bundle {
     WordPieceTokenizer tokenizer = tokenizer(description, contents.get(VOCABULARY), problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels) + "\n")) {
       problems.add(
-          LABELS + " must hold the labels of " + DESCRIPTION + " in their order, one a line; it does not");
+          LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
     }
     List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
     checkIds(description, tokenizer, problems);
