@@ -1,4 +1,4 @@
-"""Scores in the form of the results, so that accuracy and latency meet in one file."""
+"""Create accuracy records for result files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def record(
     examples: int,
     model_file: Path | None = None,
 ) -> Accuracy:
-    """An `Accuracy`, with the scored file's hash.
+    """Creates an `Accuracy` with the hash of the scored file.
 
     Args:
-      label: as in the measurements it belongs to.
-      model: the network's name.
+      label: label of the file's measurements.
+      model: name of the network.
       recipe: number formats.
-      task: the task's name.
-      split: which examples, in words.
-      metric: the score's name.
-      value: the score, 1 being perfect.
-      examples: how many were scored.
+      task: name of the task.
+      split: description of the examples.
+      metric: name of the metric.
+      value: the score; 1 is perfect.
+      examples: number of scored examples.
       model_file: the `.tflite` file; None for a model directory.
     """
     return Accuracy(

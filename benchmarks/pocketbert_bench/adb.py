@@ -1,6 +1,6 @@
-"""Phones over adb, Android's debug bridge: what is connected, and commands to one of them.
+"""List phones and run commands on them over adb, Android's debug bridge.
 
-Works with Debian's adb 29 and newer. adb itself finds its server (`ANDROID_ADB_SERVER_PORT` names another port).
+Works with Debian's adb 29 and newer. adb finds its server (`ANDROID_ADB_SERVER_PORT` sets another port).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pocketbert.errors import UserError
 
 SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
-# What breaks off although the phone is still there is done so many times in all.
+# Number of attempts if a command fails while the phone stays connected.
 ATTEMPTS = 3
-# What to do where a phone is listed but does not take commands.
+# Remedies for phones that are listed but do not take commands.
 REMEDIES = {
     "unauthorized": "unlock it and allow USB debugging for this computer",
     "authorizing": "unlock it and allow USB debugging for this computer",
@@ -36,18 +36,18 @@ REMEDIES = {
 
 
 class PhoneError(Exception):
-    """A command to a phone failed; the message is a sentence."""
+    """A command on a phone failed; the message is a sentence."""
 
 
 class Disconnected(PhoneError):
-    """The phone is no longer there."""
+    """The phone is no longer connected."""
 
 
 def find() -> str:
-    """The path of adb: in `PATH`, else in the Android SDK that `ANDROID_HOME` or `ANDROID_SDK_ROOT` names.
+    """Finds adb in `PATH`, or in the Android SDK of `ANDROID_HOME` or `ANDROID_SDK_ROOT`.
 
     Raises:
-      UserError: there is none.
+      UserError: adb is not found.
     """
     if found := shutil.which("adb"):
         return found
@@ -62,7 +62,7 @@ def find() -> str:
 
 
 def states(adb: str) -> dict[str, str]:
-    """Serial → state of everything that is connected; `device` is a phone that takes commands.
+    """Returns serial → state for all connected phones; `device` means that the phone takes commands.
 
     Raises:
       UserError: adb does not work.
@@ -74,14 +74,14 @@ def states(adb: str) -> dict[str, str]:
             f"adb must list devices within {SHELL_SECONDS:.0f} s; it did not; try adb kill-server"
         ) from None
     if done.returncode:
-        raise UserError(f"adb must be able to list devices; it said {_sentence(done.stdout + done.stderr)}")
+        raise UserError(f"adb must be able to list devices; it printed {_sentence(done.stdout + done.stderr)}")
     lines = [line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line]
     # "no permissions (user in plugdev group; …)" is one state.
     return {serial: state.split(" (")[0].split(";")[0].strip() for serial, state in lines}
 
 
 def problem(serial: str, connected: Mapping[str, str]) -> str | None:
-    """Why a phone cannot be used, a sentence; None if it can."""
+    """Explains in a sentence why a phone cannot be used; None if it can."""
     if serial not in connected:
         others = ", ".join(connected) or "nothing"
         return f"{serial} must be connected; adb lists {others}; check the cable and USB debugging"
@@ -93,8 +93,8 @@ class Phone:
     """A phone that takes commands.
 
     Args:
-      adb: adb's path.
-      serial: which phone.
+      adb: path of adb.
+      serial: serial number of the phone.
     """
 
     def __init__(self, adb: str, serial: str) -> None:
@@ -102,26 +102,26 @@ class Phone:
         self.serial = serial
 
     def shell(self, *words: str, check: bool = True) -> str:
-        """Runs a command on the phone; what it printed.
+        """Runs a command on the phone and returns its output.
 
         Args:
           words: the command; quoted for the phone's shell.
           check: whether an exit code other than 0 is an error.
         Raises:
           PhoneError: the command failed.
-          Disconnected: the phone has gone.
+          Disconnected: the phone is gone.
         """
         return self._run("shell", shlex.join(words), check=check)
 
     def ask(self, *words: str) -> str:
-        """Runs a command on the phone that says no by its exit code; what it printed, "" for no.
+        """Runs a command whose exit code means yes or no; returns its output, or "" for no.
 
-        A connection that breaks off leaves no answer either, or one with adb's own complaint: the command is asked
-        again, and is no to nothing.
+        A lost connection gives no output either, or only adb's own message. The command is then repeated, because that
+        is not a no.
 
         Raises:
-          PhoneError: adb fails again and again.
-          Disconnected: the phone has gone.
+          PhoneError: adb failed in all attempts.
+          Disconnected: the phone is gone.
         """
         said = ""
         for _ in range(ATTEMPTS):
@@ -139,18 +139,18 @@ class Phone:
         return {name.removeprefix("["): value.removesuffix("]") for name, value in lines}
 
     def sha256(self, paths: Sequence[str]) -> dict[str, str]:
-        """Path → SHA-256 of those of `paths` that are files on the phone."""
-        # Its exit code is 1 as soon as one is missing.
+        """Returns path → SHA-256 for those of `paths` that are files on the phone."""
+        # The exit code is 1 if any file is missing.
         lines = [line.split(maxsplit=1) for line in self.ask("sha256sum", *paths).splitlines()]
         return {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in paths}
 
     def push(self, sources: Mapping[str, Path]) -> int:
-        """Copies files to the phone, those that are not there yet in the same form, and checks what arrived.
+        """Copies files to the phone unless they are already there, and checks the copies.
 
         Args:
-          sources: path on the phone → file here.
+          sources: path on the phone → local file.
         Returns:
-          How many were copied.
+          Number of copied files.
         """
         wanted = {path: files.sha256(source) for path, source in sources.items()}
         found, copied = self.sha256(list(wanted)), 0
@@ -170,15 +170,15 @@ class Phone:
         self._transfer("pull", path, str(destination))
 
     def install(self, apk: Path) -> None:
-        """Installs an APK, or puts it in an older one's place."""
+        """Installs an APK, replacing an older one."""
         self._transfer("install", "-r", str(apk))
 
     @contextlib.contextmanager
     def stream(self, *words: str) -> Iterator[Stream]:
-        """The lines that a command on the phone prints, as they come."""
+        """Lines that a command on the phone prints, as they arrive."""
         command = [*self._command, "shell", shlex.join(words)]
         nothing = subprocess.DEVNULL
-        # Leaving the block closes the pipe and waits for the process, which has to be ended before.
+        # Leaving the block closes the pipe and waits for the process, so end the process first.
         with subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing) as process:
             assert process.stdout
             try:
@@ -200,14 +200,14 @@ class Phone:
             except Disconnected:
                 raise
             except PhoneError as error:
-                # The phone said no, and would again.
+                # The phone refused, and would refuse again.
                 if attempt == ATTEMPTS or any(each in str(error) for each in ("No space left", "Failure [")):
                     raise
 
     def _run(self, *words: str, seconds: float = SHELL_SECONDS, check: bool = True) -> str:
         done = self._adb(*words, seconds=seconds)
         said = done.stdout + done.stderr
-        # adb reports its own troubles with the exit code that a command on the phone may have too.
+        # adb's own errors share exit codes with commands on the phone.
         if done.returncode:
             self.check_connected()
             if check:
@@ -229,7 +229,7 @@ class Phone:
 
 
 class Stream:
-    """Lines from a file descriptor, with a limit to how long one waits.
+    """Lines from a file descriptor, with a time limit for each.
 
     Args:
       descriptor: read until its end.
@@ -240,10 +240,10 @@ class Stream:
         self._pending = b""
 
     def line(self, seconds: float) -> str | None:
-        """The next line, or None if none came within so many seconds.
+        """Returns the next line, or None if none arrives within this number of seconds.
 
         Raises:
-          EOFError: there are no more.
+          EOFError: there are no more lines.
         """
         until = time.monotonic() + seconds
         while b"\n" not in self._pending:
@@ -259,6 +259,6 @@ class Stream:
 
 
 def _sentence(said: str) -> str:
-    """The last line of what adb said, without its prefix."""
+    """The last line of adb's output, without its prefix."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return lines[-1].removeprefix("adb: ").removeprefix("error: ")[:300] if lines else "nothing"

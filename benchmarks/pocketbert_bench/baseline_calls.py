@@ -1,4 +1,4 @@
-"""Calls with the float model's answers, which a baseline has to come near before it is timed."""
+"""Calls with the float model's outputs, which a baseline must reproduce approximately before it is timed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.model import Model
 from pocketbert_bench.configurations import Call
 
-# Int8 only comes near the float model's answers: four times the 15 % that pocketbert_export.checks derives for our own.
+# int8 only approximates the float model: four times the 15 % that pocketbert_export.checks derives for our own files.
 TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
 _EXAMPLES = 3
 
 
 def checked_calls(model_directory: Path, length: int, *, signature: str) -> tuple[Call, ...]:
-    """Calls with the float model's answers, which a baseline has to come near before it is timed.
+    """Creates calls with the float model's outputs, which a baseline must reproduce approximately before it is timed.
 
     Args:
       model_directory: the weights.
-      length: tokens.
-      signature: of the baseline's file; empty where the format has none.
+      length: sequence length in tokens.
+      signature: signature of the baseline's file; empty if the format has none.
     """
     import pocketbert as pb
 
@@ -29,12 +29,12 @@ def checked_calls(model_directory: Path, length: int, *, signature: str) -> tupl
 
 
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
-    """Calls on random legal ids with what a float model answers to them.
+    """Creates calls on random valid ids, with the outputs of a float model.
 
     Args:
       network: the float model.
-      length: tokens.
-      signature: of the file that is to be called.
+      length: sequence length in tokens.
+      signature: signature of the file to call.
     """
     calls = []
     for inputs in legal_inputs(network.config, length):

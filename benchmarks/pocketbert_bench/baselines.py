@@ -1,4 +1,4 @@
-"""Baselines: other ways to export the same weights, to time beside ours."""
+"""Baselines: other exports of the same weights, timed in the same rounds as ours."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pocketbert_bench.configurations import Configuration
 def all_exports(
     model_directory: Path, output: Path, *, model: str | None, length: int, threads: Sequence[int]
 ) -> list[Configuration]:
-    """Every baseline that is installed.
+    """Exports with all installed baselines.
 
     Args:
       model_directory: the weights.
       output: folder for the files.
-      model: the network's name in tables; the folder's name if None.
-      length: tokens.
+      model: name of the network in tables; None uses the folder's name.
+      length: sequence length in tokens.
       threads: numbers of threads.
     """
     import importlib.util
@@ -47,15 +47,15 @@ def plain_export(
     recipes: Sequence[str] = ("float32", "dynamic_wi8"),
     threads: Sequence[int] = (1,),
 ) -> list[Configuration]:
-    """The network as it is, through TensorFlow's converter at one length: what one gets without PocketBERT's export.
+    """Exports the plain network with TensorFlow's converter at one length: the result without PocketBERT's export.
 
-    No graph optimization, one input shape; `dynamic_wi8` is the converter's `Optimize.DEFAULT`.
+    It has no graph optimization and one input shape; `dynamic_wi8` is the converter's `Optimize.DEFAULT`.
 
     Args:
       model_directory: the weights.
-      output: folder for the files; those that are there already are written anew.
-      model: the network's name in tables.
-      length: tokens.
+      output: folder for the files; existing files are replaced.
+      model: name of the network in tables.
+      length: sequence length in tokens.
       recipes: `float32`, `dynamic_wi8`.
       threads: numbers of threads.
     """

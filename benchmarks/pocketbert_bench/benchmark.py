@@ -1,4 +1,4 @@
-"""Time bundles on this machine in one call; the result prints, saves and reports itself."""
+"""Time bundles on this machine in one call; the result can print, save and report itself."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CHECK_FIELDS = ("name", "passed", "measured", "bound", "reason", "runtime")
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Result of `benchmark`. Its text is the table of `pocketbert bench`.
+    """Result of `benchmark`. Its string is the table of `pocketbert bench`.
 
     Attributes:
-      result: raw samples in microseconds, sizes in bytes, the machine and the versions, as in a result file.
-      bundles: the folders that were measured.
+      result: raw samples in microseconds, sizes in bytes, machine and versions, as in a result file.
+      bundles: the measured folders.
     """
 
     result: ResultFile
@@ -38,9 +38,9 @@ class Benchmark:
 
         Args:
           path: the `.json` file to write.
-          overwrite: replace an existing one.
+          overwrite: replace an existing file.
         Raises:
-          UserError: the file exists, or cannot be written.
+          UserError: the file exists or cannot be written.
         """
         results.write(path, self.result, overwrite=overwrite)
 
@@ -50,13 +50,13 @@ class Benchmark:
         """Writes `report.html`, a self-contained page, and its plots as PNG files, as `pocketbert report` does.
 
         Args:
-          path: the folder to make.
-          title: the page's heading.
+          path: output folder.
+          title: heading of the page.
           overwrite: replace an existing report.
         Returns:
-          The page's path.
+          Path of the page.
         Raises:
-          UserError: the folder exists, or cannot be written.
+          UserError: the folder exists or cannot be written.
         """
         names = labels_of(self.bundles)
         return report.build_report(
@@ -83,10 +83,10 @@ def benchmark(
     name: str | None = None,
     baselines: Sequence[Configuration] = (),
 ) -> Benchmark:
-    """Times bundles on this machine, each configuration in a process of its own, in shuffled rounds.
+    """Times bundles on this machine, each configuration in its own process, in shuffled rounds.
 
-    Every bundle must answer its golden examples before it is timed. A bundle that does not, is damaged or dies is in
-    the result as failed, with a sentence; the others are measured all the same.
+    Every bundle must reproduce its golden outputs before it is timed. If a bundle does not, is damaged or crashes, the
+    result records it as failed with a reason, and the others are still measured.
 
     Example:
       ```python
@@ -97,16 +97,16 @@ def benchmark(
 
     Args:
       bundles: opened bundles or their folders.
-      lengths: sequence lengths in tokens; None takes all that a bundle has.
+      lengths: sequence lengths in tokens; None uses all in the bundle.
       threads: numbers of threads.
-      quick: a shortened run, and the result says so.
+      quick: shortened run; the result records this.
       weights: `trained` or `random`, recorded in the result; None records that it is unknown.
-      name: the network's name; None takes each folder's.
+      name: name of the network; None uses each folder's name.
       baselines: other libraries' exports to time in the same rounds.
     Returns:
       The measurements.
     Raises:
-      UserError: no bundle, a folder that does not exist, a length or number of threads that makes no sense.
+      UserError: no bundle, a missing folder, or invalid lengths or numbers of threads.
     """
     paths = [each.directory if isinstance(each, Bundle) else Path(each) for each in bundles]
     if not paths:
@@ -135,10 +135,10 @@ def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
 
 
 def verification_of(bundle: Path) -> Mapping[str, Any]:
-    """The checks that a bundle passed, as the page shows them.
+    """Reads the checks of a bundle, as shown on the page.
 
     Raises:
-      UserError: its `verification.json` is missing or damaged.
+      UserError: `verification.json` is missing or damaged.
     """
     path = bundle / VERIFICATION_FILE
     content = json_reading.read_json(path)

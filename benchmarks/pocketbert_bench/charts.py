@@ -1,4 +1,4 @@
-"""The plots: drawn once, written as PNG files and as SVG inside the page."""
+"""Draw the plots, as PNG files and as SVG elements for the page."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pocketbert_bench import comparison
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.label_placement import place
 
-# One colour an export; baselines are greys, so that what is ours stands out.
+# One colour per export; baselines are grey to set ours apart.
 OURS = ("#0f766e", "#d97706", "#7c3aed", "#be185d", "#2563eb")
 PEERS = ("#94a3b8", "#64748b", "#cbd5e1", "#475569")
 _INK, _FAINT = "#1f2937", "#e5e7eb"
 _PNG_DPI = 170
-# Small figures: on a telephone's width the text must stay readable.
+# Small figures, so that text stays readable at a phone's width.
 _SIZE = (5.0, 3.5)
 # In 1/72 inch.
 _LABEL_POINTS, _MARKER_POINTS = 8.0, 7.0
 
 
 def draw(found: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
-    """All plots that the rows have data for.
+    """Draws all plots for which the rows have data.
 
     Args:
-      found: rows of `comparison.rows`.
+      found: rows from `comparison.rows`.
     Returns:
-      name → (PNG, SVG element), in the order to show them.
+      name → (PNG, SVG element), in display order.
     """
     plots: dict[str, Callable[[Any, Sequence[Row]], bool]] = {
         "accuracy_latency": _accuracy_against_latency,
@@ -51,7 +51,7 @@ def colours(found: Sequence[Row]) -> dict[tuple[str, str], str]:
 
 
 def _image(plot: Callable[[Any, Sequence[Row]], bool], found: Sequence[Row]) -> tuple[bytes, str] | None:
-    # The object-oriented interface: no global state, no display.
+    # The object-oriented interface has no global state and needs no display.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,7 +81,7 @@ def _image(plot: Callable[[Any, Sequence[Row]], bool], found: Sequence[Row]) -> 
 
 
 def _element(document: str) -> str:
-    """An SVG document as an element of a page: no prologue, no fixed size, the page's own font."""
+    """Turns an SVG document into an element of a page: no prologue, no fixed size, the page's font."""
     element = document[document.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element, count=1)
@@ -125,9 +125,9 @@ def _accuracy_against_latency(axes: Any, found: Sequence[Row]) -> bool:
 
 
 def _label(axes: Any, labels: Sequence[tuple[float, float, str]]) -> None:
-    """Writes a text beside each point (x, y, text) of a plot that has its limits, without overlaps."""
+    """Writes a text next to each point (x, y, text), without overlaps; the plot must have its limits."""
     figure = axes.figure
-    # The layout decides how many points of paper a unit of the data has.
+    # The layout determines the scale from data to 1/72 inch.
     figure.draw_without_rendering()
     paper = 72 / figure.dpi
     points = [tuple(paper * axes.transData.transform((x, y))) for x, y, _ in labels]
@@ -186,7 +186,7 @@ def _size(axes: Any, found: Sequence[Row]) -> bool:
 
 
 def _distribution(axes: Any, found: Sequence[Row]) -> bool:
-    """Every call: a box from the 25th to the 75th percentile, whiskers from the 1st to the 99th."""
+    """Draws all calls: boxes from the 25th to the 75th percentile, whiskers from the 1st to the 99th."""
     parts = [
         (row, length, number, row.latencies[length, number])
         for row in found
@@ -209,7 +209,7 @@ def _distribution(axes: Any, found: Sequence[Row]) -> bool:
     axes.tick_params(axis="y", length=0, labelsize=8)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    axes.set_xlabel("milliseconds a call")
+    axes.set_xlabel("milliseconds per call")
     axes.grid(axis="x", color=_FAINT)
     return True
 

@@ -1,4 +1,4 @@
-"""An output folder belongs to one run's settings."""
+"""Bind an output folder to the settings of one run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pocketbert.files import write_json
 
 
 def claim(path: Path, settings: dict[str, Any]) -> None:
-    """Makes a folder this run's, or checks that it is.
+    """Claims a folder for this run, or checks that it belongs to this run.
 
     Args:
-      path: the file in the folder that holds the settings; made with its parents if it is not there.
-      settings: all that decides what the folder will hold, as JSON values.
+      path: file for the settings, in the folder; created with its parents if missing.
+      settings: all settings that determine the folder's content, as JSON values.
     Raises:
-      UserError: the folder is of a run with other settings.
+      UserError: the folder belongs to a run with other settings.
     """
     if not path.exists():
         write_json(path, settings)

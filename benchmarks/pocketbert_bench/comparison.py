@@ -1,4 +1,4 @@
-"""From result files to the rows that tables and plots show; comparisons stay inside one run."""
+"""Turn result files into rows for tables and plots; rows are compared within a run only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
-# Fewer give no interval.
+# Fewer rounds give no interval.
 _FEWEST_ROUNDS = 3
 
 
@@ -17,18 +17,18 @@ class Row:
     """One export of one network in one run.
 
     Attributes:
-      run: the result file that it comes from.
-      model: the network's name.
-      label: the export's name.
+      run: result file of the row.
+      model: name of the network.
+      label: name of the export.
       recipe: number formats.
-      peer: somebody else's export.
-      size_bytes: of the model file; None if it failed.
-      latencies: (length, threads) → measurement, those that succeeded.
-      failures: a sentence each.
-      accuracy: its score, if there is one in the run.
-      reference: the export that `smaller` and `faster` compare with, if there is one.
-      smaller: the reference's size over this one's.
-      faster: the reference's latency over this one's at `faster_at`, or None; the value is ours over reference.
+      peer: whether this is a baseline.
+      size_bytes: size of the model file; None if the export failed.
+      latencies: (length, threads) → successful measurement.
+      failures: reasons of failed measurements, one sentence each.
+      accuracy: score in this run, if any.
+      reference: export to compare `smaller` and `faster` with, if any.
+      smaller: size of the reference ÷ own size.
+      faster: own latency ÷ the reference's at `faster_at`, or None.
       faster_at: (length, threads) of the comparison.
     """
 
@@ -47,13 +47,13 @@ class Row:
     faster_at: tuple[int, int] | None = None
 
     def latency_us(self, length: int, threads: int) -> float | None:
-        """Median latency, or None where it was not measured."""
+        """Median latency in microseconds; None if it was not measured."""
         measurement = self.latencies.get((length, threads))
         return measurement.summary.median_us if measurement and measurement.summary else None
 
     @property
     def problems(self) -> list[tuple[str, str]]:
-        """Failures, and reasons to doubt its figures: (`failed`, `unsteady` or `busy`, a sentence)."""
+        """Failures and reasons for doubt: (`failed`, `unsteady` or `busy`, sentence)."""
         found = [("failed", failure) for failure in self.failures]
         for (length, threads), measurement in self.latencies.items():
             calls = f"calls of {length} tokens, {threads} thread{'s' if threads > 1 else ''}"
@@ -69,17 +69,17 @@ class Row:
         return bool(measurement and measurement.load and measurement.load.busy_because)
 
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
-        """Latency for a number of tokens: that of the shortest sufficient length."""
+        """Latency for a number of tokens, at the shortest sufficient length."""
         lengths = [length for length, number in self.latencies if length >= tokens and number == threads]
         return self.latency_us(min(lengths), threads) if lengths else None
 
 
 def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = None) -> list[Row]:
-    """Every export of every run: by network, baselines first, then ours, the largest first.
+    """All exports of all runs: by network, baselines first, then ours by descending size.
 
     Args:
       results: the runs.
-      teachers: network → the one that it was distilled from, whose exports it is compared with.
+      teachers: student network → its teacher, whose exports are the reference.
     """
     found = []
     for result in results:
@@ -96,10 +96,10 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
 
 
 def rankings(run: ResultFile) -> list[ResultFile]:
-    """A run's parts whose figures may stand in one table: our exports on one runtime, with the baselines timed beside.
+    """Splits a run into parts that can be compared: our exports on one runtime, with the baselines timed with them.
 
-    A run on one runtime is its own only part; what the GPU computed is another than what the processor did. Baselines,
-    which have a runtime of their own by nature, go with the exports on the same runtime, failing that with the first.
+    A run on one runtime is its only part. GPU and CPU count as different runtimes. Baselines have their own runtimes;
+    they go with our exports on the same runtime, otherwise with the first part.
     """
     grounds = list(dict.fromkeys(_ground(each) for each in run.measurements if each.runtime and not each.peer))
     if len(grounds) < 2:
@@ -121,9 +121,9 @@ def name(row: Row, found: Sequence[Row]) -> str:
 
 
 def faster(ours: Row, theirs: Row, at: tuple[int, int]) -> Ratio | None:
-    """The latency of `ours` over that of `theirs` at (length, threads); None where their rounds were no pairs.
+    """Latency of `ours` ÷ latency of `theirs` at (length, threads); None if their rounds are not paired.
 
-    One round or two give no interval, and where each had a process and its one round for itself they took no turns.
+    One or two rounds give no interval. Measurements in one round per process did not alternate.
     """
     mine, other = ours.latencies.get(at), theirs.latencies.get(at)
     if not mine or not other or not len(mine.round_sizes) == len(other.round_sizes) >= _FEWEST_ROUNDS:
@@ -158,7 +158,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
 
 
 def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
-    """The row with its comparison: with a baseline's float32 export of the network `model`, failing that with ours."""
+    """Returns the row compared with a baseline's float32 export of the network `model`, otherwise with ours."""
     candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
     candidates.sort(key=lambda other: (not other.peer, other.label != "plain converter float32"))
     if not candidates or not row.latencies:

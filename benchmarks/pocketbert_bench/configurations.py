@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench.results import Weights
 
-# How far an answer may lie from the one recorded at export, as a part of the largest recorded value. Another
-# machine's kernels add in another order: in float that is rounding. With activations quantized on the fly it can
-# move a value across a rounding boundary, one step of 1/255 of a tensor's range, in every layer.
+# Allowed deviation from the outputs at export, relative to the largest recorded value. Kernels of another machine sum
+# in another order, which causes rounding in float. With activations quantized at run time, it can move a value across a
+# rounding boundary in every layer, one step of 1/255 of a tensor's range.
 GOLDEN_TOLERANCE = {"float32": 1e-3, "float16": 1e-3, "dynamic_wi8": 0.1}
 
 
@@ -22,9 +22,9 @@ class Call:
     """One call of a model.
 
     Attributes:
-      signature: its signature; empty where a format has none.
+      signature: name of the signature; empty if the format has none.
       inputs: input name → ids of one text, padded to the signature's length.
-      expected: output name → values that must come back (any nesting), or None where nothing is known.
+      expected: output name → expected values (any nesting), or None if unknown.
     """
 
     signature: str
@@ -37,18 +37,18 @@ class Configuration:
     """A model file at one length and one number of threads.
 
     Attributes:
-      label: what it is called in tables.
-      model: the network's name; all its exports share it.
+      label: name in tables.
+      model: name of the network, shared by all its exports.
       recipe: number formats.
-      model_path: the file.
-      length: tokens in a call; None if the bundle could not be read.
-      threads: threads that the runtime gets.
-      calls: used in turn; legal token ids.
-      peer: somebody else's export of the same network.
-      weights: `trained` or `random`; None where nobody said.
-      runtime: what runs it.
-      relative_tolerance: the golden check's, as a part of the largest expected value; by recipe if None.
-      problem: why it cannot be measured, a sentence; None if it can.
+      model_path: path of the file.
+      length: tokens per call; None if the bundle could not be read.
+      threads: number of runtime threads.
+      calls: used in turn; valid token ids.
+      peer: whether this is a baseline.
+      weights: `trained` or `random`; None if unknown.
+      runtime: name of the runtime.
+      relative_tolerance: tolerance of the golden check, relative to the largest expected value; None uses the recipe's.
+      problem: sentence that explains why it cannot be measured; None if it can.
     """
 
     label: str
@@ -65,7 +65,7 @@ class Configuration:
     problem: str | None = None
 
     def tolerance(self) -> float:
-        """The largest difference from the expected values that the golden check allows, in their unit."""
+        """Largest difference from the expected values that the golden check allows, in their unit."""
         known = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
         relative = GOLDEN_TOLERANCE[self.recipe] if self.relative_tolerance is None else self.relative_tolerance
         return relative * max(known, default=0.0)
@@ -80,21 +80,21 @@ def from_bundle(
     model: str | None = None,
     label: str | None = None,
 ) -> list[Configuration]:
-    """Every configuration of a bundle that was requested.
+    """Returns all requested configurations of a bundle.
 
     A damaged bundle, or a length that it lacks, becomes a configuration with a `problem`; the others continue.
 
     Args:
       path: the bundle's folder.
-      lengths: tokens; None for all that the bundle has.
+      lengths: sequence lengths in tokens; None uses all in the bundle.
       threads: numbers of threads.
-      weights: what the network's weights are; a bundle does not tell.
-      model: the network's name; the folder's name if None.
-      label: what to call it; the recipe if None.
+      weights: whether the weights are trained or random; bundles do not record it.
+      model: name of the network; None uses the folder's name.
+      label: name in tables; None uses the recipe.
     Raises:
       UserError: there is no such folder.
     """
-    # TensorFlow comes with it, which takes seconds.
+    # Imports TensorFlow, which takes seconds.
     from pocketbert_export.bundle import Bundle
 
     if not path.is_dir():
@@ -132,9 +132,9 @@ def from_bundle(
 
 
 def _check_goldens(bundle: Any) -> None:
-    """Refuses golden examples with other ids, or whose two answers contradict each other.
+    """Rejects golden examples with other ids, or with contradictory outputs.
 
-    The calls' answers are held against the file's own; so these have to be the float model's, too.
+    Calls are compared with the file's recorded outputs, so these must also agree with the float model's.
     """
     from pocketbert.tasks.registry import get_task
     from pocketbert_export import checks, comparisons
@@ -144,7 +144,7 @@ def _check_goldens(bundle: Any) -> None:
     task = get_task(bundle.task) if bundle.task else None
     both = comparisons.golden_answers(bundle)
     problems += [
-        f"the {check.name} of the file's answers from the float model's must be at most {check.bound}; "
+        f"the {check.name} of the file's outputs from the float model's must be at most {check.bound}; "
         f"it is {check.measured}"
         for check in checks.check_difference(*both, checks.BOUNDS[bundle.recipe], "goldens", task)
         if not check.passed
@@ -153,13 +153,13 @@ def _check_goldens(bundle: Any) -> None:
 
 
 def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
-    """A bundle's golden examples at one length, padded to it; where there is an answer a token, those of that length.
+    """A bundle's golden examples at one length, padded to it; for outputs per token, only those of this length.
 
     Args:
       bundle: a `pocketbert_export.bundle.Bundle`.
-      length: tokens, one of the bundle's.
+      length: sequence length in tokens, one of the bundle's.
     Raises:
-      UserError: none of the examples fits.
+      UserError: no example fits.
     """
     from pocketbert_export import length_buckets
     from pocketbert_export.checks import TOKEN_OUTPUTS

@@ -1,4 +1,4 @@
-"""Latency on phones: the app in `android_app`, driven over adb, one process a repeat in shuffled rounds."""
+"""Measure latency on phones: run the app in `android_app` over adb, one process per repeat, in shuffled rounds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pocketbert_bench.adb import Disconnected, Phone, PhoneError
 from pocketbert_bench.phone_plan import Kept, Plan
 from pocketbert_bench.results import ResultFile
 
-# A crash of one configuration is its own; so many failures one after another are the phone's.
+# A crash may be due to one configuration; this number of failures in sequence means that the phone has a problem.
 FAILURES_IN_A_ROW = 5
-# Tells our results on the phone from those that a person made there.
+# Distinguishes these results on the phone from those that a user made there.
 RUN_PREFIX = "adb-"
 
 
@@ -31,10 +31,10 @@ class DeviceOutcome:
     """Result of one phone.
 
     Attributes:
-      name: what its files are called: its model and a digest of its own serial number, which no file names.
-      problem: why it did not get to the end, a sentence; None if it did.
-      result: what was measured, in earlier runs too; None if that is nothing.
-      path: where the result was written.
+      name: name of its files: model and a digest of the serial number, which no file contains.
+      problem: sentence that explains why it did not finish; None if it did.
+      result: all measurements, including those of earlier runs; None if there are none.
+      path: path of the result file.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Subject:
 
     Attributes:
       phone: the connection.
-      identity: the phone's own serial number, the same by cable and by network; the connection's where it tells none.
-      model: what people call it.
+      identity: serial number of the phone, equal over cable and network; that of the connection if the phone has none.
+      model: product name.
       system: Android's build fingerprint.
     """
 
@@ -61,7 +61,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """For files and progress."""
+        """Name in files and progress messages."""
         digest = hashlib.sha256(self.identity.encode()).hexdigest()[:6]
         return re.sub(r"[^a-z0-9]+", "_", self.model.lower()).strip("_") + f"_{digest}"
 
@@ -69,20 +69,20 @@ class Subject:
 def bench_phones(
     serials: Sequence[str], plan: Plan, output: Path, *, apk: Path | None = None, overwrite: bool = False
 ) -> list[DeviceOutcome]:
-    """Measures a plan on phones, all of them at the same time.
+    """Measures a plan on several phones at the same time.
 
-    What a phone has measured is kept at once: the same call measures what is missing.
+    Results of a phone are saved at once: repeat the call to measure what is missing.
 
     Args:
-      serials: as `adb devices` lists them.
-      plan: what to measure.
-      output: a folder, for a result file a phone.
-      apk: the app, for phones that lack it or have another build; None: they have it.
-      overwrite: forget what the folder holds.
+      serials: serial numbers as listed by `adb devices`.
+      plan: configurations and order.
+      output: folder for one result file per phone.
+      apk: the app, for phones without it or with another build; None if all phones have it.
+      overwrite: discard the folder's content.
     Returns:
-      One outcome a phone, in order.
+      One outcome per phone, in order.
     Raises:
-      UserError: a phone cannot be used, the folder is another plan's, or there is nothing to measure.
+      UserError: a phone cannot be used, the folder belongs to another plan, or there is nothing to measure.
     """
     if not plan.turns():
         raise UserError("; ".join(dict.fromkeys(each.problem for each in plan.configurations if each.problem)))
@@ -103,10 +103,10 @@ def bench_phones(
 
 
 def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
-    """The phones with these serial numbers.
+    """Finds the phones with these serial numbers.
 
     Raises:
-      UserError: lists every one that is not there or cannot run the app.
+      UserError: lists all phones that are missing or cannot run the app.
     """
     connected = adb.states(tool)
     problems = [found for serial in serials if (found := adb.problem(serial, connected))]
@@ -137,7 +137,7 @@ def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
 
 
 class _Session:
-    """One phone's way through the plan."""
+    """Runs the plan on one phone."""
 
     def __init__(self, subject: Subject, plan: Plan, output: Path, apk: Path | None, stop: threading.Event) -> None:
         self._phone = subject.phone
@@ -149,7 +149,7 @@ class _Session:
         self._path = output / f"{subject.name}.json"
 
     def run(self) -> DeviceOutcome:
-        """Measures what is missing; every way to fail becomes the outcome's sentence."""
+        """Measures what is missing; every failure becomes the outcome's sentence."""
         problem = None
         try:
             if self._kept.missing():
@@ -158,7 +158,7 @@ class _Session:
                 with self._pushed() as folders:
                     self._measure(folders)
         except (PhoneError, UserError, OSError) as error:
-            # Other phones continue, whatever this one's folder or bundles have.
+            # Other phones continue, whatever is wrong with this one's folder or bundles.
             problem = str(error)
             progress.log_info(f"{self._subject.name}: {problem}")
         what = "the GPU of a" if self._plan.delegate == "gpu" else "a"
@@ -174,7 +174,7 @@ class _Session:
         return DeviceOutcome(name=self._subject.name, problem=problem, result=result, path=self._path)
 
     def _prepare_app(self) -> str:
-        """Has the app on the phone; its SHA-256."""
+        """Ensures that the app is on the phone; returns its SHA-256."""
         installed = self._installed()
         if self._apk and installed != files.sha256(self._apk):
             progress.log_info(f"{self._subject.name}: installing {self._apk.name}")
@@ -199,8 +199,8 @@ class _Session:
 
     @contextlib.contextmanager
     def _pushed(self) -> Iterator[Mapping[Path, str]]:
-        """The bundles on the phone while the block runs: folder here → name there."""
-        # The app makes its folders itself, since folders that adb makes are not the app's own.
+        """Keeps the bundles on the phone while the block runs: local folder → name on the phone."""
+        # The app creates its own folders, because it does not own folders that adb creates.
         phone_app.start(self._phone, phone_app.SCREEN)
         folders: dict[Path, str] = {}
         try:
@@ -212,7 +212,7 @@ class _Session:
                 self._phone.push({f"{there}/{name}": directory / name for name in bundle_files(directory)})
             yield folders
         finally:
-            # A phone that has gone keeps them; the next run finds them there, and removes them.
+            # If the phone is gone, they stay; the next run finds and removes them.
             with contextlib.suppress(PhoneError):
                 self._phone.shell("am", "force-stop", phone_app.APPLICATION)
                 for name in folders.values():
@@ -242,7 +242,7 @@ class _Session:
                 turns.update()
 
     def _take(self, turn: tuple[int, int], folders: Mapping[Path, str], bar: progress.tqdm) -> None:
-        """Runs one repeat in a fresh process and keeps its result."""
+        """Runs one repeat in a new process and keeps its result."""
         configuration, run = self._plan.configurations[turn[0]], RUN_PREFIX + secrets.token_hex(6)
         assert configuration.length is not None
         options: dict[str, str | int] = {
@@ -253,7 +253,7 @@ class _Session:
             "repeat": turn[1],
         }
         self._phone.shell("am", "force-stop", phone_app.APPLICATION)
-        # A display that sleeps takes the focus away, and with it the fast cores.
+        # When the display sleeps, the app loses the focus, and with it the fast cores.
         self._phone.shell("input", "keyevent", "KEYCODE_WAKEUP", check=False)
         self._phone.shell("wm", "dismiss-keyguard", check=False)
         command = phone_app.start_command(run, folders[configuration.model_path.parent], options)
@@ -273,12 +273,12 @@ class _Session:
 
 
 def bundle_files(directory: Path) -> list[str]:
-    """The names of the files that make up a bundle: `bundle.json` and what it lists.
+    """Names of the files in a bundle: `bundle.json` and the files that it lists.
 
     Raises:
-      UserError: `bundle.json` is not as its schema wants it, for example because a name leaves the folder.
+      UserError: `bundle.json` violates its schema, for example because a name leaves the folder.
     """
-    # TensorFlow comes with it, which takes seconds.
+    # Imports TensorFlow, which takes seconds.
     from pocketbert_export.bundle import read_description
 
     return ["bundle.json", *read_description(directory)["files"]]

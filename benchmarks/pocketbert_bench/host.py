@@ -1,4 +1,4 @@
-"""Latency on this machine: one process a configuration, taking turns in shuffled rounds."""
+"""Measure latency on this machine: one process per configuration, in shuffled rounds."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from pocketbert_bench.results import (
     result_file,
 )
 
-# Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
+# The state is steady when the medians of two consecutive warm-up batches differ by less.
 STEADY = 0.05
 WARM_UP_BATCH = 5
 LONGEST_WARM_UP_SECONDS = 10.0
-# Between its turns a worker loses its caches; these calls bring them back and are not recorded.
+# Between turns a worker loses its caches; these unrecorded calls refill them.
 CALLS_BEFORE_A_ROUND = 3
 SECONDS_TO_ANSWER = 300.0
-# More calls would make result files long and intervals no narrower than the rounds' own differences.
+# More calls would make result files long without narrowing the intervals, which depend on the rounds.
 MOST_RUNS = 1000
 
 
 class WorkerFailed(Exception):
-    """A worker died, did not answer, or could not run its model; the message is a sentence."""
+    """A worker crashed, did not reply, or could not run its model; the message is a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +53,12 @@ class Schedule:
     """Duration of measurements.
 
     Attributes:
-      rounds: turns that each configuration gets.
-      runs: fewest recorded calls in all rounds together.
-      seconds: recorded calls fill about this time in all rounds together, if that is more calls than `runs`.
-      longest_seconds: a configuration's recorded calls end here even if they are fewer than `runs`.
-      warm_up_runs: fewest calls before the first round.
-      warm_up_seconds: shortest warm-up.
+      rounds: number of turns per configuration.
+      runs: minimum number of recorded calls in all rounds together.
+      seconds: target duration of the recorded calls in all rounds together, if that is more calls than `runs`.
+      longest_seconds: limit of that duration, even if it allows fewer calls than `runs`.
+      warm_up_runs: minimum number of calls before the first round.
+      warm_up_seconds: minimum duration of the warm-up.
     """
 
     rounds: int
@@ -74,10 +74,10 @@ QUICK = Schedule(rounds=5, runs=25, seconds=0.5, longest_seconds=3.0, warm_up_se
 
 
 class Worker:
-    """A process that has one configuration's model open.
+    """A process with one configuration's model.
 
     Args:
-      configuration: what to open.
+      configuration: the model to open.
     Raises:
       WorkerFailed: the model cannot be opened or run.
     """
@@ -106,13 +106,13 @@ class Worker:
             raise
 
     def run(self, calls: Sequence[int]) -> list[float]:
-        """Makes calls by their number; latencies in microseconds."""
+        """Makes calls by number; returns latencies in microseconds."""
         self.last = self._ask(list(calls))
         return [float(value) for value in self.last["latency_us"]]
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """The process' largest resident memory until its last run."""
+        """Peak resident memory of the process until its last run."""
         return self.last["peak_memory_bytes"]
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Worker:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream:
-                # What a dead process has not read is lost.
+                # A dead process does not read the rest of its input.
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
@@ -153,7 +153,7 @@ class Worker:
         self._errors.seek(0)
         said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the process {how}" + (f"; its last words: {said[-1][:200]}" if said else "")
+        return f"the process {how}" + (f"; its last output: {said[-1][:200]}" if said else "")
 
 
 def bench_bundles(
@@ -171,21 +171,21 @@ def bench_bundles(
 ) -> ResultFile:
     """Times bundles and baselines on this machine.
 
-    A bundle that is damaged or dies has `status` failed and a reason in the result; the others continue.
+    A bundle that is damaged or crashes gets `status` failed and a reason in the result; the others continue.
 
     Args:
-      bundles: folders that `pocketbert export` made.
-      lengths: tokens; None for all that a bundle has.
+      bundles: folders made by `pocketbert export`.
+      lengths: sequence lengths in tokens; None uses all in the bundle.
       threads: numbers of threads.
-      quick: a shortened run, and the result says so.
-      peers: other exports to time in the same rounds.
+      quick: shortened run; the result records this.
+      peers: baselines to time in the same rounds.
       weights: whether the weights are trained or random; None if unknown.
-      names: bundle → the network's name; the folder's name if absent.
-      labels: bundle → what to call it in tables; the recipe if absent.
-      title: what the run is for.
-      seed: of the order.
+      names: bundle → name of the network (default: the folder's name).
+      labels: bundle → name in tables (default: the recipe).
+      title: title of the run.
+      seed: seed of the order.
     Raises:
-      UserError: a folder does not exist, or a number of tokens or threads makes no sense.
+      UserError: a folder does not exist, or lengths or numbers of threads are invalid.
     """
     if any(number < 1 for number in [*threads, *(lengths or ())]) or not threads:
         raise UserError(f"lengths and threads must be positive; received {lengths} and {list(threads)}")
@@ -210,11 +210,11 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
     """Measures configurations in shuffled, interleaved rounds.
 
     Args:
-      configurations: each gets a process of its own; all of them stay open together.
-      schedule: how long.
-      seed: of the order.
+      configurations: each gets its own process; all stay open together.
+      schedule: duration.
+      seed: seed of the order.
     Returns:
-      One measurement a configuration, in the order given; failed ones carry a sentence.
+      One measurement per configuration, in the given order; failed ones have a sentence.
     """
     generator = random.Random(seed)
     subjects = [_Subject(configuration) for configuration in configurations]
@@ -239,7 +239,7 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
 
 
 class _Subject:
-    """One configuration on its way to a measurement."""
+    """One configuration during the measurement."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -266,13 +266,13 @@ class _Subject:
             progress.log_info(f"{self.configuration.label} at {self.configuration.length} tokens: {self.error}")
 
     def start(self, schedule: Schedule) -> None:
-        """Opens the model, checks its answers, warms it up."""
+        """Opens the model, checks its outputs, and warms it up."""
         self.worker = Worker(self.configuration)
         self._check(self.worker.started["golden_differences"])
         self._runs_in_a_round = self._warm_up(schedule)
 
     def take_turn(self) -> None:
-        """One round's calls."""
+        """Runs the calls of one round."""
         meter = load.Meter()
         meter.start()
         latencies = self._run(CALLS_BEFORE_A_ROUND + self._runs_in_a_round)[CALLS_BEFORE_A_ROUND:]
@@ -282,7 +282,7 @@ class _Subject:
         self.round_sizes.append(len(latencies))
 
     def measurement(self, fastest_calibration_us: float) -> Measurement:
-        """Builds the result; `fastest_calibration_us` is the fixed calculation's shortest time in the run."""
+        """Builds the result; `fastest_calibration_us` is the fixed calculation's minimum duration in the run."""
         configuration, failed = self.configuration, bool(self.error)
         started = self.worker.started if self.worker else {}
         path = configuration.model_path
@@ -329,12 +329,12 @@ class _Subject:
         )
         if self._golden.max_absolute_difference > tolerance:
             raise WorkerFailed(
-                f"it does not answer as it did when it was exported: an output is off by "
-                f"{self._golden.max_absolute_difference:.3g}, {tolerance:.3g} being allowed"
+                f"its outputs must be those recorded at export; an output is off by "
+                f"{self._golden.max_absolute_difference:.3g}, but only {tolerance:.3g} is allowed; export it again"
             )
 
     def _warm_up(self, schedule: Schedule) -> int:
-        """Runs until steady; returns the calls that a round should have."""
+        """Runs until steady; returns the number of calls per round."""
         seconds, before = 0.0, float("inf")
         while True:
             batch = self._run(WARM_UP_BATCH)

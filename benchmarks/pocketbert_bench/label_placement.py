@@ -1,4 +1,4 @@
-"""Where labels of points stand so that none covers another label or a point."""
+"""Place the labels of points so that none covers another label or a point."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 
 # Left, bottom, right, top.
 Box = tuple[float, float, float, float]
-# Directions from a point, in the order in which they are tried: above first.
+# Directions from a point in the order of preference: above first.
 _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 
 
 def place(
     points: Sequence[tuple[float, float]], sizes: Sequence[tuple[float, float]], *, radius: float, gap: float = 2.0
 ) -> list[tuple[float, float]]:
-    """The offset of each label's centre from its point.
+    """Computes the offset of each label's centre from its point.
 
-    Labels are placed one after another, each at the nearest free place: beside its point, else one step further out.
+    Labels are placed in sequence, each at the nearest free place: next to its point, otherwise one step further out.
 
     Args:
-      points: (x, y) of each point; all lengths are in one unit, such as 1/72 inch.
+      points: (x, y) of each point; all lengths share one unit, such as 1/72 inch.
       sizes: (width, height) of each label.
-      radius: of a point's mark.
-      gap: room between a label and what is next to it.
+      radius: radius of a point's marker.
+      gap: distance between a label and its neighbours.
     """
     taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
     offsets = []
@@ -37,7 +37,7 @@ def place(
 
 
 def overlap(first: Box, second: Box) -> bool:
-    """Whether two boxes have a common area."""
+    """Whether two boxes overlap."""
     return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]
 
 

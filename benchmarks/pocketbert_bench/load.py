@@ -1,8 +1,8 @@
 """Load of the machine while a configuration was timed.
 
-A load average says nothing of the seconds that count, and in a virtual machine nothing of the neighbours. So four
-figures are taken beside every turn: the processor time of other processes, the time that the virtual machine's host
-kept (steal), how long the measured process waited for a processor, and how long a fixed calculation takes.
+Load averages do not cover the seconds of a measurement, and in a virtual machine they do not show the neighbours. So
+each turn records four values: processor time of other processes, time taken by the virtual machine's host (steal), the
+measured process's waiting time for a processor, and the duration of a fixed calculation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pocketbert_bench import statistics
 from pocketbert_bench.schema import note
 
-# The system counts processor time in ticks of 10 ms; over less than this, one tick would be several percent.
+# The system counts processor time in ticks of 10 ms; below this duration, one tick would be several percent.
 FEWEST_SECONDS = 0.25
 _CALIBRATION_REPEATS = 3
 
@@ -27,26 +27,28 @@ class Load:
     """Load of the machine while a configuration was timed, and the spread of its rounds."""
 
     others_cpu_percent: float | None = note(
-        "processor time of other processes, of all processors' time; null where unknown or too short to tell",
+        "processor time of other processes, in percent of all processors' time; null if unknown or too short",
         minimum=0, maximum=100,
     )  # fmt: skip
     steal_percent: float | None = note(
-        "time that the virtual machine's host kept, of all processors' time; null where unknown or too short to tell",
+        "time taken by a virtual machine's host, in percent of all processors' time; null if unknown or too short",
         minimum=0, maximum=100,
     )  # fmt: skip
     waiting_percent: float | None = note(
-        "time that the measured process waited for a processor, of its running and waiting time; null where unknown",
+        "time that the measured process waited, in percent of its running and waiting time; null if unknown",
         minimum=0, maximum=100,
     )  # fmt: skip
     calibration_ratio: float = note(
-        "a fixed calculation's median time beside these calls over its shortest in the run; 1 on a quiet machine",
+        "median duration of a fixed calculation during these calls ÷ its minimum in the run; 1 on a quiet machine",
         minimum=1,
     )  # fmt: skip
-    round_spread_percent: float = note("largest minus smallest round median, of the median of them", minimum=0)
+    round_spread_percent: float = note(
+        "largest minus smallest round median, in percent of the median of round medians", minimum=0
+    )
 
     @property
     def busy_because(self) -> str:
-        """Signs that the machine was busy, in words; empty if there are none."""
+        """Signs of a busy machine, in words; empty if there are none."""
         said = [
             f"{value:.0f} % of {what}"
             for value, limit, what in (
@@ -63,13 +65,13 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Processors:
-    """All processors' time since the machine started, in seconds.
+    """Time of all processors since the machine started, in seconds.
 
     Attributes:
-      total: idle time included.
-      busy: running anything, interrupts included.
-      steal: kept by the virtual machine's host; 0 without one.
-      own: the benchmark's own share of `busy`, without the measured process.
+      total: all time, including idle time.
+      busy: time running anything, including interrupts.
+      steal: time taken by the virtual machine's host; 0 without one.
+      own: the benchmark's share of `busy`, without the measured process.
     """
 
     total: float
@@ -83,11 +85,11 @@ class Turn:
     """One turn of a configuration.
 
     Attributes:
-      wall_seconds: its duration.
-      processors: what passed on all processors, or None where the system does not show it.
+      wall_seconds: duration.
+      processors: change of the processors' counters, or None if the system does not provide them.
       process_seconds: processor time of the measured process.
-      waiting_seconds: time that its threads were ready and waited for a processor; None where unknown.
-      calibration_us: the fixed calculation's time before and after.
+      waiting_seconds: time that its threads waited for a processor; None if unknown.
+      calibration_us: duration of the fixed calculation before and after.
     """
 
     wall_seconds: float
@@ -98,12 +100,12 @@ class Turn:
 
     @property
     def shortest_calibration_us(self) -> float:
-        """The shorter of the fixed calculation's times."""
+        """The shorter duration of the fixed calculation."""
         return min(self.calibration_us)
 
 
 class Meter:
-    """Reads the clocks around one turn: `start` before it, `stop` after it."""
+    """Reads the clocks around a turn: call `start` before it and `stop` after it."""
 
     def start(self) -> None:
         """Takes the readings before the turn."""
@@ -115,7 +117,7 @@ class Meter:
 
         Args:
           process_seconds: processor time of the measured process in the turn.
-          waiting_seconds: what its threads waited; None where unknown.
+          waiting_seconds: waiting time of its threads; None if unknown.
         """
         after, wall_seconds = processors(), time.monotonic() - self._began
         passed = None
@@ -136,7 +138,7 @@ class Meter:
 
 
 def processors() -> Processors | None:
-    """The machine's counters, now; None where the system shows none."""
+    """The machine's current counters; None if the system provides none."""
     import psutil
 
     try:
@@ -147,8 +149,8 @@ def processors() -> Processors | None:
 
 
 def counters(times: dict[str, float], own: float) -> Processors | None:
-    """`Processors` from the system's counters by name, as in /proc/stat; None if nothing is counted."""
-    # A guest's time is a part of user's and nice's.
+    """Converts counters by name, as in /proc/stat, to `Processors`; None if nothing is counted."""
+    # A guest's time is part of user and nice.
     parts = {name: seconds for name, seconds in times.items() if name not in ("guest", "guest_nice")}
     steal, total = parts.get("steal", 0.0), sum(parts.values())
     idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
@@ -156,7 +158,7 @@ def counters(times: dict[str, float], own: float) -> Processors | None:
 
 
 def calibration_us() -> float:
-    """Time of a fixed calculation in microseconds: the median of a few repeats of about a millisecond."""
+    """Duration of a fixed calculation in microseconds: median of a few repeats of about a millisecond."""
     durations = []
     for _ in range(_CALIBRATION_REPEATS):
         began = time.perf_counter_ns()
@@ -170,13 +172,13 @@ def calibration_us() -> float:
 def summarize(
     turns: Sequence[Turn], fastest_calibration_us: float, latency_us: Sequence[float], round_sizes: Sequence[int]
 ) -> Load | None:
-    """A configuration's `Load`; None if it had no turn.
+    """Computes a configuration's `Load`; None without turns.
 
     Args:
-      turns: its turns.
-      fastest_calibration_us: the fixed calculation's shortest time in the whole run.
+      turns: turns of the configuration.
+      fastest_calibration_us: minimum duration of the fixed calculation in the whole run.
       latency_us: all calls.
-      round_sizes: calls in each round.
+      round_sizes: number of calls in each round.
     """
     if not turns:
         return None
@@ -193,7 +195,7 @@ def summarize(
 
 
 def warning(loads: Sequence[Load]) -> str | None:
-    """One sentence about a run on a busy machine, with the worst figures; None if it was quiet."""
+    """Warning about a run on a busy machine, with the worst figures; None if it was quiet."""
     busy = [load for load in loads if load.busy_because]
     if not busy:
         return None

@@ -1,4 +1,4 @@
-"""Description of the machine: processor, memory, system, versions, load and heat."""
+"""Description of the machine: processor, memory, system, versions, load and temperature."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ _THERMAL_ZONES = Path("/sys/class/thermal")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Machine that was measured."""
+    """The measured machine."""
 
-    cpu: str = note("processor, as the system names it")
+    cpu: str = note("processor, as named by the system")
     architecture: str = note("instruction set architecture, for example x86_64 or aarch64")
-    instruction_sets: tuple[str, ...] = note("extensions that decide which matrix kernels run")
-    cores: int = note("processors that the process may use", minimum=1)
+    instruction_sets: tuple[str, ...] = note("extensions that determine the matrix kernels")
+    cores: int = note("number of processors available to the process", minimum=1)
     memory_bytes: int = note("physical memory", minimum=1)
     system: str = note("operating system and kernel, or Android's build fingerprint")
-    python: str | None = note("Python's version; null where no Python ran")
+    python: str | None = note("Python's version; null without Python")
     packages: dict[str, str] = note("package or library name to version")
-    governor: str | None = note("frequency governor; null where the system does not show it")
-    load_average: tuple[float, ...] = note("over 1, 5 and 15 minutes, before the first run; may be empty")
-    product: str | None = optional_note("a phone's maker and model; null for computers")
+    governor: str | None = note("frequency governor; null if the system does not show it")
+    load_average: tuple[float, ...] = note("averages over 1, 5 and 15 minutes, before the first run; may be empty")
+    product: str | None = optional_note("maker and model of a phone; null for computers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thermal:
-    """Heat at one moment."""
+    """Temperature at one moment."""
 
-    status: str = note("Android's thermal status in lower case; `read` where only a temperature is known; `unknown`")
-    celsius: float | None = note("hottest zone; null where unknown")
+    status: str = note("Android's thermal status in lower case; `read` if only a temperature is known; `unknown`")
+    celsius: float | None = note("temperature of the hottest zone; null if unknown")
 
 
 def machine() -> Machine:
-    """This machine, now."""
+    """Describes this machine now."""
     import psutil
 
     return Machine(
@@ -73,7 +73,7 @@ def machine() -> Machine:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of those of `PACKAGES` that are installed."""
+    """Versions of the installed packages in `PACKAGES`."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -84,7 +84,7 @@ def package_versions() -> dict[str, str]:
 
 
 def thermal() -> Thermal:
-    """The hottest thermal zone's temperature; `status` is `unknown` where the system shows none."""
+    """Temperature of the hottest thermal zone; `status` is `unknown` if the system shows none."""
     readings = [_read(path / "temp") for path in sorted(_THERMAL_ZONES.glob("thermal_zone*"))]
     degrees = [int(reading) / 1000 for reading in readings if reading and reading.lstrip("-").isdigit()]
     return Thermal(status="read" if degrees else "unknown", celsius=max(degrees, default=None))
@@ -114,7 +114,7 @@ def _cpu_name() -> str:
 
 
 def _instruction_sets() -> tuple[str, ...]:
-    # The ones that decide which matrix kernels run.
+    # The ones that determine the matrix kernels.
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
     for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith(("flags", "Features")):

@@ -1,4 +1,4 @@
-"""The same weights as an ONNX file for ONNX Runtime, float32 and dynamic int8: a baseline, not a product."""
+"""Export the same weights to ONNX for ONNX Runtime, as float32 and dynamic int8: a baseline, not a product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pocketbert.errors import UserError
 from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
-# Gelu is an operator of its own from here on; ONNX Runtime runs it as one kernel.
+# From this opset on, Gelu is an operator, which ONNX Runtime runs as one kernel.
 _OPSET = 20
 _MASKED = -1e4
 _HEADS = ("classification", "regression")
@@ -25,13 +25,13 @@ _HEADS = ("classification", "regression")
 def onnx_exports(
     model_directory: Path, output: Path, *, model: str, length: int, threads: Sequence[int] = (1,)
 ) -> list[Configuration]:
-    """Writes both files at one length; none, with a sentence, for a network that is no plain BERT.
+    """Writes both files at one length; skips networks other than plain BERTs with a message.
 
     Args:
       model_directory: the weights.
       output: folder for the files.
-      model: the network's name in tables.
-      length: tokens.
+      model: name of the network in tables.
+      length: sequence length in tokens.
       threads: numbers of threads.
     """
     import onnx
@@ -70,18 +70,18 @@ def onnx_exports(
 
 
 def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarray], length: int) -> Any:
-    """An ONNX model with our inputs' names and `logits`, batch 1.
+    """Builds an ONNX model with our input names and `logits`, batch 1.
 
     Args:
-      config: a BERT: no bottleneck, no trigram, LayerNorm, a pooler.
+      config: a BERT without bottleneck and trigram, with LayerNorm and a pooler.
       head: `classification` or `regression`.
       tensors: canonical path → weights.
-      length: tokens.
+      length: sequence length in tokens.
     Raises:
-      UserError: the network is none of that.
+      UserError: the network is of another kind.
     """
     if problem := _problem(config, head):
-        raise UserError(f"an ONNX baseline is made of plain BERTs only; {problem}")
+        raise UserError(f"ONNX baselines support plain BERTs only; {problem}")
     graph = _Graph(tensors)
     x = _embed(graph, config, length)
     heads, width = config.num_attention_heads, config.head_size
@@ -141,7 +141,7 @@ class _Graph:
         self._constants: dict[str, Any] = {}
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """One operator with one output."""
+        """Adds an operator with one output."""
         from onnx import helper
 
         output = f"{kind.lower()}_{len(self._nodes)}"
@@ -149,7 +149,7 @@ class _Graph:
         return output
 
     def constant(self, value: np.ndarray, name: str | None = None) -> str:
-        """A stored array."""
+        """Adds a stored array."""
         from onnx import numpy_helper
 
         name = name or f"constant_{len(self._constants)}"
@@ -158,35 +158,35 @@ class _Graph:
         return name
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
+        """Adds a float32 scalar."""
         return self.constant(np.array(value, np.float32))
 
     def integers(self, value: Any) -> str:
-        """An int64 scalar or list, for shapes and indices."""
+        """Adds an int64 scalar or list, for shapes and indices."""
         return self.constant(np.array(value, np.int64))
 
     def weight(self, path: str) -> str:
-        """A weight by its canonical path."""
+        """Adds a weight by its canonical path."""
         return self.constant(np.asarray(self.tensors[path], np.float32), path)
 
     def linear(self, x: str, path: str) -> str:
-        """A linear map: x · kernel + bias."""
+        """Adds a dense layer: x · kernel + bias."""
         product = self.op("MatMul", x, self.weight(f"{path}.kernel"))
         return self.op("Add", product, self.weight(f"{path}.bias"))
 
     def norm(self, x: str, path: str, epsilon: float) -> str:
-        """Layer normalization over the last axis."""
+        """Adds layer normalization over the last axis."""
         weights = self.weight(f"{path}.gamma"), self.weight(f"{path}.beta")
         return self.op("LayerNormalization", x, *weights, axis=-1, epsilon=epsilon)
 
     def activation(self, x: str, name: str) -> str:
-        """The feed-forward network's activation."""
+        """Adds the activation of the feed-forward network."""
         if name == "relu":
             return self.op("Relu", x)
         return self.op("Gelu", x, approximate="tanh" if name == "gelu_tanh" else "none")
 
     def model(self, output: str, length: int, shape: list[int | str]) -> Any:
-        """The finished model."""
+        """Returns the model."""
         import onnx
         from onnx import TensorProto, helper
 
@@ -195,7 +195,7 @@ class _Graph:
         self._nodes.append(helper.make_node("Identity", [output], ["logits"]))
         outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)]
         graph = helper.make_graph(self._nodes, "bert", inputs, outputs, list(self._constants.values()))
-        # ONNX Runtime lags behind the format's newest version.
+        # ONNX Runtime does not support the format's newest version yet.
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
         onnx.checker.check_model(model)
         return model

@@ -1,4 +1,4 @@
-"""Published latencies on a phone, to lay beside a phone's results: somebody else's networks, files and runtime."""
+"""Published phone latencies to show next to a phone's results, for other networks, files and runtimes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Figure:
     """A published latency.
 
     Attributes:
-      network: the paper's name for it.
-      milliseconds: a call, float32, TensorFlow Lite of 2020.
+      network: name in the paper.
+      milliseconds: per call, float32, TensorFlow Lite of 2020.
     """
 
     network: str

@@ -28,30 +28,30 @@ MOST_REPEATS, MOST_THREADS = 100, 16
 State = Literal["started", "cooling", "checking", "warming_up", "measuring", "done", "failed", "refused"]
 _FINAL = ("done", "failed", "refused")
 
-# The app says something twice a second while it measures and every five while it cools down; opening a large model is
-# the longest silence.
+# The app logs twice a second while it measures and every five seconds while it cools down; opening a large model takes
+# the longest without a message.
 SILENCE_SECONDS = 90.0
-# It cools down for at most 5 minutes and then warms up and measures for about 20 s, or for longer than its own limits
-# where a single call takes seconds.
+# It cools down for at most 5 minutes, then warms up and measures for about 20 s, or for longer than its own limits
+# if a single call takes seconds.
 RUN_SECONDS = 900.0
 POLL_SECONDS = 2.0
 SECONDS_BEFORE_ANOTHER_STREAM = 0.2
 
 
 class AppError(PhoneError):
-    """The app refused a run, died or said nothing; the message is a sentence."""
+    """The app rejected a run, crashed or stopped logging; the message is a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The app's line in the log.
+    """A line of the app in the log.
 
     Attributes:
-      state: where it is.
-      done: of `of`, in the state's own unit.
-      of: how many there will be.
+      state: state of the run.
+      done: progress, in the state's own unit.
+      of: end of the progress.
       reason: a sentence, in states that need one.
-      result: the name of the result file, if one was written.
+      result: name of the result file, if one was written.
     """
 
     state: State
@@ -62,10 +62,10 @@ class Progress:
 
 
 def parse(line: str, run: str) -> Progress | None:
-    """The app's line about `run`; None for any other.
+    """Parses the app's line about `run`; None for any other line.
 
     Raises:
-      AppError: the line is about `run`, but has another form.
+      AppError: the line is about `run` but malformed.
     """
     try:
         content = parse_json(line, "the app's log")
@@ -83,7 +83,7 @@ def parse(line: str, run: str) -> Progress | None:
     ):
         return Progress(**content)
     raise AppError(
-        f"the app's log must have the form of this version of PocketBERT; it says {line[:200]}; install its APK"
+        f"the app's log must have the form of this version of PocketBERT; received {line[:200]}; install its APK"
     )
 
 
@@ -91,8 +91,8 @@ def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> li
     """The command on the phone that starts a run.
 
     Args:
-      run: a name for it, which its result file gets too.
-      bundle: the folder's name.
+      run: name of the run, also used for its result file.
+      bundle: name of the folder.
       options: `length`, `threads`, `delegate`, `affinity` and `repeat`.
     """
     words = ["am", "start", "-W", "-n", BENCHMARK, "--es", "run", run, "--es", "bundle", bundle]
@@ -102,35 +102,35 @@ def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> li
 
 
 def start(phone: Phone, component: str, command: list[str] | None = None) -> None:
-    """Starts an activity, by a command that may carry extras.
+    """Starts an activity with a command that may carry extras.
 
     Raises:
       AppError: Android did not start it.
     """
     said = phone.shell(*(command or ["am", "start", "-W", "-n", component]))
-    # `am` ends with 0 even so.
+    # `am` exits with 0 even after errors.
     if problem := re.search(r"^(?:Error:|Exception|java\.|Security exception).*", said, re.MULTILINE):
         raise AppError(f"Android does not start the app: {problem[0][:200]}")
 
 
 def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
-    """Waits for a run's end.
+    """Waits for the end of a run.
 
     Args:
-      phone: where it runs.
-      run: its name.
-      tell: gets every line of it.
+      phone: the phone.
+      run: name of the run.
+      tell: called with every line of the run.
     Returns:
-      Its last line.
+      The last line.
     Raises:
-      AppError: the app died, or said nothing for too long.
-      Disconnected: the phone has gone.
+      AppError: the app crashed, or logged nothing for too long.
+      Disconnected: the phone is gone.
     """
     end = time.monotonic() + RUN_SECONDS
     last: Progress | None = None
     heard = time.monotonic()
     while True:
-        # From the log's beginning, so that a stream which breaks off can be begun again; the run's name is new.
+        # Read from the log's beginning, so that a broken stream can be restarted; the run's name is new.
         with phone.stream(*LOG) as lines:
             with contextlib.suppress(EOFError):
                 while True:
@@ -152,13 +152,13 @@ def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
 def _check_time(heard: float, end: float) -> None:
     now = time.monotonic()
     if now > heard + SILENCE_SECONDS:
-        raise AppError(f"the app said nothing for {SILENCE_SECONDS:.0f} s")
+        raise AppError(f"the app logged nothing for {SILENCE_SECONDS:.0f} s")
     if now > end:
         raise AppError(f"the app did not end its run within {RUN_SECONDS:.0f} s")
 
 
 def _last_words(phone: Phone, run: str) -> Progress:
-    """Last output of an ended process, which may still arrive."""
+    """Reads the last output of an ended process, which may still arrive."""
     said = phone.shell(*LOG, "-d").splitlines()
     for progress in (parse(line, run) for line in reversed(said)):
         if progress and progress.state in _FINAL:

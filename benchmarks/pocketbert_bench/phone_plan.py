@@ -1,7 +1,7 @@
-"""The plan of a run on phones, and what of it has been measured: one small file a repeat, joined at the end.
+"""The plan of a run on phones and its progress: one small file per repeat, joined at the end.
 
-A plan's folder holds `plan.json`, and for each phone a folder with a result file for every repeat that the phone gave,
-beside the joined result file that `pocketbert report` reads. The same command measures what is missing.
+A plan's folder has `plan.json` and a folder per phone with a result file for each finished repeat, next to the joined
+result file for `pocketbert report`. Rerun the same command to measure what is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 
 PLAN_FILE = "plan.json"
-# What the folder is, for its marker.
+# Kind of the folder, for its marker.
 KIND = "phone run"
 PHONE_FILE = "phone.json"
 
@@ -34,11 +34,11 @@ class Plan:
     """Plan of measurements, equal for every phone.
 
     Attributes:
-      configurations: those with a `problem` are not measured, and reported.
+      configurations: those with a `problem` are reported instead of measured.
       delegate: `cpu` or `gpu`.
       affinity: `any`, `big` or `little` cores.
-      repeats: processes that each configuration gets.
-      seed: of the order.
+      repeats: number of processes per configuration.
+      seed: seed of the order.
     """
 
     configurations: tuple[Configuration, ...]
@@ -48,7 +48,7 @@ class Plan:
     seed: int = 0
 
     def turns(self) -> list[tuple[int, int]]:
-        """(configuration, repeat from 1) in the order to measure: every repeat is a shuffled round of all."""
+        """(configuration, repeat from 1) in measuring order: every repeat is a shuffled round of all configurations."""
         usable = [index for index, each in enumerate(self.configurations) if not each.problem]
         generator = random.Random(self.seed)
         return [
@@ -56,7 +56,7 @@ class Plan:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """All that decides what is measured."""
+        """All fields that determine the measurements."""
         return {
             "configurations": [
                 {
@@ -78,15 +78,15 @@ class Plan:
 
 
 def check_delegate(plan: Plan) -> None:
-    """Raises `UserError` if the plan is for a GPU and has bundles of several lengths, which the app refuses."""
+    """Raises `UserError` if the plan is for a GPU and has bundles of several lengths, which the app rejects."""
     if plan.delegate != "gpu":
         return
     bundles = dict.fromkeys(each.model_path.parent for each in plan.configurations if not each.problem)
     several = [str(bundle) for bundle in bundles if _lengths(bundle) > 1]
     if several:
         raise UserError(
-            f"with --delegate=gpu a bundle must have one length, since the GPU prepares all of them and the runtime "
-            f"tells its share of the first alone; {', '.join(several)} has more; export it with one of --lengths"
+            f"with --delegate=gpu a bundle must have one length, because the GPU prepares all of them and the runtime "
+            f"reports its share of the first only; {', '.join(several)} has more; export it with one of --lengths"
         )
 
 
@@ -95,14 +95,14 @@ def _lengths(bundle: Path) -> int:
 
 
 def open_folder(folder: Path, plan: Plan, *, overwrite: bool) -> None:
-    """Makes a plan's folder, or checks that the one which is there is this plan's.
+    """Creates a plan's folder, or checks that an existing one belongs to this plan.
 
     Args:
-      folder: what `--output` names.
-      plan: what is to be measured.
-      overwrite: forget what other plans left in the folder.
+      folder: the value of `--output`.
+      plan: the plan.
+      overwrite: discard results of other plans in the folder.
     Raises:
-      UserError: the folder holds another plan.
+      UserError: the folder belongs to another plan.
     """
     path = folder / PLAN_FILE
     if path.exists() and not overwrite:
@@ -123,7 +123,7 @@ class Kept:
 
     Args:
       folder: the phone's folder.
-      plan: what it is to give.
+      plan: the plan to complete.
     """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -132,7 +132,7 @@ class Kept:
         self._problems: dict[tuple[int, int], str] = {}
 
     def same_phone(self, facts: Mapping[str, str]) -> None:
-        """Checks that what is kept came from the same app and system, or notes them.
+        """Checks that the kept results come from the same app and system, or records both.
 
         Raises:
           UserError: they differ.
@@ -148,16 +148,16 @@ class Kept:
             )
 
     def missing(self) -> list[tuple[int, int]]:
-        """The turns that are still to be taken, in order."""
+        """Turns that are not measured yet, in order."""
         return [turn for turn in self.plan.turns() if not self._path(turn).exists()]
 
     def keep(self, turn: tuple[int, int], path: Path) -> str | None:
-        """Takes a result file that the phone wrote, if its measurement did not fail.
+        """Keeps a result file from the phone unless its measurement failed.
 
         Returns:
-          Why the measurement failed; None if it did not.
+          Reason of the failure; None if the measurement succeeded.
         Raises:
-          UserError: it does not match the plan; all problems are listed.
+          UserError: lists how the file differs from the plan.
         """
         part, configuration = results.read(path), self.plan.configurations[turn[0]]
         wanted = {
@@ -169,7 +169,7 @@ class Kept:
         found = part.measurements[0] if len(part.measurements) == 1 else None
         problems = [] if found else [f"it must have one measurement; received {len(part.measurements)}"]
         if part.measured_on != "device":
-            problems.append(f"it must be measured on a device; it says {part.measured_on}")
+            problems.append(f"it must be measured on a device; received {part.measured_on}")
         for name, value in wanted.items() if found else ():
             if getattr(found, name) != value:
                 problems.append(f"{name} must be {value}; it is {getattr(found, name)}")
@@ -183,16 +183,16 @@ class Kept:
         return found.error
 
     def note(self, turn: tuple[int, int], problem: str) -> None:
-        """Remembers, for this run's report, why a turn gave nothing."""
+        """Records, for this run's report, why a turn gave no result."""
         self._problems[turn] = problem
 
     @property
     def first_problem(self) -> str | None:
-        """The first reason that was noted."""
+        """The first recorded reason."""
         return next(iter(self._problems.values()), None)
 
     def join(self, title: str) -> ResultFile | None:
-        """All that was measured as one result file; None if that is nothing."""
+        """Joins all measurements in one result file; None if there are none."""
         parts = {turn: results.read(self._path(turn)) for turn in self.plan.turns() if self._path(turn).exists()}
         if not parts:
             return None
@@ -202,7 +202,7 @@ class Kept:
             repeats = [part.measurements[0] for turn, part in sorted(parts.items()) if turn[0] == index]
             measurements.append(self._joined(index, configuration, repeats))
         cores = {"any": "the cores that Android chooses", "big": "the big cores", "little": "the little cores"}
-        notes = [f"Requested: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; a process for every repeat."]
+        notes = [f"Requested: {self.plan.delegate.upper()}, {cores[self.plan.affinity]}; one process per repeat."]
         if any(configuration.weights == "random" for configuration in self.plan.configurations):
             notes.append(results.RANDOM_WEIGHTS_NOTE)
         return dataclasses.replace(
@@ -303,19 +303,19 @@ def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions |
 
 
 def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
-    """Processor to its lowest frequency; None if no repeat tells."""
+    """Processor → its lowest frequency; None if no repeat has frequencies."""
     known = [each for each in repeats if each is not None]
     names = dict.fromkeys(name for each in known for name in each)
     return {name: min(each[name] for each in known if name in each) for name in names} if known else None
 
 
 def _all_of(values: Sequence[bool | None]) -> bool | None:
-    """False if one is; None if one is unknown."""
+    """False if any is False; otherwise None if any is unknown."""
     return False if False in values else None if None in values else True
 
 
 def _worst(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
-    """Of the values that are known, the one to choose; None if none is."""
+    """Applies `choose` to the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return choose(known) if known else None
 

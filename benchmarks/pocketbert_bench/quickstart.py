@@ -1,4 +1,4 @@
-"""The whole path in one call: fetch, teach, distil, export, verify, benchmark, report."""
+"""The quickstart in one call: fetch, fine-tune, distil, export, verify, benchmark, report."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ RECIPES = ("float32", "dynamic_wi8")
 SHIPPED = "dynamic_wi8"
 LENGTHS = (32, 64, 128)
 PEER_LENGTH = 128
-# The gate compares two forms of one network, so sentences that it learned from serve too: with the dev split
-# alone, chance would be as large as the bound on the accuracy that int8 loses (`pocketbert_export.verify`). A float32
-# bundle may lose none, as the dev split shows.
+# The gate compares two forms of one network, so training sentences serve too. With the dev split alone, chance would
+# be as large as the bound on int8's accuracy drop (`pocketbert_export.verify`). float32 may lose nothing, which the
+# dev split is enough to show.
 GATE_EXAMPLES = {"float32": 0, "dynamic_wi8": 2000}
 
 
 def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
-    """Takes a real network from its package to a distilled, verified, measured bundle and a page that shows it.
+    """Turns a pretrained network into a distilled, verified and measured bundle, with a report.
 
-    Every step leaves its result in `output`; a second call resumes after the last complete one.
+    Every step saves its result in `output`; call again to resume after the last complete step.
 
     Args:
-      output: folder for everything that is made.
-      full: use all data and full measurements; else a part and short ones, and the page says so.
-      seed: of fresh weights, the shuffling and dropout.
+      output: folder for all results.
+      full: use all data and full measurements; otherwise use a part and short ones, as the page states.
+      seed: seed of new weights, shuffling and dropout.
     Returns:
       The table for stdout.
     Raises:
-      UserError: `output` holds a run with other settings.
+      UserError: `output` belongs to a run with other settings.
     """
     with held_directory(output, "quickstart"):
         return _quickstart(output, full=full, seed=seed)
@@ -82,7 +82,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     student = train_student(Path(teacher.model_directory), train, dev, output / STUDENT, full=full, seed=seed)
 
     models = {TEACHER: Path(teacher.model_directory), STUDENT: Path(student.model_directory)}
-    # A part of the run compares with the plain converter's float32 export alone.
+    # A partial run compares with the plain converter's float32 export only.
     recipes = RECIPES if full else (SHIPPED,)
     step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
     bundles = {
@@ -128,7 +128,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
 
 
 class _Steps:
-    """Announces numbered steps on stderr."""
+    """Logs numbered steps."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -171,7 +171,7 @@ def _bundle(model_directory: Path, recipe: str, judged: Examples, path: Path) ->
 
 
 def _logits(path: Path, variants: Mapping[str, Path], dev: Examples) -> dict[str, np.ndarray]:
-    """Every sentence's logits [N, labels] by the trained model and by each of its bundles; kept in `path`."""
+    """Logits of the trained model and of each of its bundles for every sentence, [N, labels]; cached in `path`."""
     if not path.exists():
         answers = {label: open_predictor(variant).logits(dev.texts) for label, variant in variants.items()}
         write_json(path, {label: values.tolist() for label, values in answers.items()})
@@ -181,7 +181,7 @@ def _logits(path: Path, variants: Mapping[str, Path], dev: Examples) -> dict[str
 def _accuracies(
     dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]], bundles: Mapping[str, Mapping[str, Path]]
 ) -> list[Accuracy]:
-    """The score of every model and bundle, said as they are worked out."""
+    """Scores every model and bundle, and logs each score."""
     assert dev.labels is not None
     task = text_task(TASK)
     found = []
@@ -189,7 +189,7 @@ def _accuracies(
         for label, values in variants.items():
             scores = task.score(dev.labels, task.decide(values), (METRIC,))
             value = scores.metrics[METRIC]
-            log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} right")
+            log_info(f"  {role}, {label}: {100 * value:.1f} % of {len(dev)} correct")
             for warning in scores.warnings:
                 log_info(f"  warning: {role}, {label}: {warning}")
             bundle = bundles[role].get(label)
@@ -210,14 +210,14 @@ def _accuracies(
 
 
 def _baseline(dev: Examples) -> str:
-    """Score of a constant prediction, in a sentence."""
+    """Sentence with the score of a constant prediction."""
     assert dev.labels is not None
     found = text_task(TASK).baseline(dev.labels, (METRIC,))
     return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
 
 
 def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, full: bool) -> ResultFile:
-    """Every bundle's latencies, and those of the plain converter's export of the teacher, in one run."""
+    """Times all bundles and the plain converter's exports of the teacher in one run."""
     names = {path: role for role, paths in bundles.items() for path in paths.values()}
     return host.bench_bundles(
         list(names),
@@ -231,7 +231,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
 
 
 def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair:
-    """Teacher and student as they ship, with the dev sentences on which they differ."""
+    """Compares teacher and student in their exported form, with the dev sentences on which they differ."""
     assert dev.labels is not None
     differ = disagreements(
         dev.texts,
@@ -246,8 +246,8 @@ def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair
 def _summary(train: int, dev: int, full: bool) -> str:
     text = (
         f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences. The student "
-        f"has {len(TEACHER_LAYERS)} of its layers and learned from it by TinyBERT. Both are judged on {dev} sentences "
-        f"that neither learned from. Latency is one sentence at a time on this machine; the baseline is the plain "
+        f"has {len(TEACHER_LAYERS)} of its layers and learned from it with TinyBERT. Both are tested on {dev} "
+        f"sentences of the dev split. Latency is for one sentence at a time on this machine; the baseline is the plain "
         f"converter's export of the teacher at a fixed {PEER_LENGTH} tokens."
     )
     return text if full else f"{text} This run used part of the data and short measurements: use --full for results."

@@ -21,15 +21,15 @@ NETWORK = "6x384 (all-MiniLM-L6-v2)"
 STUDENT_NETWORK = "3x384 student"
 TASK = TaskConfig(kind="classification", name="rotten_tomatoes", labels=("negative", "positive"))
 METRIC = "accuracy"
-# The student starts from these, and the others are left out.
+# The student starts from these layers of its teacher.
 TEACHER_LAYERS = (1, 3, 5)
 
 # Chosen on the dev split with one seed; `benchmarks/studies/quickstart_accuracy.py` publishes three.
 OPTIONS = FinetuneConfig(learning_rate=6e-5, epochs=2, batch_size=32, max_length=48)
-# A part of the data gives few steps: smaller batches make more of them, at a higher rate.
+# A part of the data gives few steps: use smaller batches for more steps, and a higher rate.
 PART_OPTIONS = dataclasses.replace(OPTIONS, learning_rate=1e-4, epochs=1, batch_size=16)
-# The paper's 20 and 3 passes would take longer than all else together. Fewer at higher rates do for a student that
-# starts from its teacher's layers.
+# The paper's 20 and 3 epochs would take longer than everything else together. Fewer epochs at higher rates suffice,
+# because the student starts from its teacher's layers.
 DISTILLATION = TinyBERT(
     without=("augmentation", "attention"),
     max_length=48,
@@ -46,7 +46,7 @@ PART_DEV_EXAMPLES = 200
 
 
 def sentences(full: bool) -> tuple[Examples, Examples]:
-    """Labelled sentences to train on, and the dev split; unless `full`, a part, the same one every time."""
+    """Labelled training sentences and the dev split; a fixed part of them unless `full`."""
     train, dev = rotten_tomatoes()
     return (train, dev) if full else (_part(train, PART_TRAIN_EXAMPLES), _part(dev, PART_DEV_EXAMPLES))
 
@@ -58,11 +58,11 @@ def train_teacher(
 
     Args:
       network: its model directory.
-      train: what it learns from.
-      dev: what chooses the best epoch.
-      output: the run's folder; an unfinished run is resumed, a finished one gives its result.
-      full: train as for all of the data, not for a part.
-      seed: of the head's fresh weights, the shuffling and dropout.
+      train: training examples.
+      dev: examples to choose the best epoch.
+      output: the run's folder; an unfinished run is resumed, a finished one returns its result.
+      full: use the settings for all of the data instead of those for a part.
+      seed: seed of the head's new weights, shuffling and dropout.
     """
     data = TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
     config = OPTIONS if full else PART_OPTIONS
@@ -72,15 +72,15 @@ def train_teacher(
 def train_student(
     teacher: Path, train: Examples, dev: Examples, output: Path, *, full: bool, seed: int
 ) -> DistillResult:
-    """Distils the teacher into a student made of `TEACHER_LAYERS`, by TinyBERT.
+    """Distils the teacher into a student made of `TEACHER_LAYERS`, with TinyBERT.
 
     Args:
       teacher: its model directory.
-      train: what the student learns from.
-      dev: what chooses the best epoch.
-      output: the run's folder; an unfinished run is resumed, a finished one gives its result.
-      full: train as for all of the data, not for a part.
-      seed: of the projections' fresh weights, the shuffling and dropout.
+      train: training examples.
+      dev: examples to choose the best epoch.
+      output: the run's folder; an unfinished run is resumed, a finished one returns its result.
+      full: use the settings for all of the data instead of those for a part.
+      seed: seed of the projections' new weights, shuffling and dropout.
     """
     data = TaskData(task=TASK, train=train, dev=dev, metrics=(METRIC,), main_metric=METRIC)
     method = DISTILLATION if full else PART_DISTILLATION
@@ -90,5 +90,5 @@ def train_student(
 
 
 def _part(examples: Examples, count: int) -> Examples:
-    # Drawn, since positive and negative sentences take turns: every fourth sentence would be of one kind.
+    # Random: positive and negative sentences alternate, so every fourth one would have the same label.
     return examples.select(np.sort(np.random.default_rng(0).permutation(len(examples))[:count]))

@@ -1,4 +1,4 @@
-"""The page that shows what came out: one self-contained HTML file, with the plots beside it as PNG."""
+"""Write the report: one self-contained HTML page, and its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SHOWN_DISAGREEMENTS = 12
 CAPTIONS = {
     "accuracy_latency": (
         "Accuracy against latency",
-        "Up and to the left is better. Numbers at the points are tokens: a shorter text may use a shorter signature.",
+        "Up and to the left is better. Numbers at the points are tokens: short texts can use a short signature.",
     ),
     "latency": (
         "Latency by length",
-        "Median of all calls, batch 1. Pale: an export without that length pads the text to the next one it has.",
+        "Median of all calls, batch 1. Pale: the export lacks this length and pads the text to its next one.",
     ),
-    "size": ("Size", "The model file as it ships."),
+    "size": ("Size", "Size of the model file."),
     "distribution": (
-        "Every call",
-        "Export · tokens · threads. Box: the middle half; whiskers: 1st to 99th percentile; line: median.",
+        "All calls",
+        "Export · tokens · threads. Box: 25th to 75th percentile; whiskers: 1st to 99th percentile; line: median.",
     ),
 }
 
@@ -39,11 +39,11 @@ class Section:
     """Comparable measurements: a run, or its part on one runtime.
 
     Attributes:
-      run: what was measured.
-      heading: where and on what; empty where the page has but one section.
-      prefix: of the plots' file names.
-      rows: its exports.
-      tiles: its headline figures: (figure, what it is, detail).
+      run: the result file, or a part of it.
+      heading: title, machine and runtime; empty if the page has one section only.
+      prefix: prefix of the plots' file names.
+      rows: the exports.
+      tiles: headline figures: (figure, name, detail).
       images: plot → (PNG, SVG).
     """
 
@@ -90,7 +90,7 @@ class Section:
         return bool(_gpu_share(self.run))
 
     def beside_the_paper(self) -> list[tuple[str, float]]:
-        """(export, microseconds) of what was measured as the paper's figures were: same tokens, same threads."""
+        """(export, microseconds) of our exports measured with the paper's length and number of threads."""
         at = paper_figures.LENGTH, paper_figures.THREADS
         found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.peer]
         return [(name, latency) for name, latency in found if latency]
@@ -109,26 +109,26 @@ def build_report(
     """Writes `report.html` and the plots as PNG files into a new folder.
 
     Args:
-      runs: result files' contents.
-      output: the folder.
-      verification: an export's label → its `verification.json`.
-      pair: a student and its teacher, to show side by side; the student is compared with the teacher's exports.
-      title: the page's heading.
-      summary: a paragraph under it.
+      runs: contents of result files.
+      output: output folder.
+      verification: label of an export → its `verification.json`.
+      pair: a student and its teacher to compare; the reference of the student is the teacher's export.
+      title: heading of the page.
+      summary: first paragraph of the page.
       overwrite: replace an existing folder.
     Returns:
-      The page's path.
+      Path of the page.
     Raises:
       UserError: there is nothing to show, or `output` exists.
     """
     if emulated := [run.title for run in runs if run.measured_on == "qemu"]:
         raise UserError(
-            f"a report shows latencies of devices and hosts; {emulated[0]} is of qemu, whose time means nothing"
+            f"a report shows latencies of devices and hosts; received {emulated[0]}, measured on qemu; leave it out"
         )
     sections = _sections(runs, verification or {}, pair)
     found = [row for section in sections for row in section.rows]
     if not any(row.latencies or row.failures for row in found) and not any(run.ratios for run in runs):
-        raise UserError("a report needs at least one measurement or ratio; the result files hold none")
+        raise UserError("a report needs at least one measurement or ratio; the result files have none")
     page = render(
         "report.html",
         package="pocketbert_bench",
@@ -158,11 +158,11 @@ def build_report(
 
 
 def table(run: ResultFile, pair: Pair | None = None) -> str:
-    """A result file's exports as a table for a terminal.
+    """Formats the exports of a result file as a table for a terminal.
 
     Args:
-      run: the result file's content.
-      pair: a student and its teacher among the networks; the student is compared with the teacher's exports.
+      run: content of the result file.
+      pair: a student and its teacher among the networks; the reference of the student is the teacher's export.
     """
     found = _rows([run], pair)
     lengths, all_threads = comparison.lengths(found), comparison.threads(found)
@@ -195,7 +195,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
 
 
 def times(factor: float | None) -> str:
-    """A factor for people: 3.42× or 12.5×."""
+    """Formats a factor: 3.42× or 12.5×."""
     return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
 
 
@@ -223,7 +223,7 @@ def _sections(
 
 
 def _gpu_share(run: ResultFile) -> str:
-    """Note on the smallest share of a graph that the GPU took; empty without a GPU."""
+    """Smallest share of a graph's operators on the GPU, as a note; empty without a GPU."""
     taken = [each.delegate for each in run.measurements if each.delegate and each.delegate.is_gpu]
     return f", GPU for {min(each.delegated_ops / each.total_ops for each in taken):.0%} of operators" if taken else ""
 
@@ -238,7 +238,7 @@ def _references(found: Sequence[Row]) -> list[str]:
 
 
 def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """The headline figures: (figure, what it is, detail), for our smallest export."""
+    """Headline figures of our smallest export: (figure, name, detail)."""
     ours = [row for row in found if not row.peer and row.latencies and row.size_bytes]
     tiles = []
     if ours:
@@ -260,7 +260,7 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
     checks = [check for content in verification.values() for check in content["checks"]]
     if checks:
         passed = sum(bool(check["passed"]) for check in checks)
-        tiles.append((f"{passed} of {len(checks)}", "checks passed", "by the gate that every export goes through"))
+        tiles.append((f"{passed} of {len(checks)}", "checks passed", "in the verification gate"))
     return tiles
 
 
@@ -305,7 +305,7 @@ def _ms(microseconds: float | None) -> str:
 
 
 def _number(value: object) -> str:
-    """A check's figure: short, never more than it says."""
+    """Formats a check's value in a few digits."""
     if value is None or isinstance(value, bool):
         return ""
     if not isinstance(value, (int, float)):
@@ -323,7 +323,7 @@ def _delegated(measurement: Measurement) -> str:
 
 
 def _speeds(device: DeviceConditions) -> str:
-    """Processors by the most they can do, of each kind the slowest: 4 at 1.79 of 1.79 GHz, 1 at 2.21 of 2.84 GHz."""
+    """Current and maximum speed of the processors by kind: 4 at 1.79 of 1.79 GHz, 1 at 2.21 of 2.84 GHz."""
     kinds: dict[int, list[int]] = {}
     for name, highest in (device.processors_highest_khz or {}).items():
         if now := (device.processors_khz or {}).get(name):

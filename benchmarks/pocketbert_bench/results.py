@@ -1,7 +1,7 @@
-"""The one form of a measured result, for this machine and for phones: schema version 1.
+"""The schema of measured results, for this machine and for phones: version 1.
 
 A result file is a `ResultFile` as JSON. The dataclasses below are the only source of `results.schema.json` and of
-the page in the docs (`pocketbert_bench.schema`). Latencies are kept raw.
+the documentation page (`pocketbert_bench.schema`). Latencies are stored raw.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
-# Room for the calls of 500 configurations; checking more would take minutes.
+# Enough for the calls of 500 configurations; validating more would take minutes.
 MOST_BYTES = 1 << 23
-RANDOM_WEIGHTS_NOTE = "Weights are random: latency and size mean something, answers do not."
+RANDOM_WEIGHTS_NOTE = "Weights are random: latency and size are meaningful, outputs are not."
 
 Weights = Literal["trained", "random"]
 
@@ -38,20 +38,20 @@ class Runtime:
     """Runtime that executed the model."""
 
     name: Literal["litert", "tflite", "tflite-aar", "onnxruntime"] = _note(
-        "the interpreter; tflite is the JavaCPP presets' TensorFlow Lite, tflite-aar its last archive for Android"
+        "the interpreter; tflite is TensorFlow Lite from the JavaCPP presets, tflite-aar its last archive for Android"
     )
-    version: str = _note("its release")
+    version: str = _note("version of the runtime")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delegate:
-    """The part of a graph that an accelerating library took over."""
+    """The part of a graph that runs on a delegate."""
 
-    name: str = _note("for example XNNPACK, or GPU where the graphics processor computes, in half precision")
+    name: str = _note("for example XNNPACK, or GPU, which computes in half precision")
     delegated_ops: int = _note(
-        "operators inside the delegate, of the file's first subgraph; at least so many with tflite-aar", minimum=0
+        "number of operators in the delegate, in the file's first subgraph; a lower bound with tflite-aar", minimum=0
     )
-    total_ops: int = _note("operators of that subgraph", minimum=1)
+    total_ops: int = _note("number of operators in that subgraph", minimum=1)
 
     @property
     def is_gpu(self) -> bool:
@@ -61,68 +61,72 @@ class Delegate:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenCheck:
-    """The check before the clock starts: the model answers known examples as it did when it was exported."""
+    """Comparison with the golden examples before timing."""
 
-    examples: int = _note("how many were run", minimum=1)
-    max_absolute_difference: float = _note("largest difference of an output from what was recorded", minimum=0)
-    tolerance: float = _note("the most that was allowed", minimum=0)
+    examples: int = _note("number of examples", minimum=1)
+    max_absolute_difference: float = _note("largest difference from the recorded outputs", minimum=0)
+    tolerance: float = _note("largest allowed difference", minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceConditions:
-    """State of a phone while it was measured; the worst over its repeats."""
+    """State of a phone during the measurement; the worst over its repeats."""
 
-    affinity: Literal["any", "big", "little"] = _note("requested processors: all, all but the slowest, those")
-    processors_allowed: str | None = _note("processors that the measuring thread had, as Linux lists them: 4-7")
-    processors_khz: dict[str, int] | None = _note("processor to its frequency after the last call; null where unknown")
-    processors_highest_khz: dict[str, int] | None = _note("processor to the most it can do; null where unknown")
-    battery_percent: int | None = _note("charge; null where unknown", minimum=0, maximum=100)
-    charging: bool | None = _note("whether power came in; null where unknown")
-    power_save: bool = _note("whether the system saved power")
-    thermal_headroom: float | None = _note("how near throttling it was, 1 being there; null where unknown", minimum=0)
-    repeat: int = _note("which repetition of the configuration this is, from 1; of several, the last", minimum=1)
+    affinity: Literal["any", "big", "little"] = _note("requested processors: all, all but the slowest, or the slowest")
+    processors_allowed: str | None = _note("processors available to the measuring thread, in Linux's form: 4-7")
+    processors_khz: dict[str, int] | None = _note("processor → frequency after the last call; null if unknown")
+    processors_highest_khz: dict[str, int] | None = _note("processor → maximum frequency; null if unknown")
+    battery_percent: int | None = _note("charge; null if unknown", minimum=0, maximum=100)
+    charging: bool | None = _note("whether the phone was connected to power; null if unknown")
+    power_save: bool = _note("whether power saving was on")
+    thermal_headroom: float | None = _note(
+        "distance to throttling; 1 means that it throttles; null if unknown", minimum=0
+    )
+    repeat: int = _note("number of the repeat, from 1; the last one if several are joined", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One configuration in a process of its own: a model, a length, a number of threads, a runtime."""
+    """One configuration: a model, a length, a number of threads and a runtime, in its own process."""
 
-    label: str = _note("what it is called in tables; ours and a baseline's export of one network differ here")
-    model: str = _note("the network's name; measurements of one network share it")
+    label: str = _note("name in tables; differs between our exports and the baselines' of one network")
+    model: str = _note("name of the network, shared by all its measurements")
     recipe: str = _note("number formats: float32, dynamic_wi8, …")
-    peer: bool = _note("somebody else's way to export the same network, for comparison")
+    peer: bool = _note("whether this is a baseline: another tool's export of the same network")
     weights: Weights | None = _note(
-        "random weights are good for latency and for nothing else; null where nobody said, since a bundle does not tell"
+        "whether weights are trained or random; outputs of random weights are meaningless; null if unknown"
     )
     model_file: str = _note("file name, without folders")
-    model_sha256: str | None = _note("of the file; null if it could not be read", pattern="^[0-9a-f]{64}$")
-    size_bytes: int | None = _note("of the model file alone; null if it could not be read", minimum=0)
-    signature: str | None = _note("the called signature; null where a format has none")
-    length: int | None = _note("tokens in a call, padding included; null if the bundle could not be read", minimum=1)
-    threads: int = _note("threads that the runtime was given", minimum=1)
+    model_sha256: str | None = _note("digest of the file; null if it could not be read", pattern="^[0-9a-f]{64}$")
+    size_bytes: int | None = _note("size of the model file; null if it could not be read", minimum=0)
+    signature: str | None = _note("name of the called signature; null if the format has none")
+    length: int | None = _note("tokens per call, including padding; null if the bundle could not be read", minimum=1)
+    threads: int = _note("number of runtime threads", minimum=1)
     runtime: Runtime | None = _note("null if it never started")
-    delegate: Delegate | None = _note("null where there is none, or where the runtime does not tell")
+    delegate: Delegate | None = _note("null if there is none, or if the runtime does not report it")
     status: Literal["ok", "failed"] = _note("a failed configuration has no latency")
     error: str | None = _note("one sentence; null if ok")
-    golden: GoldenCheck | None = _note("null where no expected answers exist (a baseline's file with random weights)")
-    init_us: float | None = _note("from the file's path to a runner in hand", minimum=0)
-    first_inference_us: float | None = _note("the first call, which also allocates", minimum=0)
-    warm_up_runs: int = _note("calls that were not recorded, before the first round", minimum=0)
+    golden: GoldenCheck | None = _note("null without expected outputs (a baseline's file with random weights)")
+    init_us: float | None = _note("time from the file's path to an open runner", minimum=0)
+    first_inference_us: float | None = _note("duration of the first call, which also allocates", minimum=0)
+    warm_up_runs: int = _note("number of unrecorded calls before the first round", minimum=0)
     warmed_up: bool | None = _optional_note(
-        "whether those calls became steady; false where the longest warm-up ended first; null where nobody looked"
+        "whether these calls became steady; false if the warm-up reached its limit first; null if not checked"
     )
-    latency_us: tuple[float, ...] = _note("every recorded call, inputs copied in and outputs copied out, in order")
+    latency_us: tuple[float, ...] = _note("all recorded calls in order, including copies of inputs and outputs")
     round_sizes: tuple[int, ...] = _note("number of calls in each interleaved round, in order")
-    peak_memory_bytes: int | None = _note("the process' largest resident memory, runtime included", minimum=0)
+    peak_memory_bytes: int | None = _note("peak resident memory of the process, including the runtime", minimum=0)
     base_memory_bytes: int | None = _note("resident memory before the model was opened", minimum=0)
-    thermal_start: Thermal | None = _note("null where not read")
-    thermal_end: Thermal | None = _note("null where not read")
+    thermal_start: Thermal | None = _note("null if not read")
+    thermal_end: Thermal | None = _note("null if not read")
     device: DeviceConditions | None = _optional_note("null unless a phone was measured")
-    load: Load | None = _optional_note("null where not measured: on phones, in the Java host's runs, if failed")
+    load: Load | None = _optional_note(
+        "null if not measured: on phones, in the Java host's runs, and for failed configurations"
+    )
 
     @functools.cached_property
     def summary(self) -> statistics.Summary | None:
-        """What the latencies say; None if it failed."""
+        """Statistics of the latencies; None if the measurement failed."""
         return statistics.summarize(self.latency_us) if self.latency_us else None
 
 
@@ -130,30 +134,30 @@ class Measurement:
 class Accuracy:
     """A model's score on labelled examples."""
 
-    label: str = _note("as in the measurements of the same file")
-    model: str = _note("the network's name")
+    label: str = _note("label of the same file's measurements")
+    model: str = _note("name of the network")
     recipe: str = _note("number formats; float32 for a model directory")
-    model_sha256: str | None = _note("of the model file that was scored; null if unknown", pattern="^[0-9a-f]{64}$")
-    task: str = _note("the task's name")
-    split: str = _note("which examples, in words")
+    model_sha256: str | None = _note("digest of the scored model file; null if unknown", pattern="^[0-9a-f]{64}$")
+    task: str = _note("name of the task")
+    split: str = _note("description of the examples")
     metric: str = _note("for example accuracy or matthews")
-    value: float = _note("the score, 1 being perfect", minimum=-1, maximum=1)
-    examples: int = _note("how many were scored", minimum=1)
+    value: float = _note("the score; 1 is perfect", minimum=-1, maximum=1)
+    examples: int = _note("number of scored examples", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """A comparison of two things that took turns in one run."""
+    """A comparison of two alternating measurements in one run."""
 
     name: str = _note("short and unique in the file")
-    description: str = _note("what is divided by what, in a sentence")
-    ours: str = _note("what the numerators are")
-    peer: str = _note("what the denominators are")
-    unit: str = _note("of both, for example us or examples/s")
-    ours_samples: tuple[float, ...] = _note("one value a pair, in order", minItems=1)
+    description: str = _note("numerator and denominator, in a sentence")
+    ours: str = _note("name of the numerators")
+    peer: str = _note("name of the denominators")
+    unit: str = _note("unit of both, for example us or examples/s")
+    ours_samples: tuple[float, ...] = _note("one value per pair, in order", minItems=1)
     peer_samples: tuple[float, ...] = _note("the other value of each pair", minItems=1)
-    better: Literal["lower", "higher"] = _note("which way is good")
-    target: float | None = _note("what was to be reached; null if nothing was set", exclusiveMinimum=0)
+    better: Literal["lower", "higher"] = _note("better direction")
+    target: float | None = _note("target of the ratio; null without one", exclusiveMinimum=0)
 
     @functools.cached_property
     def _estimate(self) -> tuple[float, tuple[float, float]]:
@@ -171,7 +175,7 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the interval's worse end reaches the target; None without a target."""
+        """Whether the worse end of the interval reaches the target; None without a target."""
         if self.target is None:
             return None
         return self.interval[1] <= self.target if self.better == "lower" else self.interval[0] >= self.target
@@ -181,29 +185,29 @@ class Ratio:
 class ResultFile:
     """One run on one machine."""
 
-    schema_version: Literal[1] = _note("this form")
-    title: str = _note("what the run was for")
+    schema_version: Literal[1] = _note("version of this schema")
+    title: str = _note("purpose of the run")
     created: str = _note("start of the run, ISO 8601 in UTC")
-    measured_on: Literal["device", "host", "qemu"] = _note("a phone, a computer, or a phone's code under emulation")
-    commit: str | None = _note("of the code; `-dirty` if tracked files differed; null outside a checkout")
-    quick: bool = _note("a shortened run: good for a look, not for a comparison")
-    machine: Machine = _note("what was measured on")
-    measurements: tuple[Measurement, ...] = _note("latencies, one entry a configuration")
+    measured_on: Literal["device", "host", "qemu"] = _note("a phone, a computer, or a phone's code in an emulator")
+    commit: str | None = _note("commit of the code; `-dirty` if tracked files differed; null outside a checkout")
+    quick: bool = _note("shortened run, unsuitable for comparisons")
+    machine: Machine = _note("the measured machine")
+    measurements: tuple[Measurement, ...] = _note("latencies, one entry per configuration")
     accuracies: tuple[Accuracy, ...] = _note("scores")
     ratios: tuple[Ratio, ...] = _note("comparisons")
-    notes: tuple[str, ...] = _note("what a reader has to know, a sentence each")
+    notes: tuple[str, ...] = _note("notes for the reader, one sentence each")
 
 
 def ratio(
     *, ours_samples: Sequence[float], peer_samples: Sequence[float], target: float | None = None, **fields: Any
 ) -> Ratio:
-    """A `Ratio` of samples in any form; the pairs were taken in turns."""
+    """Creates a `Ratio` from samples in any form, taken alternately."""
     ours, peer = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
     return Ratio(ours_samples=ours, peer_samples=peer, target=target, **fields)
 
 
 def latency_ratio(name: str, ours: Measurement, peer: Measurement, description: str, target: float | None) -> Ratio:
-    """`Ratio` of two measurements' round medians; both took part in every round of one run.
+    """Creates a `Ratio` of the round medians of two measurements; both took part in every round of one run.
 
     Raises:
       UserError: one of them failed.
@@ -235,17 +239,17 @@ def result_file(
     on: Machine | None = None,
     created: str | None = None,
 ) -> ResultFile:
-    """A host run's `ResultFile`, with this machine, commit and time filled in.
+    """Creates a `ResultFile` of a host run, with this machine, commit and time.
 
     Args:
-      title: what the run was for.
-      quick: whether it was shortened.
+      title: purpose of the run.
+      quick: whether the run was shortened.
       measurements: latencies.
       accuracies: scores.
       ratios: comparisons.
-      notes: what a reader has to know.
-      on: the machine as it was before the run; now, if None.
-      created: the run's start; now, if None.
+      notes: notes for the reader.
+      on: the machine before the run; None describes it now.
+      created: start of the run; None uses the current time.
     """
     return ResultFile(
         schema_version=1,
@@ -263,31 +267,31 @@ def result_file(
 
 
 def now() -> str:
-    """This second in UTC, ISO 8601."""
+    """The current time in UTC, ISO 8601, to the second."""
     import datetime
 
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass of this module as plain JSON values."""
-    # A round trip turns tuples into lists, which is what JSON Schema calls an array.
+    """Converts a dataclass of this module to plain JSON values."""
+    # A round trip turns tuples into lists, JSON Schema's arrays.
     return json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
 
 
 def write(path: str | os.PathLike[str], content: ResultFile, *, overwrite: bool = True) -> None:
-    """Writes a result file, in place of one that is there unless `overwrite` is False; it is checked first."""
+    """Validates and writes a result file; fails if one exists, unless `overwrite`."""
     document = to_json(content)
     raise_if_any(problems(document), str(path))
     files.write_json(path, document, overwrite=overwrite)
 
 
 def read(path: str | os.PathLike[str]) -> ResultFile:
-    """Reads and checks a result file.
+    """Reads and validates a result file.
 
     Raises:
-      UserError: the file is absent, is not JSON, is larger than `MOST_BYTES`, or breaks the schema; every problem is
-        listed.
+      UserError: the file is missing, is not JSON, is larger than `MOST_BYTES`, or violates the schema; all violations
+        are listed.
     """
     document = json_reading.read_json(path, most_bytes=MOST_BYTES)
     raise_if_any(problems(document), str(path))
@@ -295,17 +299,17 @@ def read(path: str | os.PathLike[str]) -> ResultFile:
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a result file, as `results.schema.json` holds it."""
+    """The schema of a result file, as in `results.schema.json`."""
     return schema.schema(ResultFile, SCHEMA_TITLE)
 
 
 def page() -> str:
-    """The schema as a page of the docs, in Markdown."""
+    """The schema as a documentation page, in Markdown."""
     return schema.page(ResultFile, "Result files")
 
 
 def problems(document: Any) -> list[str]:
-    """Lists problems of a result file: by the schema first, then by further rules."""
+    """Lists problems of a result file: violations of the schema, otherwise of further rules."""
     import jsonschema
 
     validator = jsonschema.Draft202012Validator(json_schema())
@@ -350,7 +354,7 @@ def _measurement_problems(measurement: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Writes `results.schema.json`, which other languages read, beside this module."""
+    """Writes `results.schema.json` next to this module, for other languages."""
     files.write_json(Path(__file__).with_name("results.schema.json"), json_schema())
 
 

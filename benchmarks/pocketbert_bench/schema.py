@@ -1,7 +1,7 @@
-"""JSON Schema, and a page for people, from frozen dataclasses.
+"""JSON Schema, and a page of documentation, from frozen dataclasses.
 
-Types that a field may have: str, int, float, bool, None, `Literal`, unions, `tuple[X, ...]`, `dict[str, X]` and
-other such dataclasses.
+Supported field types: str, int, float, bool, None, `Literal`, unions, `tuple[X, ...]`, `dict[str, X]` and other such
+dataclasses.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any, Literal
 
 
 def note(description: str, **constraints: Any) -> Any:
-    """A dataclass field with its meaning and JSON Schema's keywords that narrow its type."""
+    """Declares a dataclass field with its description and the JSON Schema keywords that narrow its type."""
     return dataclasses.field(metadata={"description": description, **constraints})
 
 
 def optional_note(description: str, **constraints: Any) -> Any:
-    """A field as `note`'s that a file may leave out, which says the same as null."""
+    """Declares a field as `note` does, but optional in files; leaving it out is the same as null."""
     return dataclasses.field(default=None, metadata={"description": description, **constraints})
 
 
 def schema(kind: type, title: str) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a dataclass; fields without a default are required and no other is allowed."""
+    """JSON Schema (2020-12) of a dataclass. Fields without a default are required; no other fields are allowed."""
     definitions: dict[str, Any] = {}
     root = _schema_of(kind, definitions)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root, "$defs": definitions}
 
 
 def from_json(kind: Any, value: Any) -> Any:
-    """JSON values that satisfy `schema(kind)` as an instance of `kind`."""
+    """Converts JSON values that satisfy `schema(kind)` to an instance of `kind`."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return None if value is None else from_json(next(a for a in arguments if a is not type(None)), value)
@@ -43,8 +43,8 @@ def from_json(kind: Any, value: Any) -> Any:
 
 
 def page(kind: type, title: str) -> str:
-    """A Markdown page: a table of fields for each dataclass that `kind` holds, `kind` first."""
-    rule = "Every field is required unless it says optional; where nothing is known it is null or empty."
+    """Writes a Markdown page with a table of fields for each dataclass in `kind`, `kind` first."""
+    rule = "All fields are required unless marked optional; unknown values are null or empty."
     lines = [f"# {title}", "", rule, ""]
     for name, definition in schema(kind, title)["$defs"].items():
         lines += [f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""A student beside its teacher: what the same export of each costs, and the texts on which they differ."""
+"""Compare a student with its teacher: the cost of the same export, and the texts on which they differ."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Prediction:
     """Output of a network for a text.
 
     Attributes:
-      label: the likeliest label.
-      probability: of that label.
+      label: most likely label.
+      probability: probability of that label.
     """
 
     label: str
@@ -27,13 +27,13 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """A text to which teacher and student give different answers.
+    """A text for which teacher and student predict different labels.
 
     Attributes:
-      text: what was asked.
-      label: what is right.
-      teacher: the teacher's answer.
-      student: the student's answer.
+      text: the text.
+      label: the correct label.
+      teacher: the teacher's prediction.
+      student: the student's prediction.
     """
 
     text: str
@@ -47,11 +47,11 @@ class Pair:
     """A student and the teacher that it was distilled from.
 
     Attributes:
-      teacher: the teacher's name in the results.
-      student: the student's name in the results.
-      export: the label of the exports to set side by side, one of each.
-      examples: how many labelled texts both exports answered.
-      disagreements: those of the texts on which they differ.
+      teacher: name of the teacher in the results.
+      student: name of the student in the results.
+      export: label of the compared exports, one of each.
+      examples: number of labelled texts that both exports predicted.
+      disagreements: texts with different predictions.
     """
 
     teacher: str
@@ -62,22 +62,22 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """On how many texts they differ and who is right there, in a sentence."""
+        """Number of different predictions and of correct ones among them, in a sentence."""
         differ = len(self.disagreements)
         if not differ:
-            return f"As {self.export}, teacher and student give the same answer to each of {self.examples:,} texts."
+            return f"{self.export} teacher and student agree on all {self.examples:,} texts."
         teacher = sum(each.teacher.label == each.label for each in self.disagreements)
         student = sum(each.student.label == each.label for each in self.disagreements)
         # With more than two labels both may be wrong.
         neither = differ - teacher - student
         return (
-            f"As {self.export}, teacher and student give different answers to {differ:,} of {self.examples:,} texts: "
+            f"{self.export} teacher and student disagree on {differ:,} of {self.examples:,} texts: "
             f"the teacher is right on {teacher:,} of them, the student on {student:,}"
             + (f", neither on {neither:,}." if neither else ".")
         )
 
     def surest(self, count: int) -> list[Disagreement]:
-        """The disagreements in which the less certain of the two is most certain."""
+        """Disagreements sorted by the smaller of both probabilities, largest first."""
 
         def certainty(each: Disagreement) -> float:
             return min(each.teacher.probability, each.student.probability)
@@ -87,13 +87,13 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyPair:
-    """Both networks' latency at one length.
+    """Latency of both networks at one length.
 
     Attributes:
-      length: tokens.
-      teacher_us: median.
-      student_us: median.
-      ratio: the student's over the teacher's, paired by round.
+      length: sequence length in tokens.
+      teacher_us: median of the teacher.
+      student_us: median of the student.
+      ratio: student ÷ teacher, paired by round.
     """
 
     length: int
@@ -107,9 +107,9 @@ class Costs:
     """The same export of teacher and student.
 
     Attributes:
-      teacher: the teacher's row.
-      student: the student's row.
-      threads: of the latencies, the fewest that were measured.
+      teacher: row of the teacher.
+      student: row of the student.
+      threads: smallest measured number of threads, used for the latencies.
       latencies: ascending by length.
     """
 
@@ -127,12 +127,12 @@ def disagreements(
     teacher: np.ndarray,
     student: np.ndarray,
 ) -> tuple[Disagreement, ...]:
-    """The texts to which teacher and student give different answers, in the order of the texts.
+    """Texts for which teacher and student predict different labels, in the order of the texts.
 
     Args:
-      texts: what both were asked.
-      labels: index of each text's right label, `[texts]`.
-      names: the labels.
+      texts: the predicted texts.
+      labels: index of each text's correct label, `[texts]`.
+      names: names of the labels.
       teacher: the teacher's probabilities, `[texts, labels]`.
       student: the student's probabilities, `[texts, labels]`.
     """
@@ -154,7 +154,7 @@ def disagreements(
 
 
 def costs(found: Sequence[Row], pair: Pair) -> Costs | None:
-    """The rows of a pair with their comparison; None where one of the two was not measured."""
+    """Rows of a pair with their comparison; None if one of them was not measured."""
     rows = {row.model: row for row in found if row.label == pair.export and row.latencies}
     if pair.teacher not in rows or pair.student not in rows:
         return None

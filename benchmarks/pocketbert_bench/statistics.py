@@ -1,4 +1,4 @@
-"""The few statistics that a result needs, all of medians, all seeded."""
+"""Statistics of results: medians, with seeded bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What raw latencies say; computed on reading, never stored.
+    """Statistics of raw latencies; computed on reading, never stored.
 
     Attributes:
       median_us: median latency.
@@ -31,7 +31,7 @@ class Summary:
 
 
 def summarize(latency_us: Sequence[float]) -> Summary:
-    """The statistics of raw latencies in microseconds."""
+    """Computes the statistics of raw latencies in microseconds."""
     median, p90, p99 = np.percentile(np.asarray(latency_us, dtype=np.float64), [50, 90, 99])
     return Summary(
         median_us=float(median),
@@ -43,7 +43,7 @@ def summarize(latency_us: Sequence[float]) -> Summary:
 
 
 def median_absolute_deviation(samples: Sequence[float]) -> float:
-    """Median distance from the median, in the samples' unit (not scaled to a normal's deviation)."""
+    """Median distance from the median, in the samples' unit (not scaled to a standard deviation)."""
     values = np.asarray(samples, dtype=np.float64)
     return float(np.median(np.abs(values - np.median(values))))
 
@@ -55,10 +55,10 @@ def bootstrap_median(
 
     Args:
       samples: independent observations, at least one.
-      seed: of the resampling; the same samples and seed give the same interval.
-      resamples: how many samples with replacement are drawn.
+      seed: seed of the resampling; equal samples and seeds give equal intervals.
+      resamples: number of samples drawn with replacement.
     Returns:
-      The lower and upper end, in the samples' unit.
+      Lower and upper end, in the samples' unit.
     Raises:
       ValueError: there are no samples.
     """
@@ -66,7 +66,7 @@ def bootstrap_median(
     if not len(values):
         raise ValueError("an interval needs at least one sample; received none")
     generator = np.random.default_rng(seed)
-    # Resample by blocks of draws: 2000 draws of 10^5 samples at once would take gigabytes.
+    # Resample in blocks: 2000 draws of 10^5 samples at once would take gigabytes.
     medians = np.empty(resamples)
     rows = max(1, 1_000_000 // len(values))
     for start in range(0, resamples, rows):
@@ -85,12 +85,12 @@ def paired_ratio(ours: Sequence[float], peer: Sequence[float], seed: int = 0) ->
 
 
 def pair_ratios(ours: Sequence[float], peer: Sequence[float]) -> np.ndarray:
-    """`ours[i] / peer[i]` of every pair.
+    """Computes `ours[i] / peer[i]` for every pair.
 
-    Pairs are measured next to each other in time, so that whatever slows the machine slows both.
+    The values of a pair are measured in direct succession, so that load slows both.
 
     Args:
-      ours: one value a pair, positive.
+      ours: one value per pair, positive.
       peer: the other value of each pair, positive.
     Raises:
       ValueError: the numbers of values differ, or one is not positive.
@@ -104,10 +104,10 @@ def pair_ratios(ours: Sequence[float], peer: Sequence[float]) -> np.ndarray:
 
 
 def round_medians(samples: Sequence[float], round_sizes: Sequence[int]) -> np.ndarray:
-    """Median of each round of `samples`, which lie one round after another.
+    """Median of each round of `samples`, which are concatenated in order.
 
     Args:
-      samples: all rounds' observations.
+      samples: observations of all rounds.
       round_sizes: number of observations in each round; their sum is `len(samples)`.
     """
     values = np.asarray(samples, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""The process that a configuration is measured in; `host.py` starts one for each and tells it when to run.
+"""The process in which a configuration is measured; `host.py` starts one for each and tells it when to run.
 
-It imports the runtime and numpy, nothing else, so that memory and start-up are the model's. One JSON value a line:
-first the job on stdin and what starting gave on stdout; then, as often as asked, a list of call numbers in and
-their latencies out. It ends when stdin does.
+It imports the runtime and numpy only, so that memory and start-up time are the model's. Messages are one JSON value per
+line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
+replies with their latencies, until stdin ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Describe = Callable[[], dict[str, Any]]
 
 def main() -> None:
     """Serves one job."""
-    # Native libraries may print on stdout: replies get a copy of it, and everything else goes to stderr.
+    # Native libraries may print to stdout: replies use a copy of it, and everything else goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     job = json.loads(sys.stdin.readline())
@@ -48,7 +48,7 @@ def main() -> None:
             **describe(),
         }
     except Exception as error:
-        # Whatever the runtime objects to is this configuration's result; the host says it in a sentence.
+        # Any error of the runtime is this configuration's result; the host reports it in a sentence.
         _reply(replies, {"error": f"{type(error).__name__}: {error}"})
         return
     _reply(replies, answer)
@@ -110,10 +110,10 @@ def _open_onnx_runtime(job: dict[str, Any]) -> tuple[MakeCall, Describe]:
 
 
 def delegate(interpreter: Any) -> dict[str, Any] | None:
-    """Number of the first subgraph's operators that a delegate took over.
+    """Number of the first subgraph's operators that run on a delegate.
 
-    The runtime keeps the replaced operators in its list and appends one entry a delegated part, which names only the
-    part's edges. What lies between the edges is found by walking back from a part's outputs to its inputs.
+    The runtime keeps the replaced operators in its list and appends one entry per delegated part, with the part's
+    inputs and outputs only. The operators in between are found by walking back from the outputs to the inputs.
     """
     entries = interpreter._get_ops_details()
     parts = [entry for entry in entries if entry["op_name"] == "DELEGATE"]
@@ -149,12 +149,12 @@ def _difference(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> flo
         if answer.shape != known.shape:
             raise ValueError(f"{name} has {answer.size} values; expected {known.size}")
         differences.append(np.abs(answer - known).max())
-    # JSON has no NaN; an answer that is none is infinitely wrong.
+    # JSON has no NaN; treat it as an infinite error.
     return float(np.nan_to_num(np.max(differences), nan=1e30, posinf=1e30))
 
 
 def _memory(entry: str) -> int | None:
-    # getrusage's peak survives exec, so it would be the starting process'.
+    # getrusage's peak survives exec, so it would be the parent process's.
     try:
         with open("/proc/self/status", encoding="ascii") as stream:
             for line in stream:
@@ -166,7 +166,7 @@ def _memory(entry: str) -> int | None:
 
 
 def _waiting_seconds() -> float | None:
-    """Time that this process' threads waited for a processor; None if Linux does not count it."""
+    """Seconds that this process's threads waited for a processor; None if Linux does not count them."""
     nanoseconds = 0
     try:
         for thread in os.listdir("/proc/self/task"):

@@ -251,7 +251,7 @@ FAULTS_OF_THE_MODEL: dict[str, tuple[Change, str]] = {
     ),
     "both_of_the_wrong_sign": (
         answers(lambda it: it.update({name: -it[name] for name in it})),
-        "it does not answer as it did when it was exported",
+        "its outputs must be those recorded at export",
     ),
 }
 

@@ -143,7 +143,7 @@ def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], 
     assert done.returncode == 1
     bad, good = results.read(output).measurements
     assert (bad.status, good.status) == ("failed", "ok")
-    assert bad.error and "does not answer as it did when it was exported: an output is off by 0.500" in bad.error
+    assert bad.error and "those recorded at export; an output is off by 0.500" in bad.error
     assert not bad.latency_us
 
 

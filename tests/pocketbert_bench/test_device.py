@@ -275,7 +275,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
     [
         (died, "the app's process ended without a result"),
         (refused, "affinity must be any"),
-        (silent, "the app said nothing for 1 s"),
+        (silent, "the app logged nothing for 1 s"),
         (strange, "must have the form of this version"),
         (ending(wrong), "it does not answer as at export"),
         (ending(lambda phone, extras: "{"), "this must be JSON"),

@@ -84,7 +84,7 @@ def test_a_wrong_answer_is_a_failure_and_not_a_number(model_path: Path) -> None:
     good, bad = host.measure(subjects, BRIEF)
     assert good.status == "ok" and good.golden and good.golden.max_absolute_difference == pytest.approx(0.005, rel=0.01)
     assert bad.status == "failed" and bad.latency_us == () and bad.summary is None
-    assert bad.error and "does not answer as it did when it was exported: an output is off by 0.02" in bad.error
+    assert bad.error and "those recorded at export; an output is off by 0.02" in bad.error
     named = dataclasses.replace(bad, label="bad")
     assert results.problems(results.to_json(bench_subjects.result(good, named))) == []
 

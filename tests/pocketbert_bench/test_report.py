@@ -181,7 +181,7 @@ def test_every_run_is_a_section_of_its_own_with_plots_of_its_own(run: ResultFile
         "a run: host, litert 2.0", "A phone&#39;s run: device, tflite 2.21.0",
         "Another phone&#39;s: device, tflite 2.21.0",
     ]  # fmt: skip
-    sections = re.split(r"<h2>[^<]*:[^<]*</h2>", text.split("<h2>How it was measured")[0])[1:]
+    sections = re.split(r"<h2>[^<]*:[^<]*</h2>", text.split("<h2>Method")[0])[1:]
     # A plot or a table that had both would hold both labels.
     assert ["plain converter" in each for each in sections] == [True, False, False]
     assert ["phone int8" in each for each in sections] == [False, True, True]
@@ -261,27 +261,29 @@ def test_what_a_phone_was_like_stands_beside_its_figures(tmp_path: Path) -> None
     ):  # fmt: skip
         assert said in text, said
     page = report.build_report([device_run()], tmp_path / "b").read_text(encoding="utf-8")
-    assert "The phone meanwhile" not in page
+    assert "State of the phone" not in page
 
 
 def test_the_papers_figures_stand_beside_a_phones_only(run: ResultFile, tmp_path: Path) -> None:
     host = Page(report.build_report([run], tmp_path / "host").read_text(encoding="utf-8")).text
     assert "Pixel 4" not in host and "342" not in host
     phone = Page(report.build_report([device_run()], tmp_path / "phone").read_text(encoding="utf-8")).text
-    table = phone.split("Beside the paper")[1].split("How it was measured")[0]
-    assert "no ranking" in table and "Sun et al. 2020" in table
+    table = phone.split("Published latencies")[1].split("Method")[0]
+    assert "for orientation only" in table and "Sun et al. 2020" in table
     for network, milliseconds in (
         ("BERT-base", "342 ms"), ("without operational optimizations", "192 ms"), ("MobileBERT", "62 ms"),
         ("MobileBERT-TINY", "40 ms"), ("phone int8", "55 ms"),
     ):  # fmt: skip
         assert re.search(f"{network}\\s*(this run|Sun et al. 2020 \\(MobileBERT\\))\\s*{milliseconds}", table), network
-    assert "15 ms" not in table and "nothing at 128 tokens" not in table
+    assert "15 ms" not in table and "no measurement at 128 tokens" not in table
     short = bench_subjects.result(measurement("a", 32, 1.0), measured_on="device")
-    assert "nothing at 128 tokens with 4 threads" in report.build_report([short], tmp_path / "s").read_text("utf-8")
+    assert "no measurement at 128 tokens with 4 threads" in report.build_report([short], tmp_path / "s").read_text(
+        "utf-8"
+    )
 
 
 def test_an_emulators_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="qemu, whose time means nothing"):
+    with pytest.raises(UserError, match="measured on qemu; leave it out"):
         report.build_report([device_run(measured_on="qemu")], tmp_path / "report")
 
 

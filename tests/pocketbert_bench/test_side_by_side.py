@@ -133,7 +133,7 @@ def test_the_page_shows_both_and_the_surest_disagreements(
     assert [f"&lt;text {number}&gt; &amp; so" in page for number in range(shown + more)] == [True] * shown + [
         False
     ] * more
-    assert (f"the {shown} on which both are surest" in page) is bool(more)
+    assert (f"the {shown} with the highest probabilities" in page) is bool(more)
     # The headline is the student's against the teacher as anybody would export it.
     assert "pupil, int8 1.6 MB; teacher, plain converter float32 8.0 MB" in page
     assert "5.00×" in page and "2.40×" in page
@@ -151,4 +151,4 @@ def test_a_pair_that_was_not_measured_still_shows_where_it_differs(run: ResultFi
 
 def test_without_a_pair_the_page_is_about_exports_alone(run: ResultFile, tmp_path: Path) -> None:
     page = report.build_report([run], tmp_path / "report").read_text(encoding="utf-8")
-    assert "Where they differ" not in page
+    assert "Disagreements</h2>" not in page

@@ -1,1 +1,1 @@
-"""One file a command: its flags and a call."""
+"""One module per command: its options and `run`."""

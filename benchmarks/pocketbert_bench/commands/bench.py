@@ -153,7 +153,7 @@ def _run_on_phones(own: BenchOptions, phone: PhoneOptions, paths: Sequence[Path]
         if getattr(own, name)
     ]
     if not own.output:
-        problems.append("--device needs --output, the folder that keeps what was measured")
+        problems.append("--device needs --output, the folder for the measurements")
     if len(set(serials)) != len(serials) or not all(serials):
         problems.append(f"--device takes different serial numbers, as adb devices lists them; received {list(serials)}")
     if max(own.threads) > phone_app.MOST_THREADS:

@@ -41,7 +41,7 @@ OPTIONS = (QuickstartOptions,)
 
 
 def run(options: Options) -> int:
-    """Runs the path and prints the table."""
+    """Runs the quickstart and prints the table."""
     own = options[QuickstartOptions]
     from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info

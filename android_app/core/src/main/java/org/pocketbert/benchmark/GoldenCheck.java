@@ -62,14 +62,15 @@ final class GoldenCheck {
     }
   }
 
-  /** A sentence if an answer was off by more than is allowed, else null. */
+  /** A sentence if an output is off by more than the tolerance, otherwise null. */
   String problem() {
     if (largestDifference <= tolerance) {
       return null;
     }
     return String.format(
         Locale.ROOT,
-        "it does not answer as it did when it was exported: an output is off by %.3g, %.3g being allowed",
+        "its outputs must be those recorded at export; an output is off by %.3g, but only %.3g is allowed; "
+            + "export it again",
         largestDifference,
         tolerance);
   }

@@ -74,8 +74,8 @@ public final class DeviceRun implements Platform {
     }
     if (delegate == Delegate.GPU && bundle.lengths().length > 1) {
       throw new UserError(
-          "with delegate gpu a bundle must have one length, since the GPU prepares all of them and the runtime tells "
-              + "its share of the first alone; " + bundle.name() + " has " + Arrays.toString(bundle.lengths())
+          "with delegate gpu a bundle must have one length, because the GPU prepares all of them and the runtime "
+              + "reports its share of the first only; " + bundle.name() + " has " + Arrays.toString(bundle.lengths())
               + "; export it with one of --lengths");
     }
   }

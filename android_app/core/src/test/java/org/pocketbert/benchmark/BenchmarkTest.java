@@ -216,7 +216,7 @@ public class BenchmarkTest {
       platform.logits = wrong;
       Map<String, Object> result = measure(platform);
       assertEquals("failed", result.get("status"));
-      assertTrue((String) result.get("error"), ((String) result.get("error")).contains("0.00200 being allowed"));
+      assertTrue((String) result.get("error"), ((String) result.get("error")).contains("only 0.00200 is allowed"));
       assertEquals(0, latencies(result).length);
       assertEquals(2, platform.calls);
       Json.write(result);
