@@ -1,8 +1,8 @@
-"""The project's own studies: comparisons with other libraries, ablations, accuracy tables. Not installed.
+"""The project's own studies: comparisons with other libraries, ablations and accuracy tables. Not installed.
 
-A study is a module below this package with `run(quick: bool) -> dict`, the content of its result file. Its name is its
-path, and its committed result file is `results/NAME.json`. `make bench` runs all of them.
+A study is a module in this package with `run(quick: bool) -> dict`, which returns the content of its result file. Its
+name is its path, and its committed result file is `results/NAME.json`. `make bench` runs all studies.
 
-A module `accuracy` of a method is a longer experiment of many jobs (`studies.experiment`); `make bench` leaves it out.
-`python -m studies.tables` writes the tables of README and docs/results from the result files.
+A method's `accuracy` module is a longer experiment with many jobs (`studies.experiment`); `make bench` skips it.
+`python -m studies.tables` writes the tables in README and docs/results from the result files.
 """

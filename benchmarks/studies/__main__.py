@@ -1,4 +1,4 @@
-"""`python -m studies [NAME…]`: what `make bench` runs. Needs `benchmarks` on PYTHONPATH."""
+"""Run studies: `python -m studies [NAME…]`, as `make bench` does. Needs `benchmarks` on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from studies import runner
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the named studies, or all; 1 if a target was missed, 2 for bad input."""
+    """Runs the named studies, or all; returns 1 if a target was missed, 2 for bad input."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_bool("quick", False, "shortened runs, good for a look", flag_values=flag_values)
+    flags.DEFINE_bool("quick", False, "shortened runs for a first look", flag_values=flag_values)
     flags.DEFINE_string(
         "output", str(runner.RESULTS), "folder of the result files, as --output=FOLDER", flag_values=flag_values
     )
     try:
         names = flag_values(arguments)[1:] or list(runner.studies())
         if len(names) > 1:
-            # Libraries take their number of threads when they load, so each study has a process of its own.
+            # Libraries read their number of threads on import, so each study has its own process.
             given = [argument for argument in arguments[1:] if argument.startswith("-")]
             commands = [[sys.executable, "-m", "studies", name, *given] for name in names]
             return max(subprocess.run(command, check=False).returncode for command in commands)
-        # Transformers would import torch where it is installed, and torch and TensorFlow in one process abort.
+        # Transformers imports torch if it is installed, and torch and TensorFlow in one process abort.
         os.environ["USE_TORCH"] = "0"
         written = runner.run_studies(names, Path(flag_values.output), quick=flag_values.quick)
     except (UserError, flags.Error) as error:

@@ -1,4 +1,4 @@
-"""The tables of docs/results/comparisons.md, for `studies.tables`."""
+"""The tables in docs/results/comparisons.md, for `studies.tables`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RATIOS = {
         "Distillation step speed, teacher cache",
         "live teacher",
     ),
-    ("against_transformers/distillation", "store, bytes a token"): ("Teacher cache size", "the numbers alone"),
+    ("against_transformers/distillation", "store, bytes a token"): ("Teacher cache size", "float16 values alone"),
     ("against_transformers/distillation", "stored distillation, real lengths"): (
         "Distillation speed from the cache, bucketed",
         "padded to 128",
@@ -65,7 +65,7 @@ RATIOS = {
         "Augmentation speed, the authors' input",
         "one network call per word",
     ),
-    ("tinybert/augmentation", "augmentation, the same input, one call a word with one position's logits"): (
+    ("tinybert/augmentation", "augmentation, the same input, one call per word with one position's logits"): (
         "Augmentation speed, our input",
         "one call per word, one position's logits",
     ),
@@ -85,7 +85,7 @@ RATIOS = {
         "SQuAD preprocessing, 1 thread",
         "transformers, fast",
     ),
-    ("mobilebert/training", "masked words, pocketbert against tf-models-official"): (
+    ("mobilebert/training", "masked LM, pocketbert against tf-models-official"): (
         "MobileBERT training step speed",
         "tf-models-official",
     ),
@@ -113,7 +113,7 @@ RATIOS = {
 
 
 def text() -> str:
-    """The text between the page's marks."""
+    """Writes the text between the page's marks."""
     contents = {name: results.read(RESULTS / f"{name}.json") for name in dict.fromkeys(study for study, _ in RATIOS)}
     lines = ["| Metric | Baseline | Ours ÷ baseline (95 % CI) | Target | Met |", "|---|---|---:|---:|---|"]
     for (study, name), (metric, baseline) in RATIOS.items():
@@ -142,7 +142,7 @@ def text() -> str:
 
 
 def _target(ratio: Ratio) -> tuple[str, str]:
-    """The target, and whether it was met."""
+    """Formats the target and whether it was met."""
     if ratio.target is None:
         return NOTHING, NOTHING
     lower = ratio.better == "lower"

@@ -1,4 +1,4 @@
-"""An experiment as a command: its jobs, what they scored, and the committed result file that a page's table is from."""
+"""An experiment as a command: its jobs, their scores, and the committed result file behind a page's table."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from studies.jobs import StudyJob, keep, run_jobs
 
 # The recipe of a model directory.
 TRAINED = "trained"
-# How the note begins that says which jobs failed.
+# Prefix of the note with failed jobs.
 FAILED = "failed: "
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What differs between experiments.
+    """Definition of an experiment.
 
     Attributes:
-      result: the committed result file.
-      output: the default folder of everything that is made.
-      settings: all that decides the table, as JSON values; what was scored with others is no part of it.
-      jobs: everything that the table needs, from the folder.
-      content: the scores of the jobs that are done.
-      scored: name of a job → its result, of those that can be read back from a result file with these settings.
+      result: path of the committed result file.
+      output: default folder for models, logs and scores.
+      settings: all settings that determine the table, as JSON values; scores with other settings are ignored.
+      jobs: all jobs for the table, given the folder.
+      content: scores of the finished jobs.
+      scored: job name → result, read back from a result file with these settings.
     """
 
     result: Path
@@ -46,21 +46,21 @@ class Experiment:
 
 
 def main(experiment: Experiment, arguments: list[str]) -> int:
-    """Runs what is missing and writes the result file, whatever failed; 1 if a job failed, 2 for bad input.
+    """Runs missing jobs and writes the result file even if some fail; returns 1 for failed jobs, 2 for bad input.
 
     Args:
-      experiment: which.
+      experiment: the experiment.
       arguments: the command line.
     """
     flag_values = flags.FlagValues()
-    flags.DEFINE_string("output", experiment.output, "folder of everything that is made", flag_values=flag_values)
-    flags.DEFINE_integer("processes", 2, "jobs at a time", flag_values=flag_values)
-    flags.DEFINE_float("minutes", None, "start no job later than this", flag_values=flag_values)
+    flags.DEFINE_string("output", experiment.output, "folder for models, logs and scores", flag_values=flag_values)
+    flags.DEFINE_integer("processes", 2, "number of parallel jobs", flag_values=flag_values)
+    flags.DEFINE_float("minutes", None, "start no job after this time", flag_values=flag_values)
     try:
         if rest := flag_values(arguments)[1:]:
-            raise UserError(f"this experiment takes flags alone; received {' '.join(rest)}")
+            raise UserError(f"this experiment takes flags only; received {' '.join(rest)}")
         output = Path(flag_values.output)
-        # Jobs that were done with other settings are no part of this table.
+        # Ignore jobs that were done with other settings.
         claim(output / "settings.json", experiment.settings())
         if experiment.result.exists():
             keep(output, experiment.scored(results.read(experiment.result)))
@@ -84,23 +84,23 @@ def main(experiment: Experiment, arguments: list[str]) -> int:
 
 
 def failures(content: results.ResultFile) -> dict[str, str]:
-    """Name of a job → why it failed, in the run that wrote the result file."""
+    """Job name → reason of its failure, in the run that wrote the result file."""
     notes = [note.removeprefix(FAILED) for note in content.notes if note.startswith(FAILED)]
     return json.loads(notes[0]) if notes else {}
 
 
 def settings_note(settings: Mapping[str, Any]) -> str:
-    """The note by which a result file says its settings."""
+    """The note that records the settings in a result file."""
     return f"settings: {json.dumps(settings)}"
 
 
 def seeds_label(label: str, seed: int) -> str:
-    """The label of one seed's scores."""
+    """Label of one seed's scores."""
     return f"{label}, seed {seed}"
 
 
 def last_metrics(run: Path, names: Sequence[str]) -> dict[str, float]:
-    """The metrics of a run's last evaluation on the development examples, whichever was its best."""
+    """Metrics of a run's last evaluation on the development examples, whichever epoch was the best."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     last = [line for line in lines if line["split"] == "dev"][-1]
     return {name: last[name] for name in names}
@@ -109,7 +109,7 @@ def last_metrics(run: Path, names: Sequence[str]) -> dict[str, float]:
 def records(
     found: Mapping[str, Any], label: str, model: str, task: str, split: str, recipe: str = TRAINED
 ) -> list[results.Accuracy]:
-    """What one job scored, from its `metrics` and `examples`."""
+    """Accuracy records of one job, from its `metrics` and `examples`."""
     return [
         accuracy.record(
             label=label,
@@ -130,12 +130,12 @@ def scores_by_job(
     settings: Mapping[str, Any],
     job_name: Callable[[str, str, str, int], str],
 ) -> dict[str, Any]:
-    """Name of a job → what it scored, of those with seeds, from a result file with these settings; else nothing.
+    """Reads the scores of jobs with seeds from a result file: job name → result; empty for other settings.
 
     Args:
       content: the result file.
-      settings: the experiment's.
-      job_name: of model, label, task and seed.
+      settings: the experiment's settings.
+      job_name: function of model, label, task and seed.
     """
     if settings_note(settings) not in content.notes:
         return {}

@@ -1,4 +1,4 @@
-"""The part of a GLUE task that studies learn from, and what its most frequent label scores."""
+"""The examples of GLUE tasks for studies, and the scores of their most frequent label."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ DEVELOPMENT_SPLIT, APART_SPLIT = "development set", f"{APART} training sentences
 
 
 def task_examples(task: str) -> tuple[Examples, Examples]:
-    """What is learned from, of SST-2 a draw of `SST2_EXAMPLES` sentences, and the development set."""
+    """Training examples (for SST-2 a sample of `SST2_EXAMPLES` sentences) and the development set."""
     train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
     return (_sst2_draw(train, 0, SST2_EXAMPLES) if task == "sst2" else train), dev
 
 
 def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
-    """What is learned from, what a pass is chosen by, and by split what is scored; no two share an example.
+    """Training examples, examples to choose an epoch, and examples to score by split; all disjoint.
 
-    SST-2 has training sentences to spare: `CHOOSING` of them choose, and `APART` others are scored beside the
-    development set, which is small. Many are phrases of the same sentences as those that are learned from, so they are
-    easier. Of other tasks a tenth of the training examples chooses.
+    SST-2 has enough training sentences: `CHOOSING` of them choose the epoch, and `APART` others are scored next to the
+    small development set. Many of these are phrases of training sentences, so they are easier. For other tasks, a tenth
+    of the training examples chooses the epoch.
     """
     train, dev = task_examples(task)
     scored = {DEVELOPMENT_SPLIT: dev}
@@ -39,13 +39,13 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}
 
 
-def commonest_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:
-    """What the training examples' most frequent label for every example gives, by these metrics."""
+def majority_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:
+    """Scores of always predicting the training examples' most frequent label."""
     from pocketbert.tasks.metrics import compute
 
     assert train.labels is not None and scored.labels is not None
-    commonest = np.bincount(train.labels).argmax()
-    return compute(names, scored.labels, np.full(len(scored), commonest))
+    majority = np.bincount(train.labels).argmax()
+    return compute(names, scored.labels, np.full(len(scored), majority))
 
 
 def _sst2_draw(train: Examples, start: int, count: int) -> Examples:

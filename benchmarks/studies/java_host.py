@@ -1,7 +1,7 @@
-"""The app's Java core on this computer against `pocketbert bench`: the same bundles in turns, 1 thread, 128 tokens.
+"""The app's Java core against `pocketbert bench` on this computer: the same bundles in turns, 1 thread, 128 tokens.
 
-Java runs TensorFlow Lite by way of the JavaCPP presets, Python LiteRT: two releases of one library. Where the first
-takes much longer, XNNPACK is not attached, or something of ours is in the way. `make android-test` builds what is run.
+Java runs TensorFlow Lite from the JavaCPP presets, Python runs LiteRT: two releases of one library. If Java takes much
+longer, XNNPACK is not attached or our code slows it down. `make android-test` builds the Java core.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pocketbert_bench.configurations import from_bundle
 NETWORK = "6x384"
 LENGTH, THREADS = 128, 1
 TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
-# Either median of a turn may be so many times the other.
+# Largest ratio of the medians of a turn.
 MOST = 1.1
 TURNS, QUICK_TURNS = 9, 3
-# As much as Java's command does in a turn.
+# As many calls as Java's command makes in a turn.
 SCHEDULE = dataclasses.replace(host.FULL, rounds=1)
 _JAR = Path(__file__).resolve().parents[2] / "android_app" / "host" / "target" / "pocketbert-host.jar"
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measures every recipe; returns a result file's content."""
+    """Measures every recipe; returns the content of a result file."""
     if not _JAR.is_file():
         raise UserError(f"the app's core must be built; there is no {_JAR.name}; run make android-test")
     created, before = results.now(), machine.machine()
@@ -47,7 +47,7 @@ def run(quick: bool) -> dict[str, Any]:
                     found = measure(bundle)
                     found = dataclasses.replace(found, label=f"{label}, {recipe}")
                     if found.summary is None:
-                        raise UserError(f"{label} must measure {recipe}; it says {found.error}")
+                        raise UserError(f"{label} must measure {recipe}; it failed: {found.error}")
                     samples.setdefault((recipe, label), []).append(found.summary.median_us)
                     measurements += [found] if turn == 0 else []
     ratios = [
@@ -71,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
             quick=quick,
             measurements=measurements,
             ratios=ratios,
-            notes=["The head is untrained: latency means something, answers do not."],
+            notes=["The head is untrained: latency is meaningful, outputs are not."],
             on=before,
             created=created,
         )
@@ -79,7 +79,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def make_bundles(folder: Path) -> dict[str, Path]:
-    """The 6x384 network with a fresh head, in every recipe."""
+    """Exports the 6x384 network with a new head in every recipe."""
     import pocketbert as pb
     from pocketbert_export.exporter import export
     from pocketbert_export.recipes import RECIPES
@@ -101,5 +101,5 @@ def _java(bundle: Path) -> results.Measurement:
         command += [f"--name={NETWORK}", "--weights=random"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 2:
-            raise UserError(f"{_JAR.name} must take {bundle.name}; it says {done.stderr.strip()}")
+            raise UserError(f"{_JAR.name} must take {bundle.name}; it failed: {done.stderr.strip()}")
         return results.read(output).measurements[0]

@@ -1,4 +1,4 @@
-"""Jobs that wait for one another, several at a time; what is done stays done."""
+"""Run jobs with dependencies in parallel processes; results are kept, so that a rerun resumes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pocketbert import files
 from pocketbert.processes import end_with_parent, stderr_in
 from pocketbert.progress import log_info
 
-# A process gives the memory of its graphs back when it ends.
+# A process returns the memory of its graphs when it ends.
 JOBS_A_PROCESS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyJob:
-    """One piece of work.
+    """One job.
 
     Attributes:
-      name: unlike any other's; may hold `/`.
-      call: a function of a module, so that another process finds it; what it returns is JSON.
-      arguments: for `call`.
-      needs: names of the jobs that must be done before.
-      threads: it computes in; it counts as one job all the same, so that where others wait for it, it may also use a
-        core that would idle.
+      name: unique name; may contain `/`.
+      call: a function of a module, so that other processes can import it; returns JSON values.
+      arguments: arguments of `call`.
+      needs: names of the jobs that must finish first.
+      threads: number of compute threads. It counts as one job even with several threads, so a job that others wait for
+        can use an idle core.
     """
 
     name: str
@@ -44,11 +44,11 @@ class StudyJob:
 
 
 class Found(NamedTuple):
-    """What came of jobs.
+    """Results of jobs.
 
     Attributes:
       done: name → result.
-      failed: name → why, of those that failed now; the next run tries them again.
+      failed: name → reason, for jobs that failed in this run; the next run repeats them.
     """
 
     done: dict[str, Any]
@@ -56,18 +56,18 @@ class Found(NamedTuple):
 
 
 def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes: float | None = None) -> Found:
-    """Runs what is not done yet, in the order given wherever that is possible.
+    """Runs unfinished jobs, in the given order as far as their dependencies allow.
 
-    A job's result lies in `folder/jobs/NAME.json`, and what it says goes to `folder/logs/NAME.log`.
+    A job's result is saved in `folder/jobs/NAME.json`, and its output in `folder/logs/NAME.log`.
 
     Args:
-      jobs: all of them; a job stands behind those that it needs.
-      folder: of the whole experiment.
-      processes: jobs at a time.
-      minutes: start no job later than this; None: all of them.
+      jobs: all jobs; each stands behind those that it needs.
+      folder: folder of the experiment.
+      processes: number of parallel jobs.
+      minutes: start no job after this time; None starts all.
     Returns:
-      Results, of earlier runs too, and failures. A failed job keeps those from being run that need it, and no others;
-      but if a process dies, for want of memory say, no job is started any more.
+      Results, including those of earlier runs, and failures. A failed job blocks only the jobs that need it. If a
+      process dies, for example out of memory, no further job starts.
     """
     done = {job.name: result_of(folder, job.name) for job in jobs if _path(folder, job.name).exists()}
     waiting = [job for job in jobs if job.name not in done]
@@ -77,7 +77,7 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
     begun = time.monotonic()
     broken = False
     with contextlib.ExitStack() as stack:
-        # A process is started when a job needs one.
+        # A process starts when a job needs one.
         pools = {threads: stack.enter_context(_pool(processes, threads)) for threads in {job.threads for job in jobs}}
         while True:
             late = minutes is not None and time.monotonic() - begun > 60 * minutes
@@ -101,16 +101,16 @@ def run_jobs(jobs: Sequence[StudyJob], folder: Path, *, processes: int, minutes:
 
 
 def result_of(folder: Path, name: str) -> Any:
-    """The result of a job that is done."""
+    """The result of a finished job."""
     return json.loads(_path(folder, name).read_text(encoding="utf-8"))
 
 
 def keep(folder: Path, results: Mapping[str, Any]) -> None:
-    """Takes results of jobs that were done elsewhere; those that are there stay.
+    """Saves results of jobs that ran elsewhere; existing results are kept.
 
     Args:
-      folder: of the whole experiment.
-      results: job's name → result.
+      folder: folder of the experiment.
+      results: job name → result.
     """
     for name, result in results.items():
         if not _path(folder, name).exists():

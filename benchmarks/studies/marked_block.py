@@ -1,4 +1,4 @@
-"""The part of a page that a tool writes: between two marks, of which the first says where it comes from."""
+"""Generated part of a page, between two marks; the first mark names its source."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class MarkedBlock:
-    """A part of a page.
+    """Generated part of a page.
 
     Attributes:
       path: the page.
-      name: in the marks.
-      origin: the tool and what it reads, for whoever would edit the block.
+      name: name in the marks.
+      origin: tool and input, for readers who want to edit the block.
     """
 
     path: Path
@@ -21,11 +21,11 @@ class MarkedBlock:
     origin: str
 
     def read(self) -> str:
-        """Text between the marks."""
+        """Returns the text between the marks."""
         return self._parts()[1]
 
     def write(self, text: str) -> None:
-        """Puts `text` between the marks."""
+        """Replaces the text between the marks."""
         before, _, after = self._parts()
         self.path.write_text(f"{before}{self._begin}{text}{self._end}{after}", encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""What the quickstart's training gives over three seeds: the teacher, and the student that learns from it.
+"""Accuracy of the quickstart's teacher and student over three seeds.
 
-Accuracy on the held-out tenth of the Rotten Tomatoes sentences, trained as `pocketbert quickstart --full` does.
-Run it with `python -m studies quickstart_accuracy`; about twenty minutes on two cores.
+Trains as `pocketbert quickstart --full` does and scores on the dev split, a tenth of the Rotten Tomatoes sentences.
+Run it with `python -m studies quickstart_accuracy`; it takes about twenty minutes on two cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST_ACCURACY = 0.81
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Trains a teacher and its student once a seed and returns the accuracies with their means."""
+    """Trains a teacher and its student for each seed; returns the accuracies with their means."""
     train, dev = sentences(full=not quick)
     network = minilm()
     with tempfile.TemporaryDirectory() as name:
@@ -54,7 +54,7 @@ def run(quick: bool) -> dict[str, Any]:
                 model=model,
                 recipe="trained",
                 task=TASK.name,
-                split="held-out tenth",
+                split="dev split, a tenth",
                 metric=METRIC,
                 value=each["metrics"][METRIC],
                 examples=len(dev),

@@ -1,4 +1,4 @@
-"""README's table: what `pocketbert quickstart --full` measured, for `studies.tables`."""
+"""README's table of `pocketbert quickstart --full`, for `studies.tables`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMANDS = {"teacher": "finetune", "student": "distill"}
 
 
 def table(content: results.ResultFile) -> str:
-    """The text between README's marks."""
+    """Writes the text between README's marks."""
     rows = comparison.rows([content], {"student": "teacher"})
     heads = ["Model", "Accuracy", "Size", *(f"{length} tokens" for length in LENGTHS), "Speed-up", "Command"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 2) + "---|"]
@@ -47,7 +47,7 @@ def _cells(row: Row) -> list[str]:
         name,
         f"{100 * row.accuracy.value:.1f} %" if row.accuracy else NOTHING,
         f"{row.size_bytes / 1e6:.0f} MB",
-        # An export of one length pads shorter texts to it.
+        # An export with one length pads shorter texts to it.
         *(f"{(row.effective_latency_us(length, 1) or 0) / 1e3:.1f} ms" for length in LENGTHS),
         f"{1 / row.faster.value:.1f}×" if row.faster else NOTHING,
         f"`{command}`",

@@ -1,4 +1,4 @@
-"""Finds and runs studies: modules of this package with `run(quick: bool) -> dict`, a result file's content."""
+"""Find and run studies: modules of this package with `run(quick: bool) -> dict`, the content of a result file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RESULTS = _PACKAGE / "results"
 
 
 def studies() -> list[str]:
-    """The names of all studies, such as `mobilebert/memory`."""
-    # Read rather than imported: a study may need a library that is not installed.
+    """Names of all studies, such as `mobilebert/memory`."""
+    # Read instead of imported: a study may need a library that is not installed.
     return [
         str(path.relative_to(_PACKAGE).with_suffix(""))
         for path in sorted(_PACKAGE.rglob("*.py"))
@@ -28,21 +28,21 @@ def studies() -> list[str]:
 
 
 def run_of(name: str) -> Run:
-    """The function of a study."""
+    """Returns the function of a study."""
     return importlib.import_module(f"studies.{name.replace('/', '.')}").run
 
 
 def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str, Path]:
-    """Runs studies one after another and writes each one's result file.
+    """Runs studies in sequence and writes their result files.
 
     Args:
-      names: which.
-      output: folder of the result files; files of the same name are replaced.
+      names: names of the studies.
+      output: folder of the result files; existing files are replaced.
       quick: shortened runs.
     Returns:
-      Study → its file. A study that cannot run here (data or a library is absent) is named on stderr and left out.
+      Study → result file. Studies without their data or libraries are skipped with a message on stderr.
     Raises:
-      UserError: a name that is no study.
+      UserError: an unknown name.
     """
     known = studies()
     if unknown := [name for name in names if name not in known]:
@@ -64,7 +64,7 @@ def run_studies(names: Sequence[str], output: Path, *, quick: bool) -> dict[str,
 
 
 def summary(content: results.ResultFile) -> list[str]:
-    """A result file's comparisons and notes, a line each."""
+    """Ratios and notes of a result file, one line each."""
     lines = []
     for ratio in content.ratios:
         low, high = ratio.interval

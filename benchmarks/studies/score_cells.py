@@ -1,4 +1,4 @@
-"""Scores of an experiment's result file as cells of a table."""
+"""Format the scores of an experiment's result file as cells of a table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pocketbert_bench import results
 NOTHING = "–"
 # Model, label without seed, task.
 Key = tuple[str, str, str]
-# Seed, empty where there is one run, → value.
+# Seed (empty for a single run) → value.
 Values = Mapping[str, float]
 
 
 def scores(accuracies: Iterable[results.Accuracy]) -> dict[Key, dict[str, float]]:
-    """The values of each model, way of making it and task, a value a seed."""
+    """Values by model, label without seed, and task; one value per seed."""
     found: dict[Key, dict[str, float]] = {}
     for each in accuracies:
         label, separator, seed = each.label.rpartition(", seed ")
@@ -24,14 +24,14 @@ def scores(accuracies: Iterable[results.Accuracy]) -> dict[Key, dict[str, float]
 
 
 def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: str = ".1f", failed: int = 0) -> str:
-    """Mean and standard deviation, in hundredths; how many seeds, where some are missing or failed.
+    """Formats mean and standard deviation in percent, and the number of seeds if some are missing or failed.
 
     Args:
-      values: of the seeds that there are.
-      seeds: how many there will be.
-      unit: what the values are multiplied by.
-      digits: how a number is written.
-      failed: how many seeds' runs failed, since they diverged for example.
+      values: one value per finished seed.
+      seeds: intended number of seeds.
+      unit: factor for the values.
+      digits: format of a number.
+      failed: number of failed runs, for example diverged ones.
     """
     given = [unit * value for value in values]
     if not given:
@@ -45,10 +45,10 @@ def cell(values: Iterable[float], seeds: int, *, unit: float = 100.0, digits: st
 
 
 def difference(ours: Values, others: Values) -> str:
-    """Of the seeds that both have, the mean and standard deviation of their differences, in hundredths.
+    """Formats the mean difference over the common seeds in percent, and its standard deviation for several seeds.
 
     Returns:
-      The mean with its sign; where there is more than one seed, its spread; empty where there is none.
+      The mean with its sign and, for more than one seed, the standard deviation; empty without common seeds.
     """
     differences = [100 * (ours[seed] - others[seed]) for seed in ours if seed in others]
     if not differences:

@@ -1,4 +1,4 @@
-"""Where the studies find real data: beside the checkout, never in it."""
+"""Locate real data for the studies: beside the checkout, never in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def shared_data(name: str) -> Path:
-    """The path of a file or folder of the shared data.
+    """Path of a file or folder in the shared data.
 
     Raises:
-      UserError: it is not there.
+      UserError: it is missing.
     """
     path = _FOLDER / name
     if not path.exists():

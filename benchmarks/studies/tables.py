@@ -1,4 +1,4 @@
-"""Writes the tables of README and docs/results from the committed result files: `python -m studies.tables`."""
+"""Write the tables in README and docs/results from the committed result files: `python -m studies.tables`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from studies.tinybert import tables as tinybert
 
 NOT_RUN = "Not measured yet.\n"
 Table = Callable[[results.ResultFile], str]
-# A page's block, the result file, and what makes the text from it.
+# Block of a page, result file, and function that writes the text from it.
 PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (readme_table.BLOCK, RESULTS / "quickstart.json", readme_table.table),
     (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
@@ -27,7 +27,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
 
 
 def text(path: Path, table: Table) -> str:
-    """What stands on a page; of a study without a result file, that it was not measured."""
+    """Text of a page's block; states that a study without a result file was not measured."""
     return table(results.read(path)) if path.exists() else NOT_RUN
 
 

@@ -1,1 +1,1 @@
-"""PocketBERT with and without one of its own features."""
+"""PocketBERT with and without one of its features."""

@@ -1,11 +1,11 @@
-"""Training speed on SST-2's real lengths: length-bucketed batches beside batches padded to 128 tokens.
+"""Training speed on SST-2's real lengths: length-bucketed batches against batches padded to 128 tokens.
 
     python -m studies ablations/bucketed_training [--quick]
 
-One network (6 layers of 384, a classifier, random weights), one compiled training step (AdamW with clipping, dropout
-on), two plans of the same examples in batches of 16. Both plans' batches come through `pocketbert.data.batches.dataset`
-and that is inside the clock. Rounds alternate, in an order that alternates too; each takes the next batches of its
-plan, and the ratio is the median of the rounds' ratios of examples a second.
+One network (6 layers of 384, a classifier, random weights), one compiled training step (AdamW with clipping and
+dropout), and two plans of the same examples in batches of 16. Timing includes `pocketbert.data.batches.dataset`, which
+makes the batches of both plans. Rounds alternate, in alternating order. Each takes the next batches of its plan. The
+ratio is the median of the rounds' ratios of examples per second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from studies.shared_data import shared_data
 THREADS = 2
 BATCH_SIZE = 16
 FIXED_LENGTH = 128
-# About the same time on both sides, so that both meet the same machine.
+# About the same duration on both sides, so that the machine's load is the same.
 STEPS_A_ROUND = {"bucketed": 40, "fixed": 6}
 TARGET = 3.0
 
@@ -37,11 +37,11 @@ def run(quick: bool) -> dict[str, Any]:
       quick: three rounds instead of eleven.
 
     Returns:
-      A result file's content: examples a second, bucketed against fixed, and how many tokens each plan computes for a
-      real one.
+      Content of a result file: examples per second, bucketed against fixed, and the number of computed tokens per real
+      token.
 
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
@@ -77,7 +77,7 @@ def run(quick: bool) -> dict[str, Any]:
         name: tf.function(lambda batch: model.train_step(batch)["loss"], input_signature=[part.element_spec])
         for name, part in batches.items()
     }
-    # Every width once: libraries prepare their kernels by shape.
+    # Run every width once, because libraries prepare their kernels by shape.
     widths = set()
     for batch in batches["bucketed"].take(200):
         width = batch[0]["input_mask"].shape[1]
@@ -104,9 +104,9 @@ def run(quick: bool) -> dict[str, Any]:
         target=TARGET,
     )
     notes = [
-        f"tokens in a sentence, mean: {np.mean(encoded.lengths):.2f}",
-        f"tokens computed for a real one: {computed / real:.2f} bucketed, {FIXED_LENGTH * len(train) / real:.2f} fixed",
-        f"widths of the buckets seen: {', '.join(map(str, sorted(widths)))}",
+        f"mean tokens per sentence: {np.mean(encoded.lengths):.2f}",
+        f"computed tokens per real token: {computed / real:.2f} bucketed, {FIXED_LENGTH * len(train) / real:.2f} fixed",
+        f"widths of the buckets: {', '.join(map(str, sorted(widths)))}",
     ]
     return results.to_json(results.result_file("bucketed training", quick=quick, ratios=[ratio], notes=notes))
 

@@ -1,8 +1,8 @@
-"""What each graph optimization gains: latency with all of them against all but one, at 128 tokens, 1 thread.
+"""Gain of each graph optimization: latency with all of them against all but one, at 128 tokens, 1 thread.
 
-All includes fused projections in BERT's blocks, which the export leaves out unless asked: this is why.
+All of them include fused projections in BERT's blocks, which the export applies only on request, due to these results.
 
-Dynamic int8 classifiers with random weights; the two files of a comparison take turns in one run.
+The classifiers have random weights in dynamic int8; the two files of a comparison alternate in one run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pocketbert_export.graph_optimization_options import GraphOptimizations
 from studies.against_transformers.latency import FULL, LENGTH, QUICK, RECIPE, our_export
 
 EVERY = GraphOptimizations(fuse_projections=True)
-# Preset → the graph optimizations that apply to it.
+# Preset → graph optimizations that apply to it.
 OPTIMIZATIONS_OF = {
     "mobilebert": ("fold_no_norm", "fuse_projections", "first_token_only"),
     "tinybert_4l_312d": ("fuse_projections", "first_token_only"),
@@ -26,7 +26,7 @@ OPTIMIZATIONS_OF = {
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measures every network of `OPTIMIZATIONS_OF`; returns a result file's content."""
+    """Measures every network of `OPTIMIZATIONS_OF`; returns the content of a result file."""
     created, before = results.now(), machine.machine()
     measurements, ratios = [], []
     for name, graph_optimizations in OPTIMIZATIONS_OF.items():
@@ -49,7 +49,7 @@ def run(quick: bool) -> dict[str, Any]:
             quick=quick,
             measurements=measurements,
             ratios=ratios,
-            notes=["Weights are random: latency and size mean something, answers do not."],
+            notes=[results.RANDOM_WEIGHTS_NOTE],
             on=before,
             created=created,
         )

@@ -1,8 +1,8 @@
-"""What several signatures are worth: SST-2's dev sentences, each in the shortest length that holds it.
+"""Gain of several signatures: SST-2's dev sentences, each at the shortest sufficient length.
 
-A 6x384 classifier, dynamic int8, 1 thread, exported at 32, 64 and 128 tokens, at six lengths, and at 128 alone; the
-same network and graph optimizations in all three, so that the lengths are the only difference. Weights are random. The
-files take turns at the same few sentences; a pass through all of them, in a new order each time, is one pair.
+A 6x384 classifier in dynamic int8, 1 thread, exported at 32, 64 and 128 tokens, at six lengths, and at 128 only. All
+three have the same network and graph optimizations, so the lengths are the only difference. Weights are random. The
+files alternate on the same few sentences; one pass over all sentences, in a new order each time, is one pair.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ TASK = TaskConfig(kind="classification", name="sst2", labels=("negative", "posit
 FIXED, USUAL, MORE = (128,), (32, 64, 128), (16, 24, 32, 48, 64, 128)
 TARGET = 3.2
 TURNS, QUICK_TURNS = 12, 4
-# The files take turns after so many sentences, a few tens of milliseconds.
+# Number of sentences before the files alternate, a few tens of milliseconds.
 CHUNK = 12
-# Calls of different lengths are not paired, so their latencies are taken where least else was going on.
+# Calls of different lengths are not paired, so take their latencies at the least disturbed times.
 UNDISTURBED = 10
-# --quick takes every so many-th sentence.
+# --quick takes every nth sentence.
 QUICK_STEP = 8
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measures the three files; returns a result file's content."""
+    """Measures the three files; returns the content of a result file."""
     created, before = results.now(), machine.machine()
     with tempfile.TemporaryDirectory() as folder:
         inputs, files = _sentences(quick), _export(Path(folder))
@@ -67,7 +67,7 @@ def run(quick: bool) -> dict[str, Any]:
     ]
     tokens = inputs["input_mask"].sum(axis=1)
     notes = [_size_note(sizes), *_subset_notes(tokens, by_length, sizes), _tokens_note(tokens)]
-    notes.append("Weights are random: latency and size mean something, answers do not.")
+    notes.append(results.RANDOM_WEIGHTS_NOTE)
     return results.to_json(
         results.result_file(
             "several lengths against one, on SST-2's sentences",
@@ -81,11 +81,11 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def call_of(row: dict[str, np.ndarray], lengths: Sequence[int]) -> Call:
-    """A sentence's call in the shortest length that holds it.
+    """A sentence's call at the shortest sufficient length.
 
     Args:
       row: int32 `[n]` by input name, padded.
-      lengths: the file's, ascending.
+      lengths: lengths of the file, ascending.
     """
     from pocketbert_export.signatures import signature_name
 
@@ -95,17 +95,17 @@ def call_of(row: dict[str, np.ndarray], lengths: Sequence[int]) -> Call:
 
 
 def shortest(row: dict[str, np.ndarray], lengths: Sequence[int]) -> int:
-    """The first of `lengths`, ascending, that holds all tokens of `row`."""
+    """The first of `lengths`, ascending, that fits all tokens of `row`."""
     return next(each for each in lengths if each >= row["input_mask"].sum())
 
 
 def mean_latency_us(tokens: np.ndarray, latency_us: dict[int, float], lengths: Sequence[int]) -> float:
-    """Mean over sentences of the latency of the shortest length that holds each.
+    """Mean latency over sentences, each at the shortest sufficient length.
 
     Args:
-      tokens: `[n]`, tokens of each sentence.
+      tokens: `[n]`, number of tokens of each sentence.
       latency_us: length → latency.
-      lengths: those on offer, the longest of them holding every sentence.
+      lengths: available lengths; the longest fits every sentence.
     """
     ordered = sorted(lengths)
     return float(np.mean([latency_us[ordered[slot]] for slot in np.searchsorted(ordered, tokens)]))
@@ -140,7 +140,7 @@ def _export(folder: Path) -> dict[tuple[int, ...], Path]:
 def _measure(
     files: dict[tuple[int, ...], Path], inputs: dict[str, np.ndarray], turns: int
 ) -> tuple[dict[tuple[int, ...], list[float]], dict[int, float]]:
-    """Seconds of every turn by file, and the latency of every length of the file that has them all."""
+    """Seconds of every turn by file, and the latency of every length in the file with all lengths."""
     count = len(inputs["input_mask"])
     rows = [{name: values[index] for name, values in inputs.items()} for index in range(count)]
     workers: dict[tuple[int, ...], Worker] = {}
@@ -188,10 +188,10 @@ def _size_note(sizes: dict[tuple[int, ...], int]) -> str:
 
 
 def _subset_notes(tokens: np.ndarray, by_length: dict[int, float], sizes: dict[tuple[int, ...], int]) -> list[str]:
-    """What each set of further lengths would give, from the latencies of the file that has them all."""
+    """Estimated speed with other sets of lengths, from the latencies of the file with all lengths."""
     if not set(MORE[:-1]) <= set(by_length):
         return []
-    # No sentence of SST-2 needs the longest signature; its latency plays no part here.
+    # No sentence of SST-2 needs the longest signature, so its latency does not matter here.
     latencies = {**dict.fromkeys(MORE, 0.0), **by_length}
     more = sorted(set(MORE) - set(USUAL))
     usual = mean_latency_us(tokens, latencies, USUAL)
@@ -213,7 +213,7 @@ def _subset_notes(tokens: np.ndarray, by_length: dict[int, float], sizes: dict[t
 
 def _tokens_note(tokens: np.ndarray) -> str:
     shares = ", ".join(f"{100 * np.mean(tokens <= length):.0f} % fit {length}" for length in MORE)
-    return f"tokens a sentence: mean {tokens.mean():.1f}, longest {tokens.max()}; {shares}"
+    return f"tokens per sentence: mean {tokens.mean():.1f}, longest {tokens.max()}; {shares}"
 
 
 def _words(lengths: Sequence[int]) -> str:

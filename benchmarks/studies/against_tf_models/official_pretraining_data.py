@@ -1,4 +1,4 @@
-"""The other side of `pretraining_data`: tf-models-official's functions, as its own `main` calls them.
+"""Baseline of `pretraining_data`: tf-models-official's functions, called as in its own `main`.
 
     python -m studies.against_tf_models.official_pretraining_data SENTENCES VOCABULARY OUTPUT MAX_LENGTH
 
@@ -14,7 +14,7 @@ SEED = 12345
 
 
 def main(arguments: list[str]) -> None:
-    """Reads sentences, a line each, and writes one TFRecord file."""
+    """Reads sentences, one per line, and writes one TFRecord file."""
     from official.nlp.data import create_pretraining_data as official
     from official.nlp.tools import tokenization
 

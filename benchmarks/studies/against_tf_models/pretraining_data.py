@@ -1,11 +1,11 @@
-"""Pretraining data: our command with two processes beside tf-models-official's `create_pretraining_data`.
+"""Pretraining data: our command with two processes against tf-models-official's `create_pretraining_data`.
 
     python -m studies against_tf_models/pretraining_data [--quick]
 
-Both make examples of 128 tokens with masks baked in, in tf-models-official's own record format, of the same articles of
-Wikipedia, once. Ours reads paragraphs and finds the sentences; the other one gets those sentences, a line each, as it
-wants them. Each side is a program of its own, from its start to its end, libraries loaded and all; rounds alternate, in
-an order that alternates too. Before the ratio is given, tokens and examples of both are compared.
+Both create examples of 128 tokens with static masks, in tf-models-official's record format, from the same Wikipedia
+articles, once. Ours reads paragraphs and splits them into sentences; the baseline reads these sentences, one per line,
+as it requires. Each side is a whole program, including its imports. Rounds alternate, in alternating order. Tokens and
+examples of both are compared before the ratio is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from studies.shared_data import shared_data
 
 WORKERS = 2
 MAX_LENGTH = 128
-# All of them: each program takes some seconds to start, ours twice, which is nothing of a text worth pretraining on.
+# All articles: each program takes some seconds to start, ours twice, which is negligible for real pretraining texts.
 DOCUMENTS: int | None = None
 QUICK_DOCUMENTS = 400
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -38,13 +38,13 @@ def run(quick: bool) -> dict[str, Any]:
     """Times both programs.
 
     Args:
-      quick: a few articles, once, which times the programs' start more than their work.
+      quick: a few articles, once; this mostly times the start of the programs.
 
     Returns:
-      A result file's content: sentences a second of both.
+      Content of a result file: sentences per second of both.
 
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     with tempfile.TemporaryDirectory() as name:
@@ -62,9 +62,9 @@ def run(quick: bool) -> dict[str, Any]:
                 counts[side] = sides[side]()
                 rates[side].append(sentences / (time.perf_counter() - start))
     ours, peer = counts["ours"], counts["peer"]
-    # Which examples there are is drawn; their number differs by less than a hundredth from seed to seed.
+    # Examples are drawn at random; their number varies by less than 1 % between seeds.
     if abs(ours["examples"] / peer["examples"] - 1) > 0.03:
-        raise AssertionError(f"the two make other examples; a comparison would mean nothing: {counts}")
+        raise AssertionError(f"both must make the same examples for a comparison; received {counts}")
     ratio = results.ratio(
         name="pretraining data against tf-models-official",
         description=f"text to masked examples of {MAX_LENGTH} tokens, whole programs; ours with {WORKERS} processes",
@@ -78,13 +78,13 @@ def run(quick: bool) -> dict[str, Any]:
     )
     notes = [
         f"{sentences} sentences, {ours['tokens']} tokens; {ours['examples']} examples here, {peer['examples']} there; "
-        "the baseline has no way to use a second processor for one text, and need not look for sentences"
+        "the baseline cannot use a second processor for one text, and does not split sentences"
     ]
     return results.to_json(results.result_file("pretraining data", quick=quick, ratios=[ratio], notes=notes))
 
 
 def _write_texts(folder: Path, count: int | None) -> int:
-    """So many articles, or all, as paragraphs and as sentences; how many sentences."""
+    """Writes articles (all for None) as paragraphs and as sentences; returns the number of sentences."""
     from pocketbert.data.sentences import split_sentences
     from pocketbert.data.text import read_documents
 

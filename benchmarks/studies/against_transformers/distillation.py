@@ -1,17 +1,17 @@
-"""Distillation's speed and its store's size: live teacher, stored teacher and, where installed, PyTorch.
+"""Speed of distillation and size of its teacher cache: live teacher, cached teacher and, if installed, PyTorch.
 
     python -m studies against_transformers/distillation [--quick]
 
-TinyBERT's intermediate stage as `pocketbert distill` runs it: a teacher of BERT-base's shape, a student of TinyBERT4's,
-the embedding, the attention logits and the hidden states of four layers, AdamW with decay and clipping, dropout in the
-student, random weights, two threads. Steps are of 16 sequences; on random ids all have 128 tokens. Every step takes its
-batch from the run's own pipeline, inside the clock. PyTorch does the same eagerly (`pytorch_distillation`).
+Runs TinyBERT's intermediate stage as `pocketbert distill` does: a teacher with BERT-base's shape, a student with
+TinyBERT4's, the embedding, attention logits and hidden states of four layers, AdamW with decay and clipping, dropout in
+the student, random weights, two threads. A step has 16 sequences; random ids all have 128 tokens. Timing includes the
+run's own input pipeline. PyTorch computes the same eagerly (`pytorch_distillation`).
 
-On SST-2's real lengths two plans of the same sentences read the same store: batches of one length, and batches padded
-to 128 tokens. The store's size counts every file of its folder.
+On SST-2's real lengths, two plans of the same sentences read the same cache: batches of one length, and batches padded
+to 128 tokens. The size of the cache includes every file in its folder.
 
-Rounds take a few steps of each side in turn, in an order that alternates; a ratio is the median over the rounds.
-"Reading" is the store's pipeline with nobody behind it, timed after the others.
+Each round takes a few steps of each side, in alternating order; a ratio is the median over the rounds. "Reading" is
+the cache's pipeline without a consumer, timed after the others.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ STUDENT = "tinybert_4l_312d"
 LABELS = ("negative", "positive")
 PEER = "PyTorch eager"
 PEER_MODULE = "studies.against_transformers.pytorch_distillation"
-# About the same time on every side of a round.
+# About the same duration on every side of a round.
 STEPS_A_ROUND = {"live": 2, "stored": 8, PEER: 1, "bucketed": 12, "fixed": 3}
 TARGETS = {"live": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 3.0}
-# Batches of random ids that are stored, and sentences of SST-2.
+# Batches of random ids in the cache, and sentences of SST-2.
 RANDOM_BATCHES = 3
 SENTENCES = 1000
 
@@ -61,7 +61,7 @@ DistillationStep = Callable[[], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Subject:
-    """The teacher, loaded and as a folder, and the stage that it is distilled in."""
+    """The teacher, loaded and as a folder, and its distillation stage."""
 
     teacher: Model
     directory: Path
@@ -71,16 +71,16 @@ class _Subject:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Times the steps and weighs the store.
+    """Times the steps and measures the cache.
 
     Args:
       quick: three rounds instead of eleven, and fewer sentences.
 
     Returns:
-      A result file's content. PyTorch is named in the notes where it is not installed.
+      Content of a result file. The notes state if PyTorch is not installed.
 
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
     rounds = 3 if quick else 11
@@ -100,7 +100,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tuple[list[Any], list[str]]:
-    """Live teacher against PyTorch, stored against live, on sequences of full length."""
+    """Compares live teacher with PyTorch, and cache with live teacher, on sequences of full length."""
     from pocketbert.data.batches import dataset
     from pocketbert.data.teacher_cache import TeacherCache
 
@@ -146,7 +146,7 @@ def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tupl
 
 
 def _size(subject: _Subject, examples: EncodedExamples, folder: Path) -> Any:
-    """Bytes a token of a store with nothing but the hidden states of four layers."""
+    """Measures bytes per token of a cache with only the hidden states of four layers."""
     stored = _dump(subject, subject.hidden_alone, examples, folder / "hidden")
     total = sum(file.stat().st_size for file in stored.iterdir())
     layers = len(subject.hidden_alone.teacher_features["hidden_states"])
@@ -165,11 +165,11 @@ def _size(subject: _Subject, examples: EncodedExamples, folder: Path) -> Any:
 
 
 def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folder: Path, rounds: int) -> Any:
-    """Batches of one length against batches padded to `LENGTH`, both from one store."""
+    """Compares batches of one length with batches padded to `LENGTH`, both from one cache."""
     from pocketbert.data.teacher_cache import TeacherCache
 
     store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "lengths"))
-    # The left-over of an epoch is smaller and would spoil a round.
+    # The remainder of an epoch is smaller and would distort a round.
     whole = len(examples) // BATCH_SIZE
     epochs = range((rounds + 1) * STEPS_A_ROUND["bucketed"] // whole + 1)
     batches = {
@@ -178,7 +178,7 @@ def _lengths(subject: _Subject, distiller: Any, examples: EncodedExamples, folde
         "fixed": _padded(store, examples, _plan(examples, epochs, bucket_multiple=LENGTH)),
     }
     step = _compiled(distiller, batches["bucketed"])
-    # Every width once: libraries prepare their kernels by shape.
+    # Run every width once, because libraries prepare their kernels by shape.
     widths: set[int] = set()
     for data in batches["bucketed"].take(whole):
         width = data[0]["input_mask"].shape[1]
@@ -254,7 +254,7 @@ def _stepper(step: Any, batches: tf.data.Dataset) -> DistillationStep:
 
 
 def _rates(steps: dict[str, DistillationStep], rounds: int) -> dict[str, list[float]]:
-    """Examples a second of each, round by round; the first round warms up."""
+    """Examples per second of each side, by round; the first round warms up."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in progress.track(range(-1, rounds), "rounds", "round"):
         for name in list(steps)[:: 1 if turn % 2 else -1]:
@@ -268,7 +268,7 @@ def _rates(steps: dict[str, DistillationStep], rounds: int) -> dict[str, list[fl
 
 
 def _reading_rates(batches: tf.data.Dataset, rounds: int) -> list[float]:
-    """Examples a second that the store gives when nothing is done with them."""
+    """Examples per second that the cache delivers without a consumer."""
     stream, rates = iter(batches), []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -311,7 +311,7 @@ def _dump(subject: _Subject, stage: Stage, examples: EncodedExamples, output: Pa
 
 
 def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int = 8) -> list[np.ndarray]:
-    """The whole batches of some epochs, one after the other."""
+    """The full batches of some epochs, concatenated."""
     from pocketbert.data.batches import plan_batches
 
     plans = (
@@ -322,7 +322,7 @@ def _plan(examples: EncodedExamples, epochs: Iterable[int], bucket_multiple: int
 
 
 def _padded(store: TeacherCache, examples: EncodedExamples, plan: list[np.ndarray]) -> tf.data.Dataset:
-    """`store.dataset` with every batch `LENGTH` wide."""
+    """`store.dataset` with every batch padded to `LENGTH`."""
     import tensorflow as tf
 
     from pocketbert.data.batches import dataset

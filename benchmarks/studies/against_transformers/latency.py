@@ -1,7 +1,7 @@
 """Latency at 128 tokens, 1 thread, dynamic int8: our export against transformers' TF class through tf.lite.
 
-Both sides hold classifiers with random weights of the same shapes, which is good for latency and says nothing of
-accuracy; both are quantized by the same converter in the same way. Each network's two files take turns in one run.
+Both sides are classifiers of the same shapes with random weights, quantized by the same converter with the same
+options. The two files of a network alternate in one run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 LENGTH = 128
 RECIPE = "dynamic_wi8"
 TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
-# Preset → the most that our latency may be of the peer's.
+# Preset → target of our latency ÷ the baseline's.
 TARGETS = {"mobilebert": 1.0, "tinybert_4l_312d": 0.85, "minilmv2_6l_384d": 0.92}
-# Many short turns: the ratio of a pair is taken within a few tens of milliseconds, and there are many pairs.
+# Many short turns: each pair is measured within a few tens of milliseconds.
 FULL = Schedule(rounds=60, runs=300, seconds=0.0, longest_seconds=30.0)
 QUICK = Schedule(rounds=12, runs=48, seconds=0.0, longest_seconds=5.0, warm_up_seconds=0.3)
 _PEER_INPUTS = {
@@ -39,7 +39,7 @@ _PEER_INPUTS = {
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measures every network of `TARGETS`; returns a result file's content."""
+    """Measures every network of `TARGETS`; returns the content of a result file."""
     created, before = results.now(), machine.machine()
     measurements, ratios = [], []
     for name, target in TARGETS.items():
@@ -55,7 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
             quick=quick,
             measurements=measurements,
             ratios=ratios,
-            notes=["Weights are random: latency and size mean something, answers do not."],
+            notes=[results.RANDOM_WEIGHTS_NOTE],
             on=before,
             created=created,
         )
@@ -65,7 +65,7 @@ def run(quick: bool) -> dict[str, Any]:
 def our_export(
     name: str, folder: Path, graph_optimizations: GraphOptimizations | None = None, label: str = "PocketBERT"
 ) -> Configuration:
-    """The preset's classifier at `LENGTH` alone, with some graph optimizations or the export's own choice."""
+    """Exports the preset's classifier at `LENGTH`, with some graph optimizations or the default ones."""
     import pocketbert as pb
     from pocketbert_export.convert import to_tflite
     from pocketbert_export.graph_optimization import optimize_graph
@@ -84,7 +84,7 @@ def our_export(
 
 
 def move_norms(weights: Mapping[str, Any]) -> None:
-    """Gives the norms' weights values as after training: the converter would drop a product with 1 and a sum with 0.
+    """Sets the norms' weights to values as after training; the converter would drop a product with 1 and a sum with 0.
 
     Args:
       weights: name → variable, of norms only.
@@ -95,7 +95,7 @@ def move_norms(weights: Mapping[str, Any]) -> None:
 
 
 def transformers_export(name: str, folder: Path) -> Configuration:
-    """The same architecture as transformers' TF class, through tf.lite."""
+    """Exports the same architecture as transformers' TF class through tf.lite."""
     import tensorflow as tf
 
     model = transformers_classifier(preset(name).config, len(TASK.labels))
@@ -122,10 +122,10 @@ def transformers_export(name: str, folder: Path) -> Configuration:
 
 
 def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
-    """A TF classifier of transformers of the same architecture, with random weights, built.
+    """Builds a TF classifier of transformers of the same architecture, with random weights.
 
     Args:
-      config: a BERT's or MobileBERT's.
+      config: configuration of a BERT or MobileBERT.
       labels: number of classes.
     """
     import tensorflow as tf
@@ -154,7 +154,7 @@ def transformers_classifier(config: EncoderConfig, labels: int) -> Any:
                 intra_bottleneck_size=config.bottleneck.size,
                 num_feedforward_networks=config.num_feedforward_networks,
                 key_query_shared_bottleneck=config.bottleneck.query_key == "shared",
-                # transformers' MobileBERT classifier has the raw first token as pooled output.
+                # transformers' MobileBERT classifier uses the raw first token as pooled output.
                 classifier_activation=False,
             )
         )

@@ -1,8 +1,8 @@
-"""TinyBERT's intermediate stage in PyTorch, eagerly, as a baseline: transformers' `BertModel` for teacher and student.
+"""TinyBERT's intermediate stage in PyTorch, eagerly, as a baseline: transformers' `BertModel` as teacher and student.
 
-Arguments: `TEACHER STUDENT BATCH LENGTH THREADS`, the first two presets. The batch lies ready in memory. `BertModel`'s
-fused attention keeps its logits to itself; those of the mapped layers are computed from queries and keys once more,
-which is one matrix product a layer.
+Arguments: `TEACHER STUDENT BATCH LENGTH THREADS`; the first two are presets. The batch is already in memory.
+`BertModel`'s fused attention does not return its logits, so those of the mapped layers are computed again from queries
+and keys, one matrix product per layer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _step(teacher_name: str, student_name: str, batch_size: int, length: int, th
 
 
 def _attention_logits(model: Any, layers: Iterable[int]) -> Callable[[], list[Any]]:
-    """Scaled dot products of some layers, counted from 1, of the last forward pass."""
+    """Scaled dot products of some layers, counted from 1, in the last forward pass."""
     chosen = list(layers)
     heads = model.config.num_attention_heads
     caught: dict[tuple[int, str], Any] = {}

@@ -1,4 +1,4 @@
-"""PyTorch as a baseline, in a process of its own: torch and TensorFlow in one abort when TensorFlow comes first."""
+"""PyTorch as a baseline in its own process: torch and TensorFlow in one process abort if TensorFlow comes first."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pocketbert.presets import preset
 
 @contextlib.contextmanager
 def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[], float]]:
-    """A function that has the baseline take one step and gives its loss; the baseline ends with the context.
+    """Yields a function that runs one step of the baseline and returns its loss; the baseline ends with the context.
 
     Args:
-      module: what the process runs; it calls `serve`.
-      *arguments: its arguments.
-      threads: of OpenMP, which the module hands on to PyTorch.
+      module: module to run; it calls `serve`.
+      *arguments: arguments of the module.
+      threads: number of OpenMP threads, which the module passes to PyTorch.
 
     Raises:
-      UserError: when the function is called, if the baseline has failed; its own words are on stderr.
+      UserError: when the function is called after the baseline has failed; its message is on stderr.
     """
-    # transformers would import TensorFlow where it is installed.
+    # transformers imports TensorFlow if it is installed.
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "OMP_NUM_THREADS": str(threads)}
     with subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)],
@@ -45,7 +45,7 @@ def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[]
                 answer = ""
             if not answer:
                 raise UserError(
-                    "the PyTorch baseline must answer each step with its loss; it has ended; see its message"
+                    "the PyTorch baseline must reply to each step with its loss; it has ended; see its message"
                 )
             return float(answer)
 
@@ -54,7 +54,7 @@ def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[]
 
 
 def serve(take: Callable[[], float]) -> None:
-    """Takes a step for every line on stdin and prints its loss."""
+    """Runs a step for every line on stdin and prints its loss."""
     for _ in sys.stdin:
         print(take(), flush=True)
 

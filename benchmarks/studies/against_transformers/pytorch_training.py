@@ -1,6 +1,6 @@
 """A training step of transformers' BERT classifier in PyTorch, eagerly, as a baseline.
 
-Arguments: `PRESET BATCH LENGTH LABELS THREADS`. Plain Adam, no decay, no clipping; the batch lies ready in memory.
+Arguments: `PRESET BATCH LENGTH LABELS THREADS`. Plain Adam, no decay, no clipping; the batch is already in memory.
 """
 
 from __future__ import annotations

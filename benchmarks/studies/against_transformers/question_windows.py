@@ -1,14 +1,14 @@
-"""SQuAD to windows, beside three other programs' ways, on one machine in one process.
+"""SQuAD preprocessing to windows, against three other programs, on one machine in one process.
 
     python -m studies against_transformers/question_windows [--quick]
 
-Each side goes from the path of one JSON file to windows in memory, on one thread: 384 tokens, a stride of 128, training
-positions, BERT's uncased vocabulary. The file is the shared part of SQuAD 1.1's with the first answer of each question,
-which is what the others want. Rounds alternate, in an order that alternates too; a ratio is the median of the rounds'
-ratios. Before anything is timed, windows are compared. Ids and segments must equal tf-models-official's, and positions
-too, except where a label begins or ends within a word and ours are the narrower; ids those of transformers' Python
-featurizer, and of its fast recipe in the first window of each question, since the recipe's stride is the overlap of
-windows and not their distance.
+Each side goes from the path of a JSON file to windows in memory, on one thread: 384 tokens, a stride of 128, training
+positions, BERT's uncased vocabulary. The file is the shared part of SQuAD 1.1 with the first answer of each question,
+as the baselines require. Rounds alternate, in alternating order; a ratio is the median of the rounds' ratios. Windows
+are compared before timing. Ids and segments must equal tf-models-official's, and so must positions, unless a label
+begins or ends within a word and ours are narrower. Ids must equal those of transformers' Python featurizer. The fast
+recipe's ids must agree in the first window of each question, because its stride is the overlap of windows instead of
+their distance.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS, QUICK_ROUNDS = 7, 3
 # Every eighth question.
 QUICK_STEP = 8
 TARGET = 5.0
-# The libraries read these when they are first used.
+# The libraries read these on first use.
 ONE_THREAD = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -43,16 +43,16 @@ _EXAMPLES_A_CALL = 1000
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Times all four.
+    """Times all four sides.
 
     Args:
       quick: an eighth of the questions and three rounds instead of seven.
 
     Returns:
-      A result file's content: questions a second of ours and of each of the others.
+      Content of a result file: questions per second of our code and of each baseline.
 
     Raises:
-      UserError: the data or transformers are not there.
+      UserError: the data or transformers are missing.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     os.environ.update(ONE_THREAD)
@@ -132,7 +132,7 @@ def _transformers(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
 
     def features() -> list[Any]:
         examples = squad.SquadV1Processor().get_train_examples(str(path.parent), path.name)
-        # What `squad_convert_examples_to_features` gives to each of its processes, without the processes.
+        # The work of `squad_convert_examples_to_features`' processes, without the processes.
         squad.squad_convert_example_to_features_init(tokenizer)
         return [
             squad.squad_convert_example_to_features(
@@ -219,21 +219,21 @@ def _fast_recipe(tokenizer: Any, rows: list[tuple[str, str, dict[str, Any]]]) ->
 
 
 def _compare(ours: Callable[[], list[Any]], peers: dict[str, Callable[[], list[Any]]]) -> tuple[int, int]:
-    """Checks that all make the same windows; also the first turn, which warms up.
+    """Checks that all sides make the same windows; this is also the warm-up.
 
     Returns:
-      How many windows there are, and in how many of them our positions are narrower than tf-models-official's.
+      Number of windows, and number of those with positions narrower than tf-models-official's.
     """
     windows = list(_rows(ours()))
     narrower = 0
     for (_, ids, segments, (first, last)), theirs in zip(windows, peers["tf-models-official"](), strict=True):
         is_inside = theirs.start_position <= first <= last <= theirs.end_position
         if (ids, segments) != (theirs.input_ids, theirs.segment_ids) or not is_inside:
-            raise AssertionError("our windows differ from tf-models-official's; a comparison would mean nothing")
+            raise AssertionError("our windows must equal tf-models-official's for a comparison; they differ")
         narrower += (first, last) != (theirs.start_position, theirs.end_position)
     slow = [feature.input_ids for features in peers["transformers, Python"]() for feature in features]
     if [ids for _, ids, *_ in windows] != slow:
-        raise AssertionError("our windows differ from transformers'; a comparison would mean nothing")
+        raise AssertionError("our windows must equal transformers' for a comparison; they differ")
     batches = peers["transformers, fast recipe"]()
     recipe = [
         (batch * _EXAMPLES_A_CALL + of, ids)
@@ -241,7 +241,7 @@ def _compare(ours: Callable[[], list[Any]], peers: dict[str, Callable[[], list[A
         for of, ids in zip(columns["of"], columns["input_ids"], strict=True)
     ]
     if _first_of_each(windows) != _first_of_each(recipe):
-        raise AssertionError("our first windows differ from those of transformers' fast tokenizer")
+        raise AssertionError("our first windows must equal those of the fast tokenizer for a comparison; they differ")
     return len(windows), narrower
 
 

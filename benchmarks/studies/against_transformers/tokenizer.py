@@ -1,12 +1,12 @@
-"""Tokenizer speed beside transformers' fast tokenizer, on one machine in one run.
+"""Tokenizer speed against transformers' fast tokenizer, on one machine in one run.
 
     python -m studies against_transformers/tokenizer [--quick]
 
-Both get the same Python lists of strings, 1,024 at a time, both have two threads. Two results are timed: `ids`, the
-ids alone, without special tokens and not cut (a ragged tensor here, a list of lists there), and `inputs`, ready for
-a model: special tokens, mask and segments, cut to 128 and padded to the batch's longest (int32 tensors here, int64
-NumPy arrays there). Rounds alternate, in an order that alternates too; the ratio is the median of the rounds' ratios.
-Before anything is timed, the ids of all texts are compared.
+Both get the same Python lists of 1,024 strings and two threads. Two results are timed: `ids`, the ids alone, without
+special tokens and untruncated (our ragged tensor, their list of lists), and `inputs`, complete model inputs with
+special tokens, mask and segments, truncated to 128 and padded to the batch's longest (our int32 tensors, their int64
+NumPy arrays). Rounds alternate, in alternating order; the ratio is the median of the rounds' ratios. The ids of all
+texts are compared before timing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from studies.shared_data import shared_data
 THREADS = 2
 BATCH_SIZE = 1024
 MAX_LENGTH = 128
-# Of the ids alone; full inputs are measured too.
+# For ids; model inputs are measured too.
 TARGETS = {("SST-2", "ids"): 10.0, ("Wikipedia paragraphs", "ids"): 4.0}
 
 
@@ -37,18 +37,18 @@ def run(quick: bool) -> dict[str, Any]:
       quick: a tenth of the texts and three rounds instead of nine.
 
     Returns:
-      A result file's content: texts a second of both, on SST-2 and Wikipedia paragraphs, for the ids alone and for full
-      model inputs.
+      Content of a result file: texts per second of both, on SST-2 and Wikipedia paragraphs, for ids and for model
+      inputs.
 
     Raises:
-      UserError: the data or transformers are not there.
+      UserError: the data or transformers are missing.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     texts = {
         "SST-2": _sst2(4_096 if quick else 40_960),
         "Wikipedia paragraphs": _paragraphs(512 if quick else 5_120),
     }
-    # Both libraries read these when they are first used.
+    # Both libraries read these on first use.
     os.environ["RAYON_NUM_THREADS"] = str(THREADS)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     import tensorflow as tf
@@ -76,7 +76,7 @@ def run(quick: bool) -> dict[str, Any]:
         batches = [all_texts[start : start + BATCH_SIZE] for start in range(0, len(all_texts), BATCH_SIZE)]
         for batch in batches:
             if ours.tokenize(batch).to_list() != peer(batch, **ids_only)["input_ids"]:
-                raise AssertionError(f"{name}: the two tokenizers differ; a comparison of speed would mean nothing")
+                raise AssertionError(f"{name}: the ids of both tokenizers must be equal for a comparison; they differ")
         for result, pair in calls.items():
             ratios.append(_compare(pair, batches, len(all_texts), 3 if quick else 9, name, result))
         characters = statistics.mean(map(len, all_texts))
@@ -125,7 +125,7 @@ def _sst2(count: int) -> list[str]:
 
 
 def _paragraphs(count: int) -> list[str]:
-    """Paragraphs of at least 200 characters, as they come."""
+    """Paragraphs of at least 200 characters, in order."""
 
     def lines() -> Iterator[str]:
         with lzma.open(shared_data("text/enwiki2015-train.txt.xz"), "rt", encoding="utf-8") as stream:

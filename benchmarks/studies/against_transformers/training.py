@@ -1,12 +1,12 @@
-"""Training speed: one step of ours beside transformers' TensorFlow class and, where installed, PyTorch's.
+"""Speed of a training step against transformers' TensorFlow class and, if installed, PyTorch's.
 
     python -m studies against_transformers/training [--quick]
 
-The same architecture everywhere (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
-sequences of 128 tokens, dropout at 0.1, two threads. Ours is what `pocketbert finetune` runs: AdamW with decay,
-clipping and a schedule, traced for any shape. The baselines do less: plain Adam, no decay, no clipping, TensorFlow's
-traced for this one shape. Rounds take a few steps of each in turn, in an order that alternates; a ratio is the median
-over the rounds of the baseline's seconds to ours.
+All have the same architecture (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
+sequences of 128 tokens, dropout of 0.1 and two threads. Ours is the step of `pocketbert finetune`: AdamW with decay,
+clipping and a schedule, traced for any shape. The baselines do less: plain Adam, no decay, no clipping; TensorFlow's
+step is traced for this one shape. Each round takes a few steps of each, in alternating order; a ratio is the median
+over the rounds of the baseline's seconds ÷ ours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRESET = "minilmv2_6l_384d"
 LABELS = ("negative", "positive")
 
 PYTORCH = "PyTorch eager"
-# Peer → how many times as fast ours has to be.
+# Baseline → target of our speed ÷ the baseline's.
 TARGETS = {"transformers TF": 1.0, PYTORCH: 2.0}
 
 FinetuningStep = Callable[[], float]

@@ -1,1 +1,1 @@
-"""MobileBERT: accuracy of its distillation, its variants, and its cost beside tf-models-official."""
+"""MobileBERT: accuracy of distillation, variants, and cost compared with tf-models-official."""

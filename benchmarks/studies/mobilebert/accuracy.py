@@ -1,27 +1,27 @@
-"""MobileBERT scaled down, on real text: what each strategy and each loss of knowledge transfer gives.
+"""MobileBERT scaled down, on real text: gain of each strategy and each loss of knowledge transfer.
 
     python -m studies.mobilebert.accuracy --minutes=120
     python -m studies.tables
 
-An IB-BERT teacher of 6 layers is pretrained on `enwiki2015`, then MobileBERT students of 6 layers learn by the paper's
-strategies (table 8) and with its losses one by one (table 9), each with the same number of updates. Progressive and
-joint transfer copy the teacher's embedding and heads, which is most of a student's weights, so other students get the
-same copy and no transfer: what copying gives and what transfer gives are told apart. All are scored on held-out
-articles, by how far their attention is from the teacher's, and fine-tuned on SST-2 (a draw) and MRPC, before and after
-quantization (table 6), beside a student that was never pretrained and the commonest word and label.
+An IB-BERT teacher of 6 layers is pretrained on `enwiki2015`. MobileBERT students of 6 layers then learn with the
+paper's strategies (table 8) and losses (table 9), each with the same number of updates. Progressive and joint transfer
+copy the teacher's embedding and heads, which are most of a student's weights. Other students therefore get the same
+copy without transfer, to separate both effects. All are scored on dev articles, on the distance of their attention from
+the teacher's, and after fine-tuning on SST-2 (a sample) and MRPC, before and after quantization (table 6). Baselines
+are a student without pretraining and the most frequent token and label.
 
-Nothing is learned from a teacher that hardly knows more than how frequent words are (`check_teacher`): its rate is
-found by `studies.mobilebert.rates` in a few minutes.
+A teacher must know more than token frequencies before students learn from it (`check_teacher`);
+`studies.mobilebert.rates` finds its rate in a few minutes.
 
-Two jobs at a time, what says most first; the teacher in two threads, so that no core waits for it. Stopped at any
-moment, the same command goes on, and with `--minutes=0` it writes what is done. From the committed result file, made
-with the same settings, those seeds come back that are complete. A file of scores holds no models: where others are
-missing the teacher is trained anew, so students of two teachers may stand in one table, but never in one seed.
+Two jobs run in parallel, the most informative first; the teacher uses two threads, so that no core waits for it. Rerun
+the same command to resume; `--minutes=0` writes the finished scores. Complete seeds in the committed result file are
+reused if they were made with the same settings. A result file has no models: if other scores are missing, the teacher
+is trained again. Students of two teachers may then share a table, but never a seed.
 
-How long it takes, as each job's line says when it is done, on the two cores of the result file's machine with nothing
-else to do: the teacher, by its steps a second, 46 minutes of both; on one core a student without a teacher 7, one that
-distillation alone teaches 12, a progressive one 10; its fine-tuning, exports and scores 3. So two seeds are 3.2 hours;
-teacher and the students that need none are done after an hour, a first seed of everything after 2.1.
+Durations on the two otherwise idle cores of the result file's machine: the teacher takes 46 minutes on both; on one
+core, a student takes 7 minutes without a teacher, 12 with distillation, and 10 with progressive transfer; its
+fine-tuning, exports and scores take 3. Two seeds take 3.2 hours; the teacher and students without it are done after an
+hour, and the first seed after 2.1 hours.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pocketbert_bench import results
 from studies.experiment import Experiment, main, records, seeds_label, settings_note
 from studies.jobs import StudyJob
 from studies.mobilebert import accuracy_jobs as work
-from studies.mobilebert.accuracy_jobs import COMMONEST_WORD_JOB, TEACHER_JOB
+from studies.mobilebert.accuracy_jobs import MAJORITY_TOKEN_JOB, TEACHER_JOB
 from studies.mobilebert.recipe import (
     SEEDS,
     TASKS,
@@ -47,18 +47,18 @@ from studies.mobilebert.recipe import (
 )
 from studies.runner import RESULTS
 
-# What models are scored on beside the tasks: masked words, and how near attention is to the teacher's.
+# Further scores of models: masked LM, and distance of the attention from the teacher's.
 TEXT, ATTENTION = "enwiki2015", "attention"
 TEACHER_MODEL, STUDENT_MODEL, NOBODY = "IB-BERT 6x256/384", "MobileBERT 6x256/64", "none"
-TEACHER, COMMONEST = "teacher", "commonest word or label"
+TEACHER, MAJORITY = "teacher", "most frequent token or label"
 
 DATA_JOB, CHECK_JOB = "data", "check/teacher"
-# How the note begins that says what the scores came of.
+# Prefix of the note with the origin of the scores.
 MADE_FROM = "made from: "
 
 
 def jobs(output: Path) -> list[StudyJob]:
-    """Everything that the table needs, what says most first."""
+    """All jobs of the table, the most informative first."""
     found = [
         StudyJob(name=DATA_JOB, call=work.make_data, arguments=(output,)),
         StudyJob(
@@ -68,13 +68,13 @@ def jobs(output: Path) -> list[StudyJob]:
             needs=(DATA_JOB,),
             threads=2,
         ),
-        StudyJob(name=COMMONEST_WORD_JOB, call=work.score_commonest_word, arguments=(output,), needs=(DATA_JOB,)),
-        *(StudyJob(name=f"constant/{task}", call=work.score_commonest_label, arguments=(task,)) for task in TASKS),
+        StudyJob(name=MAJORITY_TOKEN_JOB, call=work.score_majority_token, arguments=(output,), needs=(DATA_JOB,)),
+        *(StudyJob(name=f"constant/{task}", call=work.score_majority_label, arguments=(task,)) for task in TASKS),
         StudyJob(
             name=CHECK_JOB,
             call=work.check_teacher,
             arguments=(output,),
-            needs=(TEACHER_JOB, COMMONEST_WORD_JOB),
+            needs=(TEACHER_JOB, MAJORITY_TOKEN_JOB),
         ),
     ]
     for seed in SEEDS:
@@ -93,7 +93,7 @@ def jobs(output: Path) -> list[StudyJob]:
 
 
 def _student_jobs(variant: MobileBERTVariant, seed: int, output: Path) -> list[StudyJob]:
-    """A student and all that it is scored on."""
+    """A student's jobs, with all of its scores."""
     student, attention = (job_name(STUDENT_MODEL, variant.label, task, seed) for task in (TEXT, ATTENTION))
     start = start_name(seed) if variant.copied else None
     needs = (start or CHECK_JOB,) if variant.taught else (DATA_JOB,)
@@ -115,21 +115,21 @@ def _task_jobs(model: str, label: str, pretrained: str, seed: int, output: Path)
 
 
 def job_name(model: str, label: str, task: str, seed: int) -> str:
-    """What the job is called that scores a model, made in the way of `label`, on a task or on held-out text."""
+    """Name of the job that scores a model, made as `label`, on a task or on dev text."""
     words = label.replace("(", "").replace(")", "").replace(",", "").replace(" ", "-")
     return f"{'teacher' if model == TEACHER_MODEL else 'student'}-{task}/{words}-{seed}"
 
 
 def start_name(seed: int) -> str:
-    """What the job is called that copies the teacher's embedding and heads into a student."""
+    """Name of the job that copies the teacher's embedding and heads into a student."""
     return f"copied-start/{seed}"
 
 
 def scoring_jobs() -> dict[str, tuple[str, str, str, int | None]]:
-    """Name of a job that scores → model, label, task and seed; no seed where there is one run."""
+    """Name of a scoring job → model, label, task and seed; the seed is None for single runs."""
     found: dict[str, tuple[str, str, str, int | None]] = {
-        COMMONEST_WORD_JOB: (NOBODY, COMMONEST, TEXT, None),
-        **{f"constant/{task}": (NOBODY, COMMONEST, task, None) for task in TASKS},
+        MAJORITY_TOKEN_JOB: (NOBODY, MAJORITY, TEXT, None),
+        **{f"constant/{task}": (NOBODY, MAJORITY, task, None) for task in TASKS},
         TEACHER_JOB: (TEACHER_MODEL, TEACHER, TEXT, None),
         **{job_name(TEACHER_MODEL, TEACHER, task, SEEDS[0]): (TEACHER_MODEL, TEACHER, task, None) for task in TASKS},
     }
@@ -141,7 +141,7 @@ def scoring_jobs() -> dict[str, tuple[str, str, str, int | None]]:
 
 
 def content(done: Mapping[str, Any]) -> results.ResultFile:
-    """The scores of the jobs that are done."""
+    """Collects the scores of the finished jobs."""
     accuracies = []
     for name, (model, label, task, seed) in scoring_jobs().items():
         for each in done.get(name, {}).get("scores", ()):
@@ -152,9 +152,9 @@ def content(done: Mapping[str, Any]) -> results.ResultFile:
 
 
 def scored(read: results.ResultFile) -> dict[str, Any]:
-    """Name of a job → its result, from a result file with these settings: of seeds that are complete; else nothing.
+    """Reads job name → result for complete seeds from a result file with these settings; otherwise returns nothing.
 
-    What a missing score needs is missing too, since a file of scores holds no models.
+    Dependencies of missing scores count as missing too, because a result file has no models.
     """
     if settings_note(settings()) not in read.notes:
         return {}
@@ -171,7 +171,7 @@ def scored(read: results.ResultFile) -> dict[str, Any]:
     found = {name: result for name, result in found.items() if scoring[name][-1] not in incomplete}
     made_from = json.loads(next(note.removeprefix(MADE_FROM) for note in read.notes if note.startswith(MADE_FROM)))
     every = jobs(Path())
-    # What gives no score is there for the others.
+    # Jobs without scores are complete if the others are.
     found |= {job.name: {} for job in every if job.name not in scoring}
     found[DATA_JOB] = made_from["data"]
     if TEACHER_JOB in found:

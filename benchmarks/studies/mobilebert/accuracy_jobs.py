@@ -1,8 +1,8 @@
-"""What the jobs of `mobilebert.accuracy` do.
+"""Jobs of `mobilebert.accuracy`.
 
-Where a job scores something, its result has `scores`: of each set of examples and each recipe its `split`, `recipe`,
-`metrics` and `examples`. Every score is 1 at best: a loss is given as exp(−nats), the right answer's probability on the
-geometric mean.
+The result of a scoring job has `scores`: for each set of examples and each recipe `split`, `recipe`, `metrics` and
+`examples`. The best value of every score is 1: a loss is stored as exp(−nats), the geometric mean of the correct
+answer's probability.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pocketbert.distillation.methods.mobilebert import MobileBERT
 from pocketbert.errors import TrainingFailed
 from pocketbert.training.config import PretrainConfig
 from studies.experiment import TRAINED
-from studies.glue_examples import commonest_label_metrics, task_parts
+from studies.glue_examples import majority_label_metrics, task_parts
 from studies.jobs import result_of
 from studies.mobilebert import recipe as setting
 from studies.mobilebert.recipe import BATCH_SIZE, STUDENT, TASK_LENGTH, TEACHER, MobileBERTVariant
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.model import Model
 
-HELD_OUT = "held-out articles"
+DEV_TEXT = "dev articles"
 WORDS, NEXT, LIKELIHOOD = "masked_lm_accuracy", "next_sentence_accuracy", "exp(-masked-LM loss)"
 NEARNESS = "exp(-attention divergence)"
-# Names of jobs, which are their folders too.
-TEACHER_JOB, COMMONEST_WORD_JOB = "teacher", "constant/enwiki2015"
-# A teacher knows more than the words' frequencies: so many times as many masked words as the commonest is, and so many
-# nats less than by their frequencies.
+# Names of jobs, which are also their folders.
+TEACHER_JOB, MAJORITY_TOKEN_JOB = "teacher", "constant/enwiki2015"
+# A teacher must be better than token frequencies: at least this factor in masked-LM accuracy over the most frequent
+# token, and at least this many nats below the frequencies' loss.
 LEAST_TIMES, LEAST_NATS = 2.0, 0.5
 
 
 def make_data(output: Path) -> dict[str, Any]:
-    """Makes pretraining's examples, with held-out articles; counts, and the SHA-256 that stands for all of them."""
+    """Creates pretraining examples with dev articles; returns counts, and the SHA-256 of everything."""
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.pretraining_run import write_pretraining_data
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -60,26 +60,26 @@ def make_data(output: Path) -> dict[str, Any]:
     return {**found.train, "identity": PretrainingData.open(_data(output)).identity}
 
 
-def score_commonest_word(output: Path) -> dict[str, Any]:
-    """What counting words gives: always the commonest one, each by its frequency, and the commoner next sentence."""
+def score_majority_token(output: Path) -> dict[str, Any]:
+    """Scores of counting: the most frequent token, the frequencies' loss, and the more frequent NSP label."""
     from pocketbert.data.pretraining_data import PretrainingData
 
     folder = _data(output)
     words, sentences = _labels(PretrainingData.open(folder), setting.COUNTED_BATCHES)
-    held_out_words, held_out_sentences = _labels(PretrainingData.open(folder / "dev"), setting.EVALUATION_BATCHES)
-    # One more of each, so that no word is impossible.
+    dev_tokens, dev_sentences = _labels(PretrainingData.open(folder / "dev"), setting.EVALUATION_BATCHES)
+    # Add one to each count, so that no token has probability 0.
     counts = np.bincount(words, minlength=STUDENT.vocab_size) + 1
-    nats = -np.log(counts / counts.sum())[held_out_words].mean()
+    nats = -np.log(counts / counts.sum())[dev_tokens].mean()
     metrics = {
-        WORDS: (held_out_words == counts.argmax()).mean(),
-        NEXT: (held_out_sentences == np.bincount(sentences).argmax()).mean(),
+        WORDS: (dev_tokens == counts.argmax()).mean(),
+        NEXT: (dev_sentences == np.bincount(sentences).argmax()).mean(),
         LIKELIHOOD: math.exp(-nats),
     }
     return {"scores": [_scores({name: float(value) for name, value in metrics.items()}, _evaluated())]}
 
 
 def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray]:
-    """Masked words and next sentences, of held-out data the same as evaluation has."""
+    """Labels of masked tokens and next sentences; for dev data the same as in evaluation."""
     plan = data.plan(batch_size=BATCH_SIZE, seed=0, epoch=0)[:batches]
     found = [
         (batch["masked_lm_labels"].numpy(), batch["next_sentence_labels"].numpy())
@@ -89,16 +89,16 @@ def _labels(data: PretrainingData, batches: int) -> tuple[np.ndarray, np.ndarray
     return words[words >= 0], np.concatenate([each for _, each in found])
 
 
-def score_commonest_label(task: str) -> dict[str, Any]:
-    """What the training examples' commonest label for every example gives."""
+def score_majority_label(task: str) -> dict[str, Any]:
+    """Scores the training examples' most frequent label."""
     train, _, scored = task_parts(task)
     names = GLUE[task].metrics
-    metrics = {split: commonest_label_metrics(names, train, examples) for split, examples in scored.items()}
+    metrics = {split: majority_label_metrics(names, train, examples) for split, examples in scored.items()}
     return {"scores": [_scores(metrics[split], len(examples), split) for split, examples in scored.items()]}
 
 
 def pretrain_teacher(name: str, options: PretrainConfig, output: Path) -> dict[str, Any]:
-    """Pretrains an IB-BERT teacher; its scores on held-out text, and the SHA-256 of its weights."""
+    """Pretrains an IB-BERT teacher; returns its scores on dev text and the SHA-256 of its weights."""
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.training.pretrain import pretrain
 
@@ -117,25 +117,25 @@ def pretrain_teacher(name: str, options: PretrainConfig, output: Path) -> dict[s
 
 
 def check_teacher(output: Path) -> dict[str, Any]:
-    """Lets a teacher pass from which there is something to be learned.
+    """Accepts a teacher that is good enough to learn from.
 
     Raises:
-      TrainingFailed: it hardly knows more than how frequent words are.
+      TrainingFailed: the teacher is hardly better than token frequencies.
     """
-    teacher, counted = (result_of(output, name)["scores"][0]["metrics"] for name in (TEACHER_JOB, COMMONEST_WORD_JOB))
+    teacher, counted = (result_of(output, name)["scores"][0]["metrics"] for name in (TEACHER_JOB, MAJORITY_TOKEN_JOB))
     right, least = teacher[WORDS], LEAST_TIMES * counted[WORDS]
     nats, most = -math.log(teacher[LIKELIHOOD]), -math.log(counted[LIKELIHOOD]) - LEAST_NATS
     if right < least or nats > most:
         raise TrainingFailed(
-            f"a teacher must name {least:.1%} of masked words, {LEAST_TIMES:g} times as many as the commonest word "
-            f"does, with {most:.2f} nats at most, {LEAST_NATS:g} below the words' frequencies; it names {right:.1%} "
-            f"with {nats:.2f}; find a better rate (studies.mobilebert.rates), or take more steps"
+            f"a teacher's masked-LM accuracy must be at least {least:.1%}, {LEAST_TIMES:g} times that of the most "
+            f"frequent token, and its loss at most {most:.2f} nats, {LEAST_NATS:g} below token frequencies; "
+            f"received {right:.1%} and {nats:.2f}; find a better rate (studies.mobilebert.rates), or take more steps"
         )
-    return {"masked words": right, "nats": nats}
+    return {"masked-LM accuracy": right, "nats": nats}
 
 
 def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
-    """Makes a student with fresh layers and the teacher's embedding and heads, as progressive transfer copies them."""
+    """Makes a student with new layers and the teacher's embedding and heads, as in progressive transfer."""
     import pocketbert as pb
     from pocketbert.distillation.methods.mobilebert import MobileBERT
 
@@ -146,14 +146,14 @@ def copy_start(name: str, seed: int, output: Path) -> dict[str, Any]:
 
 
 def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed: int, output: Path) -> dict[str, Any]:
-    """Makes one student; its scores on held-out text.
+    """Makes one student; returns its scores on dev text.
 
     Args:
-      name: the job's.
-      variant: how.
-      start: the job whose model the student starts from; None for fresh weights.
-      seed: of weights, order and masks.
-      output: the experiment's folder.
+      name: name of the job.
+      variant: training of the student.
+      start: job whose model is the starting point; None for new weights.
+      seed: seed of weights, order and masks.
+      output: folder of the experiment.
     """
     if variant.trained:
         return distil_student(name, setting.student_options(variant), start, seed, output)
@@ -162,13 +162,13 @@ def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed:
 
     student = _fresh_student(seed, output)
     student.save_pretrained(output / name / "model", overwrite=True)
-    held_out = PretrainingData.open(_data(output) / "dev")
-    metrics = PretrainingEvaluator(student, held_out, setting.EVALUATION_BATCHES).metrics("before training")
+    dev = PretrainingData.open(_data(output) / "dev")
+    metrics = PretrainingEvaluator(student, dev, setting.EVALUATION_BATCHES).metrics("before training")
     return {"scores": [_text_scores(metrics)]}
 
 
 def distil_student(name: str, options: MobileBERT, start: str | None, seed: int, output: Path) -> dict[str, Any]:
-    """Trains one student; its scores on held-out text. See `make_student`."""
+    """Trains one student; returns its scores on dev text. See `make_student`."""
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.distillation.run import distill
 
@@ -185,7 +185,7 @@ def distil_student(name: str, options: MobileBERT, start: str | None, seed: int,
 
 
 def _fresh_student(seed: int, output: Path) -> Model:
-    """The weights that every student of this seed begins with."""
+    """Weights at the start of every student with this seed."""
     import pocketbert as pb
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -196,13 +196,13 @@ def _fresh_student(seed: int, output: Path) -> Model:
 
 
 def score_attention(student: str, output: Path) -> dict[str, Any]:
-    """How near a student's attention is to the teacher's on held-out text: 1 where it is the same."""
+    """Similarity of a student's attention to the teacher's on dev text; 1 if equal."""
     divergence = attention_divergence(output / TEACHER_JOB / "model", output / student / "model", _data(output) / "dev")
     return {"scores": [_scores({NEARNESS: math.exp(-divergence)}, setting.DIVERGENCE_BATCHES * BATCH_SIZE)]}
 
 
 def attention_divergence(teacher_directory: Path, student_directory: Path, data: Path) -> float:
-    """KL of the student's attention from the teacher's in nats, mean over layers, heads and held-out tokens."""
+    """KL of the student's attention from the teacher's in nats, mean over layers, heads and dev tokens."""
     import tensorflow as tf
 
     import pocketbert as pb
@@ -231,7 +231,7 @@ def attention_divergence(teacher_directory: Path, student_directory: Path, data:
 def finetune_on(name: str, pretrained: str, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Fine-tunes a pretrained model, exports it with int8 weights, and scores both.
 
-    The best pass is kept, by examples that are not scored; model and file answer the same ones.
+    The best epoch is chosen on examples that are not scored. Model and file predict the same examples.
     """
     from pocketbert.data.task_data import TaskData
     from pocketbert.training.config import RunConfig
@@ -261,7 +261,7 @@ def _text_scores(metrics: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _scores(
-    metrics: Mapping[str, float], examples: int, split: str = HELD_OUT, recipe: str = TRAINED
+    metrics: Mapping[str, float], examples: int, split: str = DEV_TEXT, recipe: str = TRAINED
 ) -> dict[str, Any]:
     return {"split": split, "recipe": recipe, "metrics": dict(metrics), "examples": examples}
 

@@ -1,7 +1,6 @@
-"""Draws MobileBERT's learning-rate multipliers for the docs: `python -m studies.mobilebert.draw_transfer_rates`.
+"""Draw MobileBERT's learning-rate multipliers for the docs: `python -m studies.mobilebert.draw_transfer_rates`.
 
-What is drawn is what the optimizer is given: the multipliers of the stages that the method makes for the paper's
-networks.
+The drawing shows the multipliers that the optimizer receives, from the method's stages for the paper's networks.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from pocketbert.training.stage import Stage
 
 DRAWING = Path(__file__).resolve().parents[3] / "docs" / "methods" / "transfer-rates.svg"
 
-# For embedding and heads (0) and each layer: the phases' (step, multiplier), steps from the beginning.
+# For embedding and heads (0) and each layer: (step, multiplier) of the phases, with steps from the beginning.
 Curves = list[list[list[tuple[float, float]]]]
 
 PANELS = {"frozen": "layers below frozen (paper)", "reduced": "layers below reduced (authors' code)"}
-# Of a phase: the rise has its knee at about a tenth; after it the curve is smooth.
+# Sampling of a phase: the rise has its knee at about a tenth; the rest is smooth.
 _PARTS = (0.0, 0.05, 0.0995, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99, 0.9999)
 _HIGHEST = 3.0
-# Pixels.
+# In pixels.
 _WIDTH, _HEIGHT, _PANEL, _ROW, _LEFT, _TOP, _GAP = 840, 520, 350, 15, 56, 44, 34
 _INK, _FAINT, _CURRENT, _LOWER = "#1f2937", "#d1d5db", "#0f766e", "#d97706"
 
 
 def curves(lower_layers: str) -> Curves:
-    """What is drawn of one way to treat the layers below: a key of `PANELS`."""
+    """Curves of one way to treat the layers below: a key of `PANELS`."""
     found: Curves = [[] for _ in range(25)]
     begin = 0.0
     for stage in _transfer_stages(lower_layers):
@@ -44,7 +43,7 @@ def curves(lower_layers: str) -> Curves:
 
 
 def drawing() -> str:
-    """The SVG."""
+    """Creates the SVG."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
         f'font-size="11" fill="{_INK}">',
@@ -59,7 +58,7 @@ def drawing() -> str:
 
 
 def _overview(left: int, title: str, found: Curves, labels: bool) -> list[str]:
-    """All layers over the whole transfer, a row each; the row's height stands for 3."""
+    """Draws all layers over the whole transfer, one row each; the row's height is a multiplier of 3."""
     total = sum(_steps(stage) for stage in _transfer_stages("frozen"))
     parts = [_text(left + _PANEL / 2, 20, title, "middle", size=13)]
     for layer, phases in enumerate(found):
@@ -83,7 +82,7 @@ def _overview(left: int, title: str, found: Curves, labels: bool) -> list[str]:
 
 
 def _one_phase() -> list[str]:
-    """One phase enlarged: the current layer's multiplier and that of the layers below, reduced."""
+    """Draws one phase enlarged: the multipliers of the current layer and of the reduced layers below."""
     stage = _transfer_stages("reduced")[1]
     steps, bottom, height = _steps(stage), _HEIGHT - 14, 44
     width = 2 * _PANEL + _GAP
@@ -117,7 +116,7 @@ def _steps(stage: Stage) -> int:
 
 
 def _weight(layer: int) -> str:
-    """The name of a weight of a layer, or for 0 of the embedding."""
+    """Name of a weight of a layer, or of the embedding for 0."""
     return f"mobilebert.encoder.layer.{layer - 1}.output.dense.weight" if layer else "mobilebert.embeddings.weight"
 
 

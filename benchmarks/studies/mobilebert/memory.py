@@ -1,13 +1,13 @@
-"""What attention and feature transfer of every layer cost in memory, above the two models' own passes.
+"""Memory cost of attention and feature transfer of every layer, in addition to the two models' own passes.
 
     python -m studies mobilebert/memory [--quick]
 
 IB-BERT large forward, MobileBERT forward and backward, float32, without dropout and without an update. One kind of
-process takes a loss of the last feature maps alone; the other compares all feature maps (the authors' decomposed form)
-and all attention. Each process notes the most that arrays took during its steps above what is there between them;
-processes of the two kinds take turns. Beside it stands what the graph says must live from the forward to the backward
-pass. A peak has more in it, such as what the weights' gradients need; so both kinds are measured once more with a
-backward pass that makes none of these.
+process has a loss on the last feature maps only. The other compares all feature maps (the authors' decomposed form) and
+all attention. Each process records the peak memory of arrays during its steps, above the level between them; processes
+of both kinds alternate. The graph shows which arrays must be saved from the forward to the backward pass. A peak
+includes more, such as temporary arrays of the weights' gradients, so both kinds are also measured with a backward pass
+without weights' gradients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from studies.mobilebert.saved_activations import Array, saved_activations
 from studies.mobilebert.shapes import Shape
 
 SHAPES = (Shape(), Shape(batch_size=2, length=512))
-# Memory does not depend on what else the machine does, and 24 layers take a while to trace.
+# Memory does not depend on the machine's load, and 24 layers take a while to trace.
 PAIRS = 3
 MIB = 2**20
 _PROCESS = "studies.mobilebert.memory_process"
@@ -42,10 +42,10 @@ def run(quick: bool) -> dict[str, Any]:
     """Measures both kinds of process.
 
     Args:
-      quick: one process of each kind, and 4 layers, instead of `PAIRS` and 24.
+      quick: one process of each kind and 4 layers, instead of `PAIRS` and 24.
 
     Returns:
-      A result file's content: peak memory of transfer over that of the passes alone.
+      Content of a result file: peak memory of transfer ÷ that of the passes alone.
 
     Raises:
       UserError: a process failed.
@@ -83,8 +83,8 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def explanation(shape: Shape) -> str:
-    """What the graphs of both kinds keep for the backward pass, in a sentence."""
-    # A layer more is what a layer costs, and two layers are soon traced.
+    """Describes in a sentence what the graphs of both kinds save for the backward pass."""
+    # The difference of two graphs is the cost of a layer, and two layers are quick to trace.
     parts = []
     for kind in (PASSES, TRANSFER):
         two, one = (
@@ -95,7 +95,7 @@ def explanation(shape: Shape) -> str:
         parts.append(f"{attention / MIB:.1f} MiB of attention and {others / MIB:.1f} MiB of other arrays ({kind})")
     square = 4 * shape.batch_size * setting.config(setting.STUDENT, shape).num_attention_heads * shape.length**2
     return (
-        f"By the graph a layer keeps {' and '.join(parts)}, and an attention array of all heads has "
+        f"By the graph, a layer saves {' and '.join(parts)}, and an attention array of all heads has "
         f"{square / MIB:.1f} MiB"
     )
 
@@ -106,7 +106,7 @@ def kept(kind: str, shape: Shape) -> list[Array]:
 
 
 def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
-    """Bytes in arrays over pairs of tokens, and in all others."""
+    """Bytes in arrays over pairs of tokens, and in all other arrays."""
     sizes = {"attention": 0, "others": 0}
     for array in arrays:
         # [B, N, S, S]; a feature map may be as wide as it is long, but has no axis of heads.
@@ -116,7 +116,7 @@ def _by_shape(arrays: list[Array], shape: Shape) -> dict[str, int]:
 
 
 def _peak(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> float:
-    """What a process of that kind says, in bytes."""
+    """Peak in bytes that a process of that kind reports."""
     sizes = map(str, (shape.layers, shape.batch_size, shape.length))
     command = [sys.executable, "-m", _PROCESS, kind, learns, *sizes]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A process that takes steps of one kind and prints the most memory that it took: for `mobilebert_memory`.
+"""Run steps of one kind and print their peak memory, for `mobilebert.memory`.
 
 python -m studies.mobilebert.memory_process KIND LEARNS LAYERS BATCH_SIZE LENGTH
 """
@@ -23,12 +23,12 @@ def gradients(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> Any:
     Args:
       kind: `passes`: the loss reads the last feature map of each; `transfer`: it compares all feature maps and all
         attention.
-      shape: of both models and the batch.
-      learns: `all`: the gradients of all the student's weights; `word-table`: that of the first alone, so that the
-        backward pass goes through all layers and makes no weight's gradient on its way.
+      shape: shape of both models and the batch.
+      learns: `all`: gradients of all the student's weights; `word-table`: gradient of the first weight only, so that
+        the backward pass goes through all layers without computing other weights' gradients.
 
     Returns:
-      A function of TensorFlow's, which gives one number that the loss and every gradient go into.
+      A TensorFlow function that returns one number, which depends on the loss and every gradient.
     """
     import tensorflow as tf
 
@@ -56,17 +56,17 @@ def gradients(kind: str, shape: Shape, learns: str = ALL_WEIGHTS) -> Any:
             tape.watch(variables)
             value = loss()
         found = [each for each in tape.gradient(value, variables) if each is not None]
-        # The loss too: no gradient of the passes' reads the teacher, and TensorFlow leaves out what nobody asks for.
+        # Include the loss: the gradients of `passes` do not depend on the teacher, which TensorFlow would prune.
         return tf.add_n([value, *(tf.reduce_sum(tf.convert_to_tensor(each)) for each in found)])
 
     return step
 
 
 def main(arguments: list[str]) -> None:
-    """Prints `{"peak_bytes": …}`: the most that arrays took during steps, above what is there between them.
+    """Prints `{"peak_bytes": …}`: peak memory of arrays during the steps, above the level between them.
 
-    By its allocator's own count. Resident memory says something else: the allocator of TensorFlow's oneDNN build takes
-    ever larger regions from the system and keeps them.
+    Counted by TensorFlow's allocator. Resident memory differs: the allocator of TensorFlow's oneDNN build takes ever
+    larger regions from the system and keeps them.
     """
     import tensorflow as tf
 

@@ -17,14 +17,14 @@ OfficialBatch = Mapping[str, Any]
 
 
 def training_step(config: EncoderConfig, batch: OfficialBatch) -> OfficialStep:
-    """Masked tokens: the encoder, its own masked-LM head, its own LAMB, one update a call.
+    """Masked LM: the encoder with its own masked-LM head and LAMB, one update per call.
 
     Args:
       config: the architecture.
       batch: inputs, `masked_lm_positions` and `masked_lm_labels`, as tensors.
 
     Returns:
-      A step, which gives its loss.
+      A step that returns its loss.
     """
     import tensorflow as tf
     from official.nlp.modeling import layers
@@ -53,20 +53,20 @@ def training_step(config: EncoderConfig, batch: OfficialBatch) -> OfficialStep:
 def transfer_step(
     teacher: EncoderConfig, student: EncoderConfig, *, teacher_dropout: bool
 ) -> Callable[[OfficialBatch], Any]:
-    """Feature maps and attention of every layer, with the losses of their distillation task.
+    """Transfer of feature maps and attention of every layer, with the losses of their distillation task.
 
-    The task compares one layer a stage; here its loss is taken of each layer, all of one pass, and averaged over them.
-    Everything else is as `official.projects.mobilebert.distillation` has it: normalized difference, mean, variance and
-    attention at its default factors; attention that is a softmax of what is a softmax already; means over padding too.
+    The task compares one layer per stage. Here its loss is computed for each layer in one pass and averaged. Everything
+    else is as in `official.projects.mobilebert.distillation`: normalized difference, mean, variance and attention with
+    the default factors; a softmax of attention probabilities, which are already a softmax; means that include padding.
 
     Args:
-      teacher: the teacher's architecture.
-      student: the student's.
+      teacher: configuration of the teacher.
+      student: configuration of the student.
       teacher_dropout: the task calls teacher and student with `training=True`, which leaves the teacher's dropout on;
-        False takes it out of the teacher.
+        False removes it from the teacher.
 
     Returns:
-      A step on a batch of inputs, tensors of a known shape, for `tf.function`; it gives its loss.
+      A step on a batch of inputs, tensors of a known shape, for `tf.function`; it returns its loss.
     """
     import tensorflow as tf
 
@@ -81,7 +81,7 @@ def transfer_step(
 
     def loss_of_layer(theirs: Any, learns: Any, their_attention: Any, its_attention: Any) -> Any:
         difference = tf_keras.losses.mean_squared_error(normalize(theirs), normalize(learns))
-        # Neither method reads anything of its task.
+        # Neither method reads an attribute of its task.
         mean, variance = task._get_distribution_losses(None, theirs, learns)
         attention = task._get_attention_loss(None, their_attention, its_attention)
         return (
@@ -108,11 +108,11 @@ def transfer_step(
 
 
 def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
-    """Their encoder of the same architecture, with fresh weights.
+    """Their encoder of the same architecture, with new weights.
 
     Args:
-      config: of IB-BERT or MobileBERT.
-      dropout: whether it has the configuration's dropout, or none.
+      config: configuration of IB-BERT or MobileBERT.
+      dropout: whether to use the configuration's dropout.
     """
     from official.nlp.modeling import networks
 
@@ -146,14 +146,14 @@ def encoder(config: EncoderConfig, *, dropout: bool = True) -> Any:
 def _distillation_task() -> tuple[Any, Any]:
     """Their task's class, and the default factors of its losses.
 
-    The published package leaves out `official.modeling.fast_training`, from which the task's module takes the base
-    classes of what calls it stage by stage. Nothing here reads them, so empty ones stand in.
+    The published package lacks `official.modeling.fast_training`, which has base classes for the stages. This study
+    does not use them, so empty classes replace them.
     """
     missing = "official.modeling.fast_training"
     if importlib.util.find_spec(missing) is None:
         policies = types.SimpleNamespace(ProgressiveConfig=object, ProgressivePolicy=type("ProgressivePolicy", (), {}))
         progressive = types.SimpleNamespace(policies=policies)
-        # A study has a process of its own: nobody else meets the stand-ins.
+        # A study has its own process, so the replacements affect nothing else.
         sys.modules.update({missing: progressive, f"{missing}.progressive": progressive})  # type: ignore[dict-item]
     module = importlib.import_module("official.projects.mobilebert.distillation")
     return module.BertDistillationTask, module.LayerWiseDistillConfig()

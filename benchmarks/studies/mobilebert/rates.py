@@ -1,14 +1,14 @@
-"""Which rates the scaled-down MobileBERT learns by, tried before hours are spent on one.
+"""Compare learning rates for the scaled-down MobileBERT before hours are spent on one.
 
     python -m studies.mobilebert.rates --steps=300
 
-Runs of a few hundred updates, each warmed up and brought down to 0 as the whole one is, of the teacher and of the bare
-student; where the experiment's teacher is there, of progressive transfer too, and of distillation that begins with the
-teacher's embedding and heads, of which a rate that suits fresh weights costs some. Held-out masked words are printed,
-the best first, and nothing is committed: `mobilebert_setting` says what the experiment takes. What is best here need
-not be so in twenty times as many updates, where a lower rate catches up: of two that are close take the lower.
+Runs a few hundred updates, each with its own warm-up and decay to 0, of the teacher and of the no-distillation
+baseline. If the experiment's teacher exists, it also runs progressive transfer, and distillation from the teacher's
+embedding and heads, which the best rate for new weights damages. It prints masked-LM accuracy on dev articles, best
+first, and commits nothing: `mobilebert.recipe` has the experiment's rates. The best rate here need not be the best in
+twenty times as many updates, where lower rates catch up. If two are close, take the lower.
 
-300 updates of each take some 35 core-minutes, and as many more with the teacher there.
+300 updates of each take about 35 core-minutes, and as many again with the teacher.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ COPIED_RATES = (5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
 
 
 def jobs(output: Path, steps: int) -> list[StudyJob]:
-    """A job each; progressive transfer only where there is a teacher.
+    """One job per run; progressive transfer only with a teacher.
 
     Args:
-      output: the experiment's folder, whose data and teacher are used.
-      steps: updates of each run.
+      output: folder of the experiment, with its data and teacher.
+      steps: number of updates per run.
     """
     folder = f"rates-{steps}"
     found = [StudyJob(name=DATA_JOB, call=work.make_data, arguments=(output,))]
@@ -54,9 +54,12 @@ def jobs(output: Path, steps: int) -> list[StudyJob]:
         found.append(
             StudyJob(name=name, call=work.pretrain_teacher, arguments=(name, teacher, output), needs=(DATA_JOB,))
         )
-    bare = student_options(next(variant for variant in VARIANTS if variant.trained and not variant.taught))
+    undistilled = student_options(next(variant for variant in VARIANTS if variant.trained and not variant.taught))
     students: dict[str, tuple[MobileBERT, str | None]] = {
-        f"bare-{rate:g}": (dataclasses.replace(bare, distillation_steps=steps, distillation_learning_rate=rate), None)
+        f"undistilled-{rate:g}": (
+            dataclasses.replace(undistilled, distillation_steps=steps, distillation_learning_rate=rate),
+            None,
+        )
         for rate in STUDENT_RATES
     }
     if (output / work.TEACHER_JOB / "model").exists():
@@ -92,11 +95,11 @@ def jobs(output: Path, steps: int) -> list[StudyJob]:
 
 
 def report(done: dict[str, Any]) -> list[str]:
-    """A line a run, of each kind the best first."""
+    """One line per run, the best first within each kind."""
     runs = {name: result["scores"][0]["metrics"] for name, result in done.items() if "scores" in result}
     order = sorted(runs, key=lambda name: (_kind(name), -runs[name][work.LIKELIHOOD]))
     return [
-        f"{name}: {-math.log(runs[name][work.LIKELIHOOD]):.2f} nats, {runs[name][work.WORDS]:.1%} of masked words"
+        f"{name}: {-math.log(runs[name][work.LIKELIHOOD]):.2f} nats, masked-LM accuracy {runs[name][work.WORDS]:.1%}"
         for name in order
     ]
 
@@ -106,14 +109,14 @@ def _kind(name: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs what is missing and prints it; 1 if a run failed, 2 for bad input."""
+    """Runs what is missing and prints it; returns 1 for failed runs, 2 for bad input."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_string("output", EXPERIMENT.output, "the experiment's folder", flag_values=flag_values)
-    flags.DEFINE_integer("processes", 2, "runs at a time, each in one thread", flag_values=flag_values)
+    flags.DEFINE_string("output", EXPERIMENT.output, "folder of the experiment", flag_values=flag_values)
+    flags.DEFINE_integer("processes", 2, "number of parallel runs, each in one thread", flag_values=flag_values)
     flags.DEFINE_integer("steps", 300, "updates of each run", lower_bound=60, flag_values=flag_values)
     try:
         if rest := flag_values(arguments)[1:]:
-            raise UserError(f"this command takes flags alone; received {' '.join(rest)}")
+            raise UserError(f"this command takes flags only; received {' '.join(rest)}")
     except (UserError, flags.Error) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""How the scaled-down MobileBERT is taught: shapes, variants, steps and rates."""
+"""Training of the scaled-down MobileBERT: shapes, variants, steps and rates."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
     from pocketbert.data.pretraining_options import PretrainingOptions
 
 SEEDS = (0, 1)
-# None of the students', so that no student sees the teacher's examples in the teacher's order.
+# Different from the students' seeds, so that no student sees examples in the teacher's order.
 TEACHER_SEED = 1000
 TEXT_FILE = "text/enwiki2015-train.txt.xz"
-# Of pretraining's examples, and of the tasks' and the exported networks (table 6).
+# Lengths for pretraining examples, and for tasks and exported networks (table 6).
 PRETRAINING_LENGTH, TASK_LENGTH = 64, 128
 DEV_EVERY = 50
 BATCH_SIZE = 32
 
 TEACHER_STEPS = 5000
-# AdamW: with batches so small the LAMB of the paper's batches has no advantage, and takes steps of the same rate, which
-# has to be twenty times as high, on biases and norms too. The rate is ELECTRA-small's, which is as wide, and the best
-# of those that `mobilebert_rates` tries.
+# AdamW: in small batches, the paper's LAMB has no advantage and takes steps of the same rate, which must be twenty
+# times higher, on biases and norms too. The rate is that of ELECTRA-small, a network of the same width, and the best
+# in `mobilebert.rates`.
 TEACHER_RATE = 5e-4
-# LAMB's, as the method has it. Of those that `mobilebert_rates` tries a higher one is a little better for the bare
-# student in its few steps, and none is for the transfer. A student that begins with the teacher's embedding and heads
-# has something to lose, some of which the rate for fresh weights takes away.
+# LAMB's rate, as in the method. In `mobilebert.rates`, a higher rate is slightly better for the no-distillation
+# baseline in its few steps, but not for transfer. A student that starts with the teacher's embedding and heads loses
+# part of them at the rate for new weights.
 RATE, COPIED_RATE, TRANSFER_RATE = 2e-2, 5e-3, 5e-3
 UPDATES = 1000
-# About as in the paper's ablations: 240,000 of 490,000.
+# Similar to the paper's ablations: 240,000 of 490,000.
 TRANSFER_STEPS = 490
-# More than half of a step's operations are a live teacher's; in this format they take less time.
+# A live teacher takes more than half of a step's operations; this format takes less time.
 LIVE_TEACHER_PRECISION: Literal["float32", "bfloat16"] = "bfloat16"
 EVALUATION_BATCHES, DIVERGENCE_BATCHES = 60, 20
-# What is counted for the commonest word and the words' frequencies: a million masked words.
+# Batches to count token frequencies: a million masked tokens.
 COUNTED_BATCHES = 4000
 
 TASKS = ("sst2", "mrpc")
 TASK_PASSES, TASK_RATE = 3, 2e-4
 
-# Narrower than the paper's in proportion: 256 between layers and 384 inside stand for 512 and 1024, and the teacher's
+# Proportionally narrower than the paper's: 256 between layers and 384 inside instead of 512 and 1024; the teacher's
 # feed-forward network is 3 times as wide as its block, not 4.
 TEACHER = preset("ib_bert_large").config.replace(
     num_layers=6,
@@ -55,7 +55,7 @@ TEACHER = preset("ib_bert_large").config.replace(
     intermediate_size=1152,
     bottleneck=BottleneckConfig(size=384, query_key="raw"),
     max_position_embeddings=TASK_LENGTH,
-    # It sees no example twice.
+    # Each example is seen once.
     hidden_dropout=0.0,
     attention_dropout=0.0,
 )
@@ -74,11 +74,11 @@ class MobileBERTVariant:
     """One way to make a student.
 
     Attributes:
-      label: in the table.
-      strategy: of knowledge transfer.
-      without: the losses that are left out.
-      copied: it starts with the teacher's embedding and heads, where the strategy would not copy them.
-      trained: at all.
+      label: name in the table.
+      strategy: strategy of knowledge transfer.
+      without: losses to leave out.
+      copied: whether it starts with the teacher's embedding and heads although the strategy does not copy them.
+      trained: whether it is trained at all.
     """
 
     label: str
@@ -89,19 +89,19 @@ class MobileBERTVariant:
 
     @property
     def starts_from_teacher(self) -> bool:
-        """Whether it begins with the teacher's embedding and heads."""
+        """Whether it starts with the teacher's embedding and heads."""
         return self.copied or self.strategy in ("joint", "progressive")
 
     @property
     def taught(self) -> bool:
-        """Whether anything comes from the teacher."""
+        """Whether it learns from the teacher."""
         return self.trained and (self.strategy != "none" or "distillation" not in self.without)
 
 
-# What no teacher is needed for comes first, then what says most.
+# Variants without a teacher come first, then the most informative ones.
 VARIANTS = (
     MobileBERTVariant(label="never pretrained", trained=False),
-    MobileBERTVariant(label="bare", without=("distillation",)),
+    MobileBERTVariant(label="no distillation", without=("distillation",)),
     MobileBERTVariant(label="progressive (PD, FMT, AT)", strategy="progressive"),
     MobileBERTVariant(label="PD, copied embedding and heads", copied=True),
     MobileBERTVariant(label="PD"),
@@ -115,14 +115,14 @@ VARIANTS = (
 
 
 def data_options() -> PretrainingOptions:
-    """Of pretraining's examples."""
+    """Options of the pretraining examples."""
     from pocketbert.data.pretraining_options import PretrainingOptions
 
     return PretrainingOptions(max_length=PRETRAINING_LENGTH, dev_every=DEV_EVERY)
 
 
 def teacher_options() -> PretrainConfig:
-    """Of the teacher's pretraining."""
+    """Options of the teacher's pretraining."""
     return PretrainConfig(
         steps=TEACHER_STEPS,
         batch_size=BATCH_SIZE,
@@ -133,7 +133,7 @@ def teacher_options() -> PretrainConfig:
 
 
 def student_options(variant: MobileBERTVariant) -> MobileBERT:
-    """Of an variant that is trained; each takes `UPDATES` updates."""
+    """Options of a trained variant; each takes `UPDATES` updates."""
     transfers = variant.strategy != "none"
     return MobileBERT(
         strategy=variant.strategy,
@@ -150,12 +150,12 @@ def student_options(variant: MobileBERTVariant) -> MobileBERT:
 
 
 def finetune_options() -> FinetuneConfig:
-    """Of either task."""
+    """Options of fine-tuning on either task."""
     return FinetuneConfig(learning_rate=TASK_RATE, epochs=TASK_PASSES, batch_size=BATCH_SIZE, max_length=TASK_LENGTH)
 
 
 def run_options(seed: int, *, taught: bool = False) -> RunConfig:
-    """Of the teacher's pretraining and of the students'; each stage is scored at its end."""
+    """Options of all pretraining and distillation runs; each stage is scored at its end."""
     return RunConfig(
         seed=seed,
         teacher_precision=LIVE_TEACHER_PRECISION if taught else None,
@@ -165,7 +165,7 @@ def run_options(seed: int, *, taught: bool = False) -> RunConfig:
 
 
 def settings() -> dict[str, Any]:
-    """All that decides the table, as JSON values."""
+    """All settings that determine the table, as JSON values."""
     students = {variant.label: dataclasses.asdict(student_options(variant)) for variant in VARIANTS if variant.trained}
     first, *others = students.values()
     common = {name: value for name, value in first.items() if all(other[name] == value for other in others)}
@@ -189,5 +189,5 @@ def settings() -> dict[str, Any]:
         "fine-tuning": dataclasses.asdict(finetune_options()),
         "exported tokens": TASK_LENGTH,
     }
-    # As JSON has it, with lists for tuples, so that it equals what is read back.
+    # Convert tuples to lists, as in the JSON that is read back.
     return json.loads(json.dumps(found))

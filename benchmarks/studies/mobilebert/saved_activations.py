@@ -1,4 +1,4 @@
-"""What a training step keeps of its forward pass until the backward pass needs it, read off its graph."""
+"""Activations that a training step saves from its forward pass for the backward pass, read from its graph."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# TensorFlow's names for what `GradientTape.gradient` adds to a graph.
+# Prefix of the operations that `GradientTape.gradient` adds to a graph.
 _BACKWARD = "gradient_tape/"
-# What these give is a variable's or an argument's, or is another operation's memory under another shape.
+# Operations whose result is a variable, an argument, or another operation's memory in another shape.
 _SOURCES = ("Placeholder", "ReadVariableOp", "Const", "ResourceGather", "VarHandleOp")
 _VIEWS = ("Reshape", "Identity", "Squeeze", "ExpandDims")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """An array that the forward pass computes and the backward pass reads.
+    """An array computed in the forward pass and read in the backward pass.
 
     Attributes:
-      name: of the operation that makes it.
-      shape: its sizes.
+      name: name of its operation.
+      shape: its shape.
       size_bytes: its size.
     """
 
@@ -31,7 +31,7 @@ class Array:
 
 
 def live_operations(step: tf.types.experimental.ConcreteFunction) -> list[Any]:
-    """The operations that the step's results and its effects on variables depend on, in the order of the graph."""
+    """Operations that the step's results and its effects on variables depend on, in the order of the graph."""
     graph = step.graph
     pending = [tensor.op for tensor in step.outputs] + list(graph.control_outputs)
     seen: set[str] = set()
@@ -45,19 +45,19 @@ def live_operations(step: tf.types.experimental.ConcreteFunction) -> list[Any]:
 
 
 def saved_activations(step: tf.types.experimental.ConcreteFunction) -> list[Array]:
-    """The arrays that live from the forward to the backward pass of a step.
+    """Arrays that are saved from the forward to the backward pass of a step.
 
     Args:
-      step: a step with `GradientTape` in it, traced for fixed shapes.
+      step: a step with a `GradientTape`, traced for fixed shapes.
 
     Returns:
-      Each array once, in the order of computation. Weights and arguments do not count; nor does what only operations
-      read that nobody asks for, since TensorFlow leaves those out.
+      Each array once, in the order of computation. Weights and arguments do not count, nor do arrays for operations
+      without effect, which TensorFlow prunes.
     """
     backward: set[str] = set()
     found: dict[str, Any] = {}
     for operation in live_operations(step):
-        # Sums of gradients, and what a custom gradient computes, go by other names but come after.
+        # Sums of gradients and the results of custom gradients have other names, but come later in the graph.
         if _BACKWARD not in operation.name and not any(tensor.op.name in backward for tensor in operation.inputs):
             continue
         backward.add(operation.name)

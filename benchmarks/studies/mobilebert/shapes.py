@@ -1,4 +1,4 @@
-"""What the sides of `mobilebert_training`, `_text` and `_memory` are given: architectures, a batch, rates."""
+"""Inputs of `mobilebert.training`, `.text` and `.memory`: architectures, a batch, rates."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MASKED = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How much a step computes.
+    """Size of a step.
 
     Attributes:
-      layers: of teacher and student.
-      batch_size: examples.
+      layers: number of layers of teacher and student.
+      batch_size: number of examples.
       length: tokens of every example.
     """
 
@@ -47,12 +47,12 @@ class Shape:
 
 
 def use_threads() -> None:
-    """Gives TensorFlow, which must not be loaded yet, `THREADS` threads."""
+    """Gives TensorFlow `THREADS` threads; call it before TensorFlow is imported."""
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
 
 
 def config(name: str, shape: Shape) -> EncoderConfig:
-    """A preset's architecture with as many layers as `shape` says."""
+    """A preset's configuration with the number of layers in `shape`."""
     return preset(name).config.replace(num_layers=shape.layers)
 
 
@@ -75,9 +75,9 @@ def batch(shape: Shape) -> dict[str, tf.Tensor]:
 
 
 def transfer(shape: Shape) -> tuple[Method, Stage]:
-    """MobileBERT's stage that compares feature maps, in the authors' decomposed form, and attention of all layers.
+    """MobileBERT's stage with feature maps, in the authors' decomposed form, and attention of all layers.
 
-    All weights learn, as in the peer's: the method itself leaves embedding and heads as they are.
+    All weights are trained, as in the baseline; the method itself freezes embedding and heads.
     """
     from pocketbert.distillation.method import DistillationSpec
     from pocketbert.distillation.methods.mobilebert import MobileBERT

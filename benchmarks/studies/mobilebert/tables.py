@@ -1,4 +1,4 @@
-"""The tables of docs/results/mobilebert.md, for `studies.tables`."""
+"""The tables in docs/results/mobilebert.md, for `studies.tables`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.glue_examples import APART, APART_SPLIT, DEVELOPMENT_SPLIT
 from studies.marked_block import MarkedBlock
 from studies.mobilebert.accuracy import (
     ATTENTION,
-    COMMONEST,
+    MAJORITY,
     NOBODY,
     STUDENT_MODEL,
     TEACHER,
@@ -23,7 +23,7 @@ from studies.mobilebert.accuracy import (
     job_name,
     scoring_jobs,
 )
-from studies.mobilebert.accuracy_jobs import HELD_OUT, LIKELIHOOD, NEARNESS, NEXT, WORDS
+from studies.mobilebert.accuracy_jobs import DEV_TEXT, LIKELIHOOD, NEARNESS, NEXT, WORDS
 from studies.mobilebert.recipe import SEEDS, TASKS, VARIANTS
 from studies.quantized import QUANTIZED
 from studies.score_cells import NOTHING, Values, cell, difference
@@ -33,22 +33,22 @@ BLOCK = MarkedBlock(
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/mobilebert/accuracy.json",
 )
-UNTRAINED, BARE, PD, COPIED = "never pretrained", "bare", "PD", "PD, copied embedding and heads"
+UNTRAINED, UNTAUGHT, PD, COPIED = "never pretrained", "no distillation", "PD", "PD, copied embedding and heads"
 PROGRESSIVE, AUXILIARY = "progressive (PD, FMT, AT)", "auxiliary"
 Paper = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """A column: which scores are in it, and how they are written.
+    """A column: its scores and their format.
 
     Attributes:
-      head: the column's.
-      task: of the scores, or one of its kind.
-      metric: of the scores.
-      split: of the scores.
-      nats: whether the scores are exp(−nats), and the nats are written; else in hundredths.
-      digits: how a number is written.
+      head: header of the column.
+      task: task of the scores, or name of another measurement.
+      metric: metric of the scores.
+      split: split of the scores.
+      nats: whether the scores are exp(−nats), to be shown in nats; otherwise they are shown in percent.
+      digits: format of a number.
     """
 
     head: str
@@ -59,22 +59,24 @@ class Score:
     digits: str = ".1f"
 
 
-LOSS = Score(head="masked-LM loss, nats", task=TEXT, metric=LIKELIHOOD, split=HELD_OUT, nats=True, digits=".2f")
-MASKED_WORDS = Score(head="masked words", task=TEXT, metric=WORDS, split=HELD_OUT)
-NEXT_SENTENCES = Score(head="next sentences", task=TEXT, metric=NEXT, split=HELD_OUT)
-ATTENTION_NATS = Score(head="attention, nats", task=ATTENTION, metric=NEARNESS, split=HELD_OUT, nats=True, digits=".3f")
+LOSS = Score(head="MLM loss (nats)", task=TEXT, metric=LIKELIHOOD, split=DEV_TEXT, nats=True, digits=".2f")
+MLM_ACCURACY = Score(head="MLM accuracy", task=TEXT, metric=WORDS, split=DEV_TEXT)
+NEXT_SENTENCES = Score(head="NSP accuracy", task=TEXT, metric=NEXT, split=DEV_TEXT)
+ATTENTION_NATS = Score(
+    head="Attention KL (nats)", task=ATTENTION, metric=NEARNESS, split=DEV_TEXT, nats=True, digits=".3f"
+)
 ON_TASKS = (
     Score(head="SST-2", task="sst2", metric="accuracy", split=DEVELOPMENT_SPLIT),
     Score(head=f"SST-2, {APART:,} others", task="sst2", metric="accuracy", split=APART_SPLIT),
     Score(head="MRPC", task="mrpc", metric="accuracy", split=DEVELOPMENT_SPLIT),
 )
-COLUMNS = (LOSS, MASKED_WORDS, NEXT_SENTENCES, ATTENTION_NATS, *ON_TASKS)
-# What variants are compared by.
-COMPARED = (MASKED_WORDS, *ON_TASKS)
+COLUMNS = (LOSS, MLM_ACCURACY, NEXT_SENTENCES, ATTENTION_NATS, *ON_TASKS)
+# Columns to compare variants by.
+COMPARED = (MLM_ACCURACY, *ON_TASKS)
 
-# The paper's accuracies on SST-2 and MRPC, of our rows that stand for its own.
+# The paper's accuracies on SST-2 and MRPC, for our variants of its rows.
 STRATEGIES: dict[str, Paper | None] = {
-    COMMONEST: None,
+    MAJORITY: None,
     UNTRAINED: None,
     PD: None,
     COPIED: None,
@@ -85,46 +87,49 @@ STRATEGIES: dict[str, Paper | None] = {
 }
 LOSSES: dict[str, Paper | None] = {
     TEACHER: (94.1, 87.3),
-    BARE: (90.1, 84.3),
+    UNTAUGHT: (90.1, 84.3),
     PD: (91.7, 85.5),
     "progressive without AT": (92.2, 87.0),
     PROGRESSIVE: (92.5, 87.0),
     "progressive without FMT": None,
     "progressive without PD": None,
 }
-# The question, the paper's differences on SST-2 and MRPC, and two variants; the first has to be better.
+# Question, the paper's differences on SST-2 and MRPC, and two variants; the first must be better for yes.
 QUESTIONS = {
-    "does copying embedding and heads help? (no row in the paper)": (COPIED, PD),
-    "does progressive transfer help beyond copying? (no row)": (PROGRESSIVE, COPIED),
-    "does auxiliary transfer help, nothing being copied? (no row)": (AUXILIARY, PD),
-    "does it, beside the same copy? (no row)": ("auxiliary, copied embedding and heads", COPIED),
-    "is joint transfer better than auxiliary? (table 8: +0.1, +0.7; joint copies, auxiliary does not)": (
+    "Does copying embedding and heads help? (not in the paper)": (COPIED, PD),
+    "Does progressive transfer help beyond copying? (not in the paper)": (PROGRESSIVE, COPIED),
+    "Does auxiliary transfer help without copying? (not in the paper)": (AUXILIARY, PD),
+    "Does auxiliary transfer help with copying? (not in the paper)": ("auxiliary, copied embedding and heads", COPIED),
+    "Is joint transfer better than auxiliary? (table 8: +0.1, +0.7; joint copies, auxiliary does not)": (
         "joint",
         AUXILIARY,
     ),
-    "the same, both with the copy": ("joint", "auxiliary, copied embedding and heads"),
-    "is progressive transfer better than joint? (table 8: +0.1, +0.0)": (PROGRESSIVE, "joint"),
-    "does PD help a student that starts afresh? (table 9: +1.6, +1.2)": (PD, BARE),
-    "does PD help after transfer? (no row)": (PROGRESSIVE, "progressive without PD"),
-    "does FMT help? (table 9, beside PD alone: +0.5, +1.5; here beside PD and AT)": (
+    "Is joint transfer better than auxiliary with the same copy? (not in the paper)": (
+        "joint",
+        "auxiliary, copied embedding and heads",
+    ),
+    "Is progressive transfer better than joint? (table 8: +0.1, +0.0)": (PROGRESSIVE, "joint"),
+    "Does PD help a student with new weights? (table 9: +1.6, +1.2)": (PD, UNTAUGHT),
+    "Does PD help after transfer? (not in the paper)": (PROGRESSIVE, "progressive without PD"),
+    "Does FMT help? (table 9, in addition to PD: +0.5, +1.5; here in addition to PD and AT)": (
         PROGRESSIVE,
         "progressive without FMT",
     ),
-    "does AT help beside both? (table 9: +0.3, +0.0)": (PROGRESSIVE, "progressive without AT"),
+    "Does AT help in addition to both? (table 9: +0.3, +0.0)": (PROGRESSIVE, "progressive without AT"),
 }
 # Table 6: float and quantized.
 PAPER_QUANTIZED = {"MobileBERT": ((92.1, 87.5), (91.9, 87.0)), "MobileBERT-TINY": ((91.6, 86.7), (91.6, 86.3))}
 
-# Of a row, a column and a recipe, the values of its seeds.
+# Values by seed of a row, a column and a recipe.
 Look = Callable[[str, Score, str], Values]
 
 
 def table(content: results.ResultFile) -> str:
-    """The text between the page's marks."""
+    """Writes the text between the page's marks."""
     look, failed = _look(content), failures(content)
     lines = ["Strategies, table 8 of the paper:", "", *_rows(STRATEGIES, look, failed)]
     lines += ["", "Losses, table 9:", "", *_rows(LOSSES, look, failed)]
-    lines += ["", f"| here, difference | {' | '.join(each.head for each in COMPARED)} |"]
+    lines += ["", f"| Question (difference) | {' | '.join(each.head for each in COMPARED)} |"]
     lines.append("|---|" + "---:|" * len(COMPARED))
     for question, variants in QUESTIONS.items():
         cells = [
@@ -135,14 +140,14 @@ def table(content: results.ResultFile) -> str:
     examples = {(each.task, each.split): each.examples for each in content.accuracies}
     counted = ", ".join(
         f"{column.head} {examples[column.task, column.split]:,}"
-        for column in (MASKED_WORDS, ATTENTION_NATS, *ON_TASKS)
+        for column in (MLM_ACCURACY, ATTENTION_NATS, *ON_TASKS)
         if (column.task, column.split) in examples
     )
     lines += ["", f"Examples: {counted or 'none yet'}."]
     if failed:
         lines += [
             "",
-            "Failed, in the run that wrote this:",
+            "Failed jobs of this run:",
             "",
             *(f"- `{name}`: {why}" for name, why in failed.items()),
         ]
@@ -163,8 +168,8 @@ def _look(content: results.ResultFile) -> Look:
 
 
 def _rows(rows: Mapping[str, Paper | None], look: Look, failed: Mapping[str, str]) -> list[str]:
-    heads = [*(column.head for column in COLUMNS), *(f"paper: {GLUE[task].folder}" for task in TASKS)]
-    lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    heads = [*(column.head for column in COLUMNS), *(f"Paper: {GLUE[task].folder}" for task in TASKS)]
+    lines = [f"| Variant | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for label, paper in rows.items():
         cells = [_cell(label, column, TRAINED, look, failed) for column in COLUMNS]
         cells += [NOTHING] * len(TASKS) if paper is None else [f"{value:.1f}" for value in paper]
@@ -173,8 +178,8 @@ def _rows(rows: Mapping[str, Paper | None], look: Look, failed: Mapping[str, str
 
 
 def _quantized_rows(look: Look, failed: Mapping[str, str]) -> list[str]:
-    heads = [f"{column.head} | int8 | difference" for column in ON_TASKS]
-    lines = [f"| made by | {' | '.join(heads)} |", "|---|" + "---:|" * (3 * len(ON_TASKS))]
+    heads = [f"{column.head} | int8 | Difference" for column in ON_TASKS]
+    lines = [f"| Variant | {' | '.join(heads)} |", "|---|" + "---:|" * (3 * len(ON_TASKS))]
     for label in (TEACHER, *(variant.label for variant in VARIANTS)):
         cells = []
         for column in ON_TASKS:
@@ -183,14 +188,14 @@ def _quantized_rows(look: Look, failed: Mapping[str, str]) -> list[str]:
         lines.append(f"| {label} | {' | '.join(cells)} |")
     for name, both in PAPER_QUANTIZED.items():
         sst2, mrpc = (f"{old:.1f} | {new:.1f} | {new - old:+.1f}" for old, new in zip(*both, strict=True))
-        lines.append(f"| paper: {name} | {sst2} | {NOTHING} | {NOTHING} | {NOTHING} | {mrpc} |")
+        lines.append(f"| Paper: {name} | {sst2} | {NOTHING} | {NOTHING} | {NOTHING} | {mrpc} |")
     return lines
 
 
 def _cell(label: str, column: Score, recipe: str, look: Look, failed: Mapping[str, str]) -> str:
     scores = look(label, column, recipe).values()
     values = [-math.log(value) if column.nats else 100 * value for value in scores]
-    once = label in (TEACHER, COMMONEST)
+    once = label in (TEACHER, MAJORITY)
     names = [
         name
         for name, (model, made_by, task, _) in scoring_jobs().items()
@@ -209,4 +214,4 @@ def _cell(label: str, column: Score, recipe: str, look: Look, failed: Mapping[st
 
 
 def _model(label: str) -> str:
-    return {TEACHER: TEACHER_MODEL, COMMONEST: NOBODY}.get(label, STUDENT_MODEL)
+    return {TEACHER: TEACHER_MODEL, MAJORITY: NOBODY}.get(label, STUDENT_MODEL)

@@ -1,15 +1,14 @@
-"""MobileBERT's transfer on real text: batches as wide as their examples beside tf-models-official's padded ones.
+"""MobileBERT's transfer on real text: bucketed batches against tf-models-official's padded batches.
 
     python -m studies mobilebert/text [--quick]
 
-`mobilebert_training` takes the same step on full sequences. At the 512 tokens of the paper's setting many examples are
-not full: an article ends, a second segment is cut off where another article is drawn, and BERT makes some short on
-purpose. tf-models-official's data has each example padded to 512; ours come together with others of about their length.
-Networks, losses, optimizers and threads are `mobilebert_training`'s, in float32, the peer's teacher without dropout.
+`mobilebert.training` times the same step on full sequences. At the paper's 512 tokens many examples are not full: an
+article ends, a second segment is truncated where another article is drawn, and BERT makes some examples short on
+purpose. tf-models-official pads each example to 512 tokens; ours are batched with others of similar length. Networks,
+losses, optimizers and threads are those of `mobilebert.training`, in float32, with a baseline teacher without dropout.
 
-Both sides take the same examples of Wikipedia, a batch at a time, the same words masked. Rounds alternate, in an order
-that alternates too; the ratio is the median of the rounds' ratios of examples a second. Batches are made before the
-clock starts.
+Both sides get the same examples of Wikipedia with the same masks, one batch at a time. Rounds alternate, in alternating
+order; the ratio is the median of the rounds' ratios of examples per second. Batches are made before timing.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ def run(quick: bool) -> dict[str, Any]:
       quick: two rounds instead of nine.
 
     Returns:
-      A result file's content: examples a second, and how many tokens either side computes for a real one.
+      Content of a result file: examples per second, and the number of computed tokens per real token on either side.
 
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     text, vocabulary = shared_data("text/enwiki2015-train.txt.xz"), shared_data("vocab/bert-base-uncased.vocab.txt")
     setting.use_threads()
@@ -80,7 +79,7 @@ def run(quick: bool) -> dict[str, Any]:
         target=TARGET,
     )
     notes = [
-        f"tokens computed for a real one in these {len(batches)} batches: {padding['bucketed']:.2f} here, "
+        f"computed tokens per real token in these {len(batches)} batches: {padding['bucketed']:.2f} bucketed, "
         f"{padding['padded']:.2f} padded to {SHAPE.length}; {padding['padded, all']:.2f} padded in all examples of "
         f"{DOCUMENTS} articles"
     ]
@@ -94,16 +93,16 @@ def run(quick: bool) -> dict[str, Any]:
 def batches_of_text(
     text: Path, vocabulary: Path, folder: Path, count: int
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The first batches of a run on pretraining's examples.
+    """The first batches of a run on pretraining examples.
 
     Args:
-      text: articles, of which `DOCUMENTS` are read.
-      vocabulary: a piece a line.
-      folder: for the examples.
-      count: of batches.
+      text: articles; `DOCUMENTS` of them are read.
+      vocabulary: a file with one token per line.
+      folder: folder for the examples.
+      count: number of batches.
 
     Returns:
-      Batches, inputs by name, int32 [B, S]; and the tokens that are computed for a real one, with and without buckets.
+      Batches, inputs by name, int32 [B, S]; and the number of computed tokens per real token, with and without buckets.
     """
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.pretraining_options import PretrainingOptions
@@ -128,7 +127,7 @@ def batches_of_text(
 
 
 def padded(batch: TextBatch, length: int) -> TextBatch:
-    """The batch as tf-models-official's data has it: zeros, which is `[PAD]` too, up to `length`."""
+    """The batch in tf-models-official's form: padded with zeros, which is also `[PAD]`, to `length`."""
     import tensorflow as tf
 
     return {name: tf.pad(value, [[0, 0], [0, length - value.shape[1]]]) for name, value in batch.items()}
@@ -137,7 +136,7 @@ def padded(batch: TextBatch, length: int) -> TextBatch:
 def _rates(
     steps: Mapping[str, Callable[[TextBatch], Any]], batches: Mapping[str, Sequence[TextBatch]]
 ) -> dict[str, list[float]]:
-    """Examples a second of each, round by round; in a round all take the same examples."""
+    """Examples per second of each side, by round; all sides take the same examples in a round."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
     firsts = range(0, len(batches[OURS]), STEPS_A_ROUND)
     for turn, first in enumerate(progress.track(firsts, "rounds", "round")):

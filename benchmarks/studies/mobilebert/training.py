@@ -1,18 +1,18 @@
-"""MobileBERT's training steps beside tf-models-official's: masked words, and transfer from IB-BERT.
+"""MobileBERT's training steps against tf-models-official's: masked LM, and transfer from IB-BERT.
 
     python -m studies mobilebert/training [--quick]
 
-Both sides have the same architectures (MobileBERT as released, IB-BERT large as teacher, fresh weights), the same 8
-sequences of 128 tokens, two threads, dropout where each model's configuration has it, and LAMB with decay and a global
-norm of 1. All of it float32, in a graph, but for a row in which our teacher's forward pass is bfloat16.
+Both sides have the same architectures (MobileBERT as released, IB-BERT large as teacher, new weights), the same 8
+sequences of 128 tokens, two threads, the dropout of each model's configuration, and LAMB with decay and a global norm
+of 1. All compute in float32 in a graph, except for a row with our teacher's forward pass in bfloat16.
 
-- *masked words*: MobileBERT with its masked-LM head at 15 % of the positions, forward, backward, update.
+- *masked LM*: MobileBERT with its masked-LM head at 15 % of the positions, forward, backward, update.
 - *transfer*: teacher forward, student forward and backward, update; the loss is feature maps in the authors' decomposed
   form and attention, of every layer. tf-models-official's task calls both models with `training=True`, so its teacher
-  draws dropout: it is timed as it is, and without that. Its loss takes a softmax of the attention probabilities; ours
-  takes those of the logits.
+  uses dropout: it is timed with and without. Its loss takes a softmax of the attention probabilities; ours takes that
+  of the logits.
 
-Rounds take a step of each in turn, in an order that alternates; a ratio is the median over the rounds.
+Each round takes a step of each side, in alternating order; a ratio is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from studies.mobilebert.shapes import Shape
 SHAPE = Shape()
 OURS, OURS_BFLOAT16 = "pocketbert", "pocketbert, teacher in bfloat16"
 PEER, PEER_WITHOUT = "tf-models-official", "tf-models-official, teacher without dropout"
-# Step → (ours, peer) → how many times as fast ours has to be; None where the sides compute in different formats.
+# Step → (ours, baseline) → target of our speed ÷ the baseline's; None if the formats differ.
 TARGETS: dict[str, dict[tuple[str, str], float | None]] = {
-    "masked words": {(OURS, PEER): 1.0},
+    "masked LM": {(OURS, PEER): 1.0},
     "transfer": {(OURS, PEER): 1.3, (OURS, PEER_WITHOUT): 1.3, (OURS_BFLOAT16, PEER_WITHOUT): None},
 }
 
@@ -47,13 +47,13 @@ def run(quick: bool) -> dict[str, Any]:
       quick: three rounds instead of fifteen.
 
     Returns:
-      A result file's content.
+      Content of a result file.
     """
     setting.use_threads()
     created = results.now()
     batch = setting.batch(SHAPE)
     ratios = []
-    for name, make in (("masked words", _masked_words), ("transfer", _transfer)):
+    for name, make in (("masked LM", _masked_lm), ("transfer", _transfer)):
         progress.log_info(f"preparing the steps of {name}, {SHAPE}")
         rates = _rates(make(batch), rounds=3 if quick else 15)
         ratios += [
@@ -75,7 +75,7 @@ def run(quick: bool) -> dict[str, Any]:
     )
 
 
-def _masked_words(batch: dict[str, Any]) -> dict[str, Step]:
+def _masked_lm(batch: dict[str, Any]) -> dict[str, Step]:
     student = setting.config(setting.STUDENT, SHAPE)
     return {OURS: _our_training_step(batch), PEER: model_garden.training_step(student, batch)}
 
@@ -109,14 +109,14 @@ def _our_training_step(batch: dict[str, Any]) -> Step:
 
 
 def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Callable[[Mapping[str, Any]], Any]:
-    """Our step of transfer, on fresh weights.
+    """Our step of transfer, with new weights.
 
     Args:
-      shape: layers of both networks, and the most tokens.
-      teacher_precision: what the teacher's forward pass computes in.
+      shape: layers of both networks, and the maximum number of tokens.
+      teacher_precision: number format of the teacher's forward pass.
 
     Returns:
-      A step on a batch of inputs, for `tf.function`; it gives its loss.
+      A step on a batch of inputs, for `tf.function`; it returns its loss.
     """
     from pocketbert.distillation.distiller import Distiller
     from pocketbert.model import from_preset
@@ -133,7 +133,7 @@ def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Ca
 
 
 def _rates(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Examples a second of each, round by round; the first rounds trace and warm up."""
+    """Examples per second of each side, by round; the first rounds trace and warm up."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in progress.track(range(-2, rounds), "rounds", "round"):
         for name in list(steps)[:: 1 if turn % 2 else -1]:

@@ -1,11 +1,11 @@
-"""What MobileBERT's two operational optimizations gain: its four norms and activations, exported and timed together.
+"""Gain of MobileBERT's two operational optimizations: four norms and activations, exported and timed together.
 
     python -m studies mobilebert/variants [--quick]
 
 Sun et al. 2020 (MobileBERT), table 7: LayerNorm or NoNorm, gelu or relu, in the paper's architecture at 128 tokens.
-Each variant is a classifier with random weights, good for latency and nothing else. It leaves as `pocketbert export`
-has it, gate included, in float32 and as dynamic int8; then all files take turns in one run with 1 thread. The paper's
-figures are of a Pixel 4 with 4 threads: what compares is the ratio to LayerNorm with gelu.
+Each variant is a classifier with random weights, exported as by `pocketbert export`, including the gate, in float32 and
+dynamic int8. All files then alternate in one run with 1 thread. The paper's figures are for a Pixel 4 with 4 threads;
+compare the ratios to LayerNorm with gelu.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Variant:
     """A norm and an activation.
 
     Attributes:
-      name: as in the paper's table.
-      norm: the configuration's word.
-      activation: the configuration's word; the paper's gelu is the authors' approximation.
-      paper_ms: the paper's latency, milliseconds.
+      name: name in the paper's table.
+      norm: the configuration's value.
+      activation: the configuration's value; the paper's gelu is the authors' approximation.
+      paper_ms: the paper's latency in milliseconds.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Variant:
     paper_ms: float
 
     def config(self, layers: int) -> EncoderConfig:
-        """The paper's MobileBERT with these, and `layers` layers."""
+        """The paper's MobileBERT with this norm and activation, and `layers` layers."""
         return preset(PRESET).config.replace(norm=self.norm, activation=self.activation, num_layers=layers)
 
 
@@ -65,14 +65,14 @@ def run(quick: bool) -> dict[str, Any]:
     """Exports, verifies and times every variant in every recipe.
 
     Args:
-      quick: fewer and shorter turns, and `QUICK_LAYERS` layers: milliseconds mean nothing then.
+      quick: fewer and shorter turns, and `QUICK_LAYERS` layers; the milliseconds are then meaningless.
 
     Returns:
-      A result file's content; a variant's ratio is to the first of `VARIANTS` in the same recipe.
+      Content of a result file; ratios are to the first of `VARIANTS` in the same recipe.
 
     Raises:
-      UserError: the vocabulary is not there.
-      GateFailed: a file does not answer as its model does.
+      UserError: the vocabulary is missing.
+      GateFailed: a file's outputs differ too much from its model's.
     """
     created, before = results.now(), machine.machine()
     layers = QUICK_LAYERS if quick else LAYERS
@@ -100,7 +100,7 @@ def run(quick: bool) -> dict[str, Any]:
             measurements=measured,
             ratios=ratios,
             notes=[
-                "Weights are random: latency and size mean something, answers do not.",
+                results.RANDOM_WEIGHTS_NOTE,
                 f"Each of the {len(files)} files, of {layers} layers, passed the gate of its export.",
             ],
             on=before,
@@ -113,9 +113,9 @@ def exports(variant: Variant, layers: int, folder: Path) -> list[Configuration]:
     """A variant's verified bundle in each recipe.
 
     Args:
-      variant: which.
-      layers: how many.
-      folder: where models and bundles go.
+      variant: the variant.
+      layers: number of layers.
+      folder: folder for models and bundles.
     """
     import pocketbert as pb
     from pocketbert_export.exporter import export

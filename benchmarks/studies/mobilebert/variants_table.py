@@ -1,4 +1,4 @@
-"""The table of docs/results/mobilebert-variants.md, for `studies.tables`."""
+"""The table in docs/results/mobilebert-variants.md, for `studies.tables`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BLOCK = MarkedBlock(
 
 
 def table(content: results.ResultFile) -> str:
-    """The text between the page's marks."""
-    heads = [f"{recipe}, ms | over the first" for recipe in RECIPES]
+    """Writes the text between the page's marks."""
+    heads = [f"{recipe}, ms | Ratio" for recipe in RECIPES]
     lines = [
-        f"| norm & activation | {' | '.join(heads)} | paper, ms | over the first |",
+        f"| Norm & activation | {' | '.join(heads)} | Paper, ms | Ratio |",
         "|---|" + "---:|" * (2 * len(RECIPES) + 2),
     ]
     found = {(each.model, each.recipe): each for each in content.measurements}
@@ -35,7 +35,7 @@ def table(content: results.ResultFile) -> str:
         paper = [f"{variant.paper_ms:.0f}", f"{variant.paper_ms / VARIANTS[0].paper_ms:.2f}"]
         lines.append(f"| {variant.name} | {' | '.join(cells + paper)} |")
     quick = (
-        " A shortened run with fewer layers: the milliseconds are not the network's, and the ratios are for a look."
+        " A shortened run with fewer layers: the milliseconds are not the network's, and the ratios are a first look."
         if content.quick
         else ""
     )

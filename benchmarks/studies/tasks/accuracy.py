@@ -1,20 +1,20 @@
-"""The 6x384 network on tasks of GLUE, XNLI and questions: float, and the bundle with int8 weights.
+"""The 6x384 network on tasks of GLUE, XNLI and questions: float model against the int8 bundle.
 
     python -m studies.tasks.accuracy --minutes=60
     python -m studies.tables
 
-One run a task, with settings that were not searched: what is asked is what the export costs, not how good the network
-can be. Model and bundle answer the same examples, in windows and lengths of the same size, and are scored by what
-`pocketbert evaluate` runs. QNLI and XNLI have no training examples here: four fifths of their development examples are
-learned from, and the rest is scored; XNLI in English alone. Of TyDi QA there are no development answers: a fifth of its
-training questions takes their place. SQuAD 2.0's part is too little to learn spans from, so its model starts from that
-of SQuAD 1.1; from the network alone it left every question without an answer.
+Each task has one run with untuned settings, because the study measures the loss from the export, not the best possible
+score. Model and bundle predict the same examples, in windows and lengths of the same size, and are scored as in
+`pocketbert evaluate`. QNLI and XNLI (English only) have no training examples here: four fifths of their development
+examples are for training, and the rest is scored. TyDi QA has no development answers: a fifth of its training questions
+replaces them. SQuAD 2.0's part is too small to learn spans, so its model starts from that of SQuAD 1.1; from the
+pretrained network it left every question unanswered.
 
-Beside them stands what the commonest label gives, or no answer to any question: a model with that score has learned
-nothing, and its bundle nothing to lose.
+The baseline is the most frequent label, or no answer to any question. A model with that score has learned nothing, and
+its bundle has nothing to lose.
 
-Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
-read back from the committed result file, if it was made with the same settings.
+Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
+reused if they were made with the same settings.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from studies.experiment import (
     seeds_label,
     settings_note,
 )
-from studies.glue_examples import commonest_label_metrics
+from studies.glue_examples import majority_label_metrics
 from studies.jobs import StudyJob
 from studies.quantized import QUANTIZED, export_quantized
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
 SEED = 0
-COMMONEST, NOBODY = "commonest label, or no answer", "none"
-DEVELOPMENT, HELD_OUT = "development set", "held-out fifth of the development set"
-HELD_OUT_TRAINING = "held-out fifth of the training set"
-HELD_OUT_PART = 0.2
-# What int8 may lose: so many points, or so many right answers if that is more.
+MAJORITY, NOBODY = "most frequent label, or no answer", "none"
+DEVELOPMENT, DEV_FIFTH = "development set", "a fifth of the development set"
+TRAINING_FIFTH = "a fifth of the training set"
+DEV_PART = 0.2
+# Limits for int8: points, or correct predictions if that allows more.
 MOST_POINTS, MOST_ANSWERS = 0.5, 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskRecipe:
-    """How a task is learned.
+    """Training recipe of a task.
 
     Attributes:
-      title: in the table.
-      metric: the one that is compared, the task's first.
-      folder: of the data, in the shared folder.
-      epochs: passes.
-      learning_rate: the highest.
-      lengths: the bundle's; the model learns with the longest.
-      split: which examples are scored.
-      start: the task whose model it starts from; None for the network.
+      title: name in the table.
+      metric: the compared metric, the task's first.
+      folder: folder in the shared data.
+      epochs: number of epochs.
+      learning_rate: maximum learning rate.
+      lengths: lengths of the bundle; training uses the longest.
+      split: the scored examples.
+      start: task whose model is the starting point; None for the pretrained network.
     """
 
     title: str
@@ -78,28 +78,28 @@ class TaskRecipe:
     start: str | None = None
 
 
-# The short ones first.
+# Short tasks first.
 SETTINGS: dict[str, TaskRecipe] = {
     "wnli": TaskRecipe(title="WNLI", metric="accuracy"),
     "rte": TaskRecipe(title="RTE", metric="accuracy"),
     "mrpc": TaskRecipe(title="MRPC", metric="f1"),
     "cola": TaskRecipe(title="CoLA", metric="matthews", lengths=(64,)),
-    "xnli": TaskRecipe(title="XNLI, English", metric="accuracy", folder="xnli", split=HELD_OUT),
+    "xnli": TaskRecipe(title="XNLI, English", metric="accuracy", folder="xnli", split=DEV_FIFTH),
     "stsb": TaskRecipe(title="STS-B", metric="spearman"),
-    "qnli": TaskRecipe(title="QNLI", metric="accuracy", split=HELD_OUT),
+    "qnli": TaskRecipe(title="QNLI", metric="accuracy", split=DEV_FIFTH),
     "squad": TaskRecipe(title="SQuAD 1.1", metric="f1", folder="squad", epochs=2, lengths=(128, 384)),
     "squad2": TaskRecipe(title="SQuAD 2.0", metric="f1", folder="squad", lengths=(128, 384), start="squad"),
     "tydiqa": TaskRecipe(
-        title="TyDi QA, English", metric="f1", folder="tydiqa", epochs=2, lengths=(128, 384), split=HELD_OUT_TRAINING
+        title="TyDi QA, English", metric="f1", folder="tydiqa", epochs=2, lengths=(128, 384), split=TRAINING_FIFTH
     ),
 }
 
 
 def jobs(output: Path) -> list[StudyJob]:
-    """What the commonest label gives, then training, and export with both scores, a task after the other."""
-    # A constant correlates with nothing.
+    """The baselines, then training and export with both scores for each task in turn."""
+    # A constant has no correlation.
     counted = [task for task, setting in SETTINGS.items() if setting.metric != "spearman"]
-    found = [StudyJob(name=f"constant/{task}", call=score_commonest, arguments=(task,)) for task in counted]
+    found = [StudyJob(name=f"constant/{task}", call=score_majority, arguments=(task,)) for task in counted]
     for task, setting in SETTINGS.items():
         needs = (f"model/{setting.start}",) if setting.start else ()
         found += [
@@ -109,19 +109,19 @@ def jobs(output: Path) -> list[StudyJob]:
     return found
 
 
-def score_commonest(task: str) -> dict[str, Any]:
-    """What the commonest label of the training examples gives, or no answer to any question."""
+def score_majority(task: str) -> dict[str, Any]:
+    """Scores the most frequent training label, or no answer to any question."""
     from pocketbert.tasks.registry import supervised_task
 
     config, own, dev = task_examples(task)
     if supervised_task(config).needs_pairs:
         unanswerable = sum(not question.answers for question in dev) / len(dev)
         return {"metrics": {SETTINGS[task].metric: unanswerable}, "examples": len(dev)}
-    return {"metrics": commonest_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}
+    return {"metrics": majority_label_metrics([SETTINGS[task].metric], own, dev), "examples": len(dev)}
 
 
 def train(task: str, output: Path) -> dict[str, Any]:
-    """Fine-tunes the network; the metrics of its best pass."""
+    """Fine-tunes the network; returns the metrics of its best epoch."""
     from pocketbert.data.task_data import TaskData
     from pocketbert.training.config import FinetuneConfig, RunConfig
     from pocketbert.training.finetune import finetune
@@ -138,9 +138,9 @@ def train(task: str, output: Path) -> dict[str, Any]:
 
 
 def score_both(task: str, output: Path) -> dict[str, Any]:
-    """Exports the model and scores it and its bundle on the same examples; metrics by recipe.
+    """Exports the model and scores model and bundle on the same examples; returns metrics by recipe.
 
-    Of classes accuracy is always one of them: it says how many right answers are lost.
+    Tasks with classes always include accuracy, to count lost predictions.
     """
     from pocketbert.tasks.registry import supervised_task
     from pocketbert_export.predictors import open_both
@@ -158,7 +158,7 @@ def score_both(task: str, output: Path) -> dict[str, Any]:
 
 
 def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
-    """The task, what is learned from, and what is scored."""
+    """The task, its training examples and its scored examples."""
     from pocketbert.data.question_tasks import QUESTION_TASKS, read_questions
     from pocketbert.data.train_dev_split import train_dev_split
     from pocketbert.data.xnli import XNLI, read_xnli
@@ -168,19 +168,19 @@ def task_examples(task: str) -> tuple[TaskConfig, Any, Any]:
     if task in QUESTION_TASKS:
         config = TaskConfig(kind="span", name=task, dropout=0.0)
         own = read_questions(task, folder, "train")
-        if setting.split == HELD_OUT_TRAINING:
-            return config, *train_dev_split(own, HELD_OUT_PART)
+        if setting.split == TRAINING_FIFTH:
+            return config, *train_dev_split(own, DEV_PART)
         return config, own, read_questions(task, folder, "dev")
     if task == XNLI.name:
-        return XNLI, *train_dev_split(read_xnli(folder, "dev", ["en"]), HELD_OUT_PART)
+        return XNLI, *train_dev_split(read_xnli(folder, "dev", ["en"]), DEV_PART)
     dev = read_glue(task, folder, "dev")
-    if setting.split == HELD_OUT:
-        return GLUE[task].task, *train_dev_split(dev, HELD_OUT_PART)
+    if setting.split == DEV_FIFTH:
+        return GLUE[task].task, *train_dev_split(dev, DEV_PART)
     return GLUE[task].task, read_glue(task, folder, "train"), dev
 
 
 def settings() -> dict[str, Any]:
-    """All that decides the table, as JSON values."""
+    """All settings that determine the table, as JSON values."""
     names = ("epochs", "learning_rate", "lengths", "split", "start")
     return {
         "seed": SEED,
@@ -189,11 +189,11 @@ def settings() -> dict[str, Any]:
 
 
 def content(done: Mapping[str, Any]) -> results.ResultFile:
-    """The scores of the jobs that are done."""
+    """Collects the scores of the finished jobs."""
     accuracies = []
     for task, setting in SETTINGS.items():
         if found := done.get(f"constant/{task}"):
-            accuracies += records(found, COMMONEST, NOBODY, task, setting.split)
+            accuracies += records(found, MAJORITY, NOBODY, task, setting.split)
         if found := done.get(f"scores/{task}"):
             for recipe, metrics in found["metrics"].items():
                 scored = {"metrics": metrics, "examples": found["examples"]}
@@ -204,7 +204,7 @@ def content(done: Mapping[str, Any]) -> results.ResultFile:
 
 
 def scored(read: results.ResultFile) -> dict[str, Any]:
-    """Name of a job → its result, from a result file with these settings; else nothing."""
+    """Reads job name → result from a result file with these settings; otherwise returns nothing."""
     if settings_note(settings()) not in read.notes:
         return {}
     found: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def scored(read: results.ResultFile) -> dict[str, Any]:
         result = {"metrics": {}, "examples": each.examples, "training examples": count}
         metrics = found.setdefault(f"scores/{each.task}", result)["metrics"]
         metrics.setdefault(each.recipe, {})[each.metric] = each.value
-    # Nothing that is missing needs their models.
+    # Without missing scores, their models are not needed.
     return found | {name.replace("scores/", "model/"): {} for name in found if name.startswith("scores/")}
 
 

@@ -1,7 +1,7 @@
-"""What int8 costs in accuracy: SST-2 with the 6x384 network, the float model against its bundles.
+"""Accuracy of int8 on SST-2 with the 6x384 network: the float model against its bundles.
 
-Fine-tunes on all of SST-2 for one epoch (about ten minutes on two quiet cores; interrupted, it goes on where it was),
-exports, and scores the model and the bundles on the development set.
+Fine-tunes on all of SST-2 for one epoch (about ten minutes on two idle cores; rerun to resume), exports, and scores the
+model and the bundles on the development set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BUNDLES = {
 LENGTHS = (32, 64)
 OPTIONS = FinetuneConfig(learning_rate=6e-5, epochs=1, batch_size=32, max_length=64)
 QUICK_EXAMPLES = 3200
-# Of a percentage point of accuracy, dynamic_wi8 against float.
+# Percentage points of accuracy, dynamic_wi8 against float.
 MOST_POINTS_LOST = 0.5
 
 
@@ -78,7 +78,7 @@ def run(quick: bool) -> dict[str, Any]:
         )
     lost = 100 * (right["model"] - right["dynamic_wi8"]) / len(dev)
     notes = [
-        f"{right['model']} of {len(dev)} right by the float model, {right['dynamic_wi8']} by dynamic_wi8: "
+        f"{right['model']} of {len(dev)} correct with the float model, {right['dynamic_wi8']} with dynamic_wi8: "
         f"{lost:.2f} points lost, {'at most' if lost <= MOST_POINTS_LOST else 'MORE THAN'} {MOST_POINTS_LOST}"
     ]
     return results.to_json(

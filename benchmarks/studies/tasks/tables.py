@@ -1,4 +1,4 @@
-"""The table of docs/results/tasks.md, for `studies.tables`."""
+"""The table in docs/results/tasks.md, for `studies.tables`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ BLOCK = MarkedBlock(
     name="TABLE",
     origin="python -m studies.tables from benchmarks/studies/results/tasks/accuracy.json",
 )
-# Metrics that are a part of the examples.
+# Metrics that are a fraction of the examples.
 _COUNTED = ("accuracy", "exact_match")
 
 
 def table(content: results.ResultFile) -> str:
-    """The text between the page's marks."""
+    """Writes the text between the page's marks."""
     found = {(each.task, each.metric, each.recipe): each for each in content.accuracies if each.model != NOBODY}
     constant = {each.task: each for each in content.accuracies if each.model == NOBODY}
     lines = [
-        f"| task | learned from | scored | metric | commonest | float | `{QUANTIZED}` | points lost "
-        "| right answers lost | |",
+        f"| Task | Training examples | Dev examples | Metric | Baseline | Float | `{QUANTIZED}` | Points lost "
+        "| Correct predictions lost | Verdict |",
         "|---|---:|---:|---|---:|---:|---:|---:|---:|---|",
     ]
     for task, setting in SETTINGS.items():
@@ -40,7 +40,7 @@ def table(content: results.ResultFile) -> str:
         verdict, guess = "within" if within else "**beyond**", NOTHING
         if task in constant:
             guess = f"{100 * constant[task].value:.2f}"
-            # What has nothing to lose keeps it.
+            # A model without skill has nothing to lose.
             verdict = "**nothing learned**" if first.value <= constant[task].value else verdict
         lines.append(
             f"| {setting.title} | {int(first.label.split()[0]):,} | {first.examples:,} | {setting.metric} "
@@ -51,10 +51,10 @@ def table(content: results.ResultFile) -> str:
 
 
 def answers_lost(found: Mapping[tuple[str, str, str], results.Accuracy], task: str) -> int | None:
-    """How many right answers fewer the bundle has than the model; None where no score says it.
+    """Number of correct predictions that the bundle loses; None if no score counts them.
 
     Args:
-      found: by task, metric and recipe.
+      found: scores by task, metric and recipe.
       task: a key of `SETTINGS`.
     """
     for metric in _COUNTED:

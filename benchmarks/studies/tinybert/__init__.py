@@ -1,1 +1,1 @@
-"""TinyBERT: accuracy of its distillation, and what it needs."""
+"""TinyBERT: accuracy of distillation, and its preparations."""

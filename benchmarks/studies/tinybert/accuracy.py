@@ -1,18 +1,18 @@
-"""TinyBERT on real tasks with a small teacher: what each of its parts gives, over three seeds.
+"""TinyBERT on real tasks with a small teacher: gain of each component, over three seeds.
 
     python -m studies.tinybert.accuracy --minutes=120
     python -m studies.tables
 
 The 6x384 network is fine-tuned on five GLUE tasks and distilled into 3 and 4 layers of 312 and 384, along the paper's
-ablation of procedures (its table 2) and beside students that never see the teacher. Every student takes the same number
-of steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT; with augmented examples, of
-which there are as many times more, the passes are as many times fewer. That is far less than the paper's (20 + 3 passes
-of 20 times the data, after 3 of Wikipedia), so rates are higher; the students' were chosen on SST-2 alone, on one seed.
-What is scored is a student's last pass, on the development set, and no pass is chosen there: variants pass it 1, 2 or 4
-times, and the best of more would be better by chance.
+ablation of procedures (its table 2), with baselines that never see the teacher. Every student takes the same number of
+steps on a task: `PASSES` times its examples, halved between the two steps of TinyBERT. With augmented examples, the
+number of epochs is divided accordingly. That is much less than in the paper (20 + 3 epochs of 20 times the data, after
+3 of Wikipedia), so rates are higher; the students' rates were chosen on SST-2, with one seed. Scores are those of the
+last epoch on the development set. No epoch is chosen there, because variants differ in their number of epochs (1, 2 or
+4), and the best of more would be better by chance.
 
-Two jobs at a time, each in one thread. Stopped at any moment, the same command goes on; what has been scored is also
-read back from the committed result file, if it was made with the same settings.
+Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
+reused if they were made with the same settings.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from studies.experiment import (
     seeds_label,
     settings_note,
 )
-from studies.glue_examples import SST2_EXAMPLES, commonest_label_metrics, task_examples
+from studies.glue_examples import SST2_EXAMPLES, majority_label_metrics, task_examples
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
 SPLIT = "development set"
-# The augmentation's, from the study tinybert/masked_lm.
+# Masked-LM head for augmentation, from the study tinybert/masked_lm.
 MASKED_LM = Path("runs/suite-masked-lm/model")
 GLOVE = "glove/glove.twitter.27B.25d.subset11925.txt"
-# In one copy, so that pairs and sentences become as many times more.
+# Number of copies with one augmented side, so that pairs and sentences grow equally.
 PAIR_SIDES: Literal["together"] = "together"
-NOBODY, COMMONEST = "none", "commonest label"
+NOBODY, MAJORITY = "none", "most frequent label"
 
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
-# What the students of other shapes than 4x312 learn, to compare sizes by.
+# Variants for students of other shapes than 4x312, to compare sizes.
 FEWER_TASKS = ("sst2", "cola")
 LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128, "rte": 128}
 BATCH_SIZE = 32
@@ -64,10 +64,10 @@ TIMES_MORE = 1 + COPIES
 TEACHER_PASSES, TEACHER_RATE = 3, 1e-4
 LEARNING_RATES = {"intermediate": 3e-4, "prediction": 1e-4, "labels": 1e-4}
 GENERAL_STEPS, GENERAL_BATCH_SIZE, GENERAL_RATE = 1000, 32, 5e-4
-# The paper's text has two; the published students come from one.
+# The paper's text has two segments; the published students have one.
 GENERAL_SEGMENTS: Literal[1] = 1
 
-# Shape → preset and layers, and the teacher's layers that a student of the teacher's width starts from.
+# Shape → preset and layers, and the teacher's layers for students of the teacher's width.
 SHAPES: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "4x312": ("tinybert_4l_312d", 4, ()),
     "3x384": ("minilmv2_6l_384d", 3, (1, 3, 5)),
@@ -81,10 +81,10 @@ class TinyBERTVariant:
     """One way to make a student.
 
     Attributes:
-      label: in the table.
-      start: where the weights come from: fresh, from general distillation, or from the fine-tuned teacher's layers.
+      label: name in the table.
+      start: source of the weights: fresh, general distillation, or layers of the fine-tuned teacher.
       learns: the task's `labels`, the teacher's `prediction`, or `both steps` of TinyBERT.
-      augmented: whether from augmented examples.
+      augmented: whether to use augmented examples.
     """
 
     label: str
@@ -114,17 +114,17 @@ OTHER_SHAPES = tuple(shape for shape in VARIANTS if shape != "4x312")
 
 
 def student_config(shape: str) -> EncoderConfig:
-    """The architecture of one of `SHAPES`."""
+    """Configuration of one of `SHAPES`."""
     name, layers, _ = SHAPES[shape]
     return preset(name).config.replace(num_layers=layers)
 
 
 def jobs(output: Path, masked_lm: Path) -> list[StudyJob]:
-    """Everything that the table needs: the ablation a seed at a time, then the other sizes a task at a time."""
+    """All jobs of the table: the ablation seed by seed, then the other sizes task by task."""
     order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
     order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
     classified = [task for task in TASKS if GLUE[task].task.kind == "classification"]
-    found = [StudyJob(name=f"constant/{task}", call=score_commonest_label, arguments=(task,)) for task in classified]
+    found = [StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,)) for task in classified]
     found.append(StudyJob(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
     for shapes, task, seed in order:
         cells = [_cell(shape, variant, task, seed, output) for shape in shapes for variant in VARIANTS[shape]]
@@ -135,7 +135,7 @@ def jobs(output: Path, masked_lm: Path) -> list[StudyJob]:
 
 
 def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[StudyJob]) -> list[StudyJob]:
-    """What students of a task need, a job behind those that it needs itself."""
+    """Jobs that prepare a task's students, in the order of their dependencies."""
     teacher = StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output))
     every = [teacher]
     for layers in (4, 3):
@@ -168,14 +168,14 @@ def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
     return f"student/{shape}/{label.replace(' ', '-')}/{task}-{seed}"
 
 
-def score_commonest_label(task: str) -> dict[str, Any]:
-    """What the training examples' commonest label for every example gives."""
+def score_majority_label(task: str) -> dict[str, Any]:
+    """Scores the training examples' most frequent label."""
     train, dev = task_examples(task)
-    return {"metrics": commonest_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
+    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
 
 
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
-    """Fine-tunes the 6x384 network; its metrics."""
+    """Fine-tunes the 6x384 network; returns its metrics."""
     from pocketbert.data.task_data import TaskData
     from pocketbert.training.config import FinetuneConfig
     from pocketbert.training.finetune import finetune
@@ -191,7 +191,7 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
 
 
 def distil_generally(shape: str, output: Path) -> dict[str, Any]:
-    """General distillation from the network before any task: paper, section 4.2, as far as the time goes."""
+    """General distillation from the pretrained network (paper, section 4.2), within the time limit."""
     from pocketbert.data.task_data import TextData
     from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.distillation.run import distill
@@ -214,7 +214,7 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
 
 
 def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
-    """Stores what students of so many layers learn of a teacher, for all seeds and variants with original examples."""
+    """Caches a teacher for students with this number of layers, for all seeds and variants with original examples."""
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.plan import plan_distillation
     from pocketbert.training.config import RunConfig
@@ -232,7 +232,7 @@ def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
 
 
 def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
-    """Augments a task's training examples as the paper does, but for the number of copies; rows and seconds."""
+    """Augments a task's training examples as the paper does, with fewer copies; returns rows and seconds."""
     from pocketbert.augmentation.augmented_rows import AugmentationOptions
     from pocketbert.augmentation.run import AugmentationJob, augment
 
@@ -249,13 +249,13 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
 
 
 def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
-    """Makes one student; the metrics of its last pass."""
+    """Trains one student; returns the metrics of its last epoch."""
     from pocketbert.distillation.initialization import TeacherLayers
     from pocketbert.distillation.plan import CachedTeacher
     from pocketbert.distillation.run import distill
     from pocketbert.training.config import RunConfig
 
-    # Labels alone need no teacher: its folder gives the vocabulary, and layers where the student starts from them.
+    # Training on labels needs the teacher's folder for the vocabulary only, or for the student's first layers.
     taught = variant.learns != "labels"
     data = _task_data(task, _augmented_file(task, output) if variant.augmented else None)
     folder = output / _cell_name(shape, variant.label, task, seed)
@@ -286,7 +286,7 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
     return TinyBERT(
         without=without,
         intermediate_epochs=passes // fewer,
-        # A regression's prediction learns from the original examples (paper, footnote 5).
+        # In regression, prediction distillation uses the original examples (paper, footnote 5).
         prediction_epochs=passes if task.kind == "regression" else passes // fewer,
         intermediate_batch_size=BATCH_SIZE,
         prediction_batch_size=BATCH_SIZE,
@@ -334,7 +334,7 @@ def _augmented_file(task: str, output: Path) -> Path:
 
 
 def settings() -> dict[str, Any]:
-    """All that decides the table, as JSON values."""
+    """All settings that determine the table, as JSON values."""
     return {
         "passes": PASSES,
         "batch size": BATCH_SIZE,
@@ -355,11 +355,11 @@ def settings() -> dict[str, Any]:
 
 
 def result(done: Mapping[str, Any]) -> results.ResultFile:
-    """The scores of the jobs that are done."""
+    """Collects the scores of the finished jobs."""
     accuracies = []
     for task in TASKS:
         if found := done.get(f"constant/{task}"):
-            accuracies += records(found, COMMONEST, NOBODY, task, SPLIT)
+            accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
         if found := done.get(f"teacher/{task}"):
             accuracies += records(found, "teacher", NETWORK, task, SPLIT)
     for shape, variants in VARIANTS.items():
@@ -373,7 +373,7 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
 
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
-    """Name of a student's job → its result, from a result file with these settings; else nothing."""
+    """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
     return scores_by_job(content, settings(), _cell_name)
 
 

@@ -1,20 +1,20 @@
-"""Augmentation: all words of many sentences in batches beside one network call a word, as the authors' code does.
+"""Speed of augmentation: batches of all words of many sentences, against one network call per word.
 
     python -m studies tinybert/augmentation [--quick]
 
 SST-2's training sentences, a 6x384 masked-LM network (random weights, BERT's vocabulary), 25-dimensional GloVe, the
-words that the authors' code replaces, 15 candidates, 20 copies; two threads. What is timed goes from texts to texts:
-tokenizing, the network, neighbours, drawing the copies. Three comparisons:
+words that the authors' code replaces, 15 candidates, 20 copies, two threads. Timing covers the way from texts to texts:
+tokenization, network, neighbours, and drawing of the copies. There are three comparisons:
 
-- ours by default against the authors' way: one call for each word, the pair "masked [SEP] original" as input, the
-  vocabulary's logits at every position, all of them sorted, one search of the vectors a word;
-- ours reading that same pair, against the same;
-- ours by default against one call a word that reads what ours reads and computes logits for the masked place alone:
-  what batching gives by itself.
+- our default against the authors' way: one call per word, the pair "masked [SEP] original" as input, the vocabulary's
+  logits at every position, all of them sorted, and one search of the vectors per word;
+- our code with that same pair as input, against the authors' way;
+- our default against one call per word with our input and logits for the masked position only, which shows the gain
+  from batching alone.
 
-The calls are compiled too and the sentence is tokenized once, which the authors' code does not do. Before anything is
-timed, the candidates of both ways are compared. Rounds alternate, in an order that alternates too; each takes other
-sentences, evenly over all lengths, so that the two sides' sentences are alike.
+The baselines' calls are compiled too and the sentence is tokenized once, unlike in the authors' code. The candidates of
+both ways are compared before timing. Rounds alternate, in alternating order. Each takes other sentences, evenly spread
+over all lengths, so that both sides get similar sentences.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ THREADS = 2
 PRESET = "minilmv2_6l_384d"
 COPIES = 20
 CANDIDATES = 15
-# About the same time on both sides, so that both meet the same machine.
-SENTENCES_A_ROUND = {"batched": 384, "one call a word": 32}
+# About the same duration on both sides, so that the machine's load is the same.
+SENTENCES_A_ROUND = {"batched": 384, "one call per word": 32}
 TARGET = 8.0
 
 # Texts → `Sentence`s.
@@ -48,10 +48,10 @@ def run(quick: bool) -> dict[str, Any]:
       quick: two rounds instead of seven.
 
     Returns:
-      A result file's content: sentences a second of both ways in the three comparisons.
+      Content of a result file: sentences per second of both ways in the three comparisons.
 
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     vocabulary = shared_data("vocab/bert-base-uncased.vocab.txt")
     vectors_file = shared_data("glove/glove.twitter.27B.25d.subset11925.txt")
@@ -75,7 +75,7 @@ def run(quick: bool) -> dict[str, Any]:
             "augmentation, default, against the authors' way",
             "batched; the masked sentence alone against masked [SEP] original with all logits",
             ours["alone"],
-            "one call a word, as the authors' code",
+            "one call per word, as the authors' code",
             peers["with-original"],
             TARGET,
         ),
@@ -83,16 +83,16 @@ def run(quick: bool) -> dict[str, Any]:
             "augmentation, the same input pair, against the authors' way",
             "batched; masked [SEP] original on both sides",
             ours["with-original"],
-            "one call a word, as the authors' code",
+            "one call per word, as the authors' code",
             peers["with-original"],
             None,
         ),
         (
-            "augmentation, the same input, one call a word with one position's logits",
+            "augmentation, the same input, one call per word with one position's logits",
             "batched; the masked sentence alone on both sides",
-            # A new one, which remembers no sentence.
+            # A new object, because this one caches sentences.
             batched(model, vectors, "alone"),
-            "one call a word, one position",
+            "one call per word, one position",
             peers["alone"],
             None,
         ),
@@ -109,15 +109,15 @@ def run(quick: bool) -> dict[str, Any]:
                 peer=peer_name,
                 unit="sentences/s",
                 ours_samples=samples["batched"],
-                peer_samples=samples["one call a word"],
+                peer_samples=samples["one call per word"],
                 better="higher",
                 target=target,
             )
         )
     notes = [
-        f"rounds of {SENTENCES_A_ROUND['batched']} sentences in batches, of {SENTENCES_A_ROUND['one call a word']} one "
-        "call a word; random weights, which change no time; a data set goes in chunks of 2,048 sentences, which "
-        "fill batches better"
+        f"rounds of {SENTENCES_A_ROUND['batched']} sentences in batches, of {SENTENCES_A_ROUND['one call per word']} "
+        "with one call per word; random weights, which do not change the time; full data sets run in chunks of 2,048 "
+        "sentences, which fill batches better"
     ]
     return results.to_json(results.result_file("augmentation", quick=quick, ratios=ratios, notes=notes))
 
@@ -128,20 +128,20 @@ def _check_equal(ours: list[Any], peers: list[Any]) -> None:
         for sentence, other in zip(ours, peers, strict=True)
         for mine, his in zip(sentence.slots, other.slots, strict=True)
     ]
-    # Two words of nearly the same probability may change places at the end of the list.
+    # Words of nearly equal probability may swap at the end of the list.
     if sum(words) < 0.95 * len(words):
-        raise AssertionError("the two ways find other candidates; a comparison of speed would mean nothing")
+        raise AssertionError("both ways must find the same candidates for a comparison; they differ")
 
 
 def _rounds(mine: Find, peer: Find, ordered: list[str], rounds: int) -> dict[str, list[float]]:
     from pocketbert.augmentation.augmented_rows import augmented_rows
 
     options = _options("alone")
-    sides = {"batched": mine, "one call a word": peer}
+    sides = {"batched": mine, "one call per word": peer}
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for turn in progress.track(range(-1, rounds), "rounds", "round"):
         for name in list(sides)[:: 1 if turn % 2 else -1]:
-            # Another start each turn: a sentence that comes again would cost nothing.
+            # Start elsewhere each turn: cached sentences would cost nothing.
             stride = len(ordered) // SENTENCES_A_ROUND[name]
             texts = ordered[(turn + 1) * stride // (rounds + 1) :: stride]
             start = time.perf_counter()
@@ -163,10 +163,10 @@ def _options(mode: Any) -> Any:
 
 
 def batched(model: Any, vectors: Any, mode: str) -> Find:
-    """PocketBERT's way.
+    """PocketBERT's implementation.
 
     Args:
-      model: with a masked-LM head.
+      model: a model with a masked-LM head.
       vectors: the word vectors.
       mode: `alone` or `with-original`, the network's input.
     """
@@ -176,12 +176,12 @@ def batched(model: Any, vectors: Any, mode: str) -> Find:
 
 
 def one_call_a_word(model: Any, vectors: Any, mode: str) -> Find:
-    """As the authors' code goes: for each sentence and each word of it, one call of the network or one search.
+    """The authors' implementation: one call of the network or one search per word of each sentence.
 
     Args:
-      model: with a masked-LM head.
+      model: a model with a masked-LM head.
       vectors: the word vectors.
-      mode: `with-original`: the authors' input, logits and sorting; `alone`: no more than the answer needs.
+      mode: `with-original`: the authors' input, logits and sorting; `alone`: only the necessary work.
     """
     import tensorflow as tf
 

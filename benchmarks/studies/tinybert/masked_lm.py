@@ -1,13 +1,12 @@
-"""A masked-LM head for the 6x384 network, which comes without one, trained on Wikipedia; its held-out accuracy.
+"""Train a masked-LM head for the 6x384 network, which has none, on Wikipedia, and measure its accuracy.
 
     python -m studies tinybert/masked_lm
     python -m studies.tinybert.masked_lm --minutes=60 --output=runs/longer
 
-Network and fresh head are trained together on 49 of 50 articles of `enwiki2015-train`, packed to 128 tokens, with
-BERT's masking and Keras' own `fit`. The other articles are masked once and the masked words that the model names right
-are counted, before and after; always naming the training text's most frequent token is what they have to beat.
-Training is timed on a few steps first, and then has as many as fit into the time. The model directory stays in the
-output's folder; where it is, training is over and only its accuracy is computed.
+Network and new head are trained together on 49 of 50 articles of `enwiki2015-train`, packed to 128 tokens, with BERT's
+masking and Keras' `fit`. The other articles form the dev split. They are masked once and scored before and after. The
+baseline always predicts the training text's most frequent token. A few steps are timed first, to choose the number of
+steps for the given time. The model directory stays in the output folder; if it exists, only its accuracy is computed.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import NETWORK
 from studies.shared_data import shared_data
 
-TASK = TaskConfig(kind="masked_lm", name="masked words of enwiki2015", dropout=0.0)
+TASK = TaskConfig(kind="masked_lm", name="masked LM on enwiki2015", dropout=0.0)
 MINUTES = 25.0
 MAX_LENGTH = 128
 BATCH_SIZE = 32
 LEARNING_RATE = 5e-4
 WARMUP_RATIO = 0.06
 DEV_EVERY = 50
-HELD_OUT_EXAMPLES = 2000
-# The first step traces and the next ones still allocate.
+DEV_EXAMPLES = 2000
+# The first step traces, and the next ones still allocate memory.
 STEPS_UNTIMED, STEPS_TIMED = 3, 8
 STEPS_A_LINE = 50
 SEED = 0
@@ -50,8 +49,8 @@ QUICK_EXAMPLES = 64
 
 class _Data(NamedTuple):
     train: EncodedExamples
-    held_out: EncodedExamples
-    held_out_documents: int
+    dev: EncodedExamples
+    dev_documents: int
 
 
 class _Score(NamedTuple):
@@ -69,16 +68,16 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def run_for(minutes: float, output: Path, *, quick: bool = False) -> dict[str, Any]:
-    """The study with another time and folder.
+    """The study with another time limit and folder.
 
     Args:
       minutes: training time on this machine.
-      output: gets `model/` and `training.json`.
-      quick: a few steps on a few articles, which teach nothing.
+      output: folder for `model/` and `training.json`.
+      quick: a few steps on a few articles, only to test the study.
     Returns:
-      A result file's content.
+      Content of a result file.
     Raises:
-      UserError: the data are not there.
+      UserError: the data are missing.
     """
     import pocketbert as pb
 
@@ -93,9 +92,9 @@ def run_for(minutes: float, output: Path, *, quick: bool = False) -> dict[str, A
     token, baseline = _most_frequent(data, start.tokenizer, quick)
     scores = {"before": before, "after": after, "most frequent token": baseline}
     notes = [
-        f"of {after.counted} masked tokens of {data.held_out_documents} held-out articles, named right: "
-        f"{100 * after.accuracy:.2f} % after training, {100 * before.accuracy:.2f} % before (the head is fresh), "
-        f"{100 * baseline.accuracy:.2f} % by always saying {token!r}",
+        f"masked-LM accuracy on {after.counted} tokens of {data.dev_documents} dev articles: "
+        f"{100 * after.accuracy:.2f} % after training, {100 * before.accuracy:.2f} % before (new head), "
+        f"{100 * baseline.accuracy:.2f} % for always predicting {token!r}",
         f"{training['steps']} steps of {BATCH_SIZE} examples of at most {MAX_LENGTH} tokens in "
         f"{training['seconds'] / 60:.1f} minutes; loss {training['losses'][0]:.2f} in the first {STEPS_A_LINE} steps, "
         f"{training['losses'][-1]:.2f} in the last",
@@ -114,30 +113,30 @@ def run_for(minutes: float, output: Path, *, quick: bool = False) -> dict[str, A
         for label, score in scores.items()
     ]
     return results.to_json(
-        results.result_file("masked words with the 6x384 network", quick=quick, accuracies=accuracies, notes=notes)
+        results.result_file("masked LM with the 6x384 network", quick=quick, accuracies=accuracies, notes=notes)
     )
 
 
 def _data(text: Path, tokenizer: Any, quick: bool) -> _Data:
     counts = TextCounts()
-    held_out: list[Document] = []
+    dev: list[Document] = []
 
     def training_documents() -> Any:
         for number, document in enumerate(read_documents(text, counts=counts)):
             if quick and number >= QUICK_DOCUMENTS:
                 return
             if number % DEV_EVERY == 0:
-                held_out.append(document)
+                dev.append(document)
             else:
                 yield document
 
     train = pack(training_documents(), tokenizer, MAX_LENGTH, seed=SEED)
     log_info(f"{text.name}: {counts}")
-    packed = pack(held_out, tokenizer, MAX_LENGTH, seed=SEED)
+    packed = pack(dev, tokenizer, MAX_LENGTH, seed=SEED)
     log_info(
-        f"packed into {len(train)} examples, {train.lengths.mean():.0f} tokens on average, and {len(packed)} held out"
+        f"packed into {len(train)} examples, {train.lengths.mean():.0f} tokens on average; {len(packed)} dev examples"
     )
-    return _Data(train, packed, len(held_out))
+    return _Data(train, packed, len(dev))
 
 
 def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None:
@@ -147,7 +146,7 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
     from pocketbert.training.schedules import LinearSchedule
 
     class Watch(tf_keras.callbacks.Callback):
-        """Seconds after each step, and the mean loss of each stretch of steps."""
+        """Time of each step, and mean loss of each group of steps."""
 
         def __init__(self, total: int, spoken: bool) -> None:
             super().__init__()
@@ -162,7 +161,7 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
             self.step += 1
             self.times.append(time.perf_counter())
             if self.step % STEPS_A_LINE == 0 or self.step == self.total:
-                # Keras gives the mean since the beginning.
+                # Keras reports the mean since the beginning.
                 total = logs["loss"] * self.step
                 self.losses.append((total - self._sum) / ((self.step - 1) % STEPS_A_LINE + 1))
                 self._sum = total
@@ -174,7 +173,7 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
 
     def fit(total: int, spoken: bool) -> tuple[Any, Watch]:
         model = pb.from_pretrained(minilm(), task=TASK, seed=SEED)
-        # No masked word is read through it: without a gradient Keras would warn of it.
+        # The masked LM does not use the pooler: without a gradient Keras would warn.
         model.encoder.pooler.trainable = False
         schedule = LinearSchedule(LEARNING_RATE, total_steps=total + 1, warmup_steps=int(WARMUP_RATIO * total))
         model.compile(AdamW(schedule, weight_decay=0.01, clip_norm=1.0))
@@ -187,13 +186,13 @@ def _train(data: _Data, output: Path, steps: int | None, minutes: float) -> None
         _, timed = fit(STEPS_UNTIMED + STEPS_TIMED, spoken=False)
         seconds_a_step = (timed.times[-1] - timed.times[STEPS_UNTIMED - 1]) / STEPS_TIMED
         steps = max(1, int(60 * minutes / seconds_a_step))
-        log_info(f"{seconds_a_step:.2f} s a step: {steps} steps in {minutes} minutes")
+        log_info(f"{seconds_a_step:.2f} s per step: {steps} steps in {minutes} minutes")
     began = time.perf_counter()
     model, watch = fit(steps, spoken=True)
     output.mkdir(parents=True, exist_ok=True)
     record = {"steps": steps, "seconds": time.perf_counter() - began, "losses": watch.losses}
     files.write_json(output / "training.json", record)
-    # Last: where it is, training is over.
+    # Written last: its existence means that training is finished.
     model.save_pretrained(output / "model")
 
 
@@ -211,16 +210,16 @@ def _batches(train: EncodedExamples, tokenizer: Any, steps: int) -> Any:
     return batches
 
 
-def _held_out_batches(data: _Data, tokenizer: Any, quick: bool) -> list[Any]:
-    """The same masked batches for everybody that is scored."""
+def _dev_batches(data: _Data, tokenizer: Any, quick: bool) -> list[Any]:
+    """The same masked batches for every scored model."""
     from pocketbert.data.masking import masked_dataset
 
-    count = min(QUICK_EXAMPLES if quick else HELD_OUT_EXAMPLES, len(data.held_out))
-    chosen = np.random.default_rng(SEED).permutation(len(data.held_out))[:count]
-    lengths = data.held_out.lengths[chosen]
+    count = min(QUICK_EXAMPLES if quick else DEV_EXAMPLES, len(data.dev))
+    chosen = np.random.default_rng(SEED).permutation(len(data.dev))[:count]
+    lengths = data.dev.lengths[chosen]
     plan = [chosen[part] for part in plan_batches(lengths, batch_size=BATCH_SIZE, seed=0, epoch=0, shuffle=False)]
-    # Another seed than training's: not that a held-out example's number would choose a training example's mask.
-    return list(masked_dataset(data.held_out, plan, tokenizer, seed=SEED + 1, epoch=0, predictions=True))
+    # Another seed than in training: an example's number would otherwise select the same mask.
+    return list(masked_dataset(data.dev, plan, tokenizer, seed=SEED + 1, epoch=0, predictions=True))
 
 
 def _score(model: Any, data: _Data, quick: bool) -> _Score:
@@ -235,7 +234,7 @@ def _score(model: Any, data: _Data, quick: bool) -> _Score:
         return tf.math.count_nonzero((named == labels) & counted), tf.math.count_nonzero(counted)
 
     correct = counted = 0
-    batches = _held_out_batches(data, model.tokenizer, quick)
+    batches = _dev_batches(data, model.tokenizer, quick)
     for inputs, labels in track(batches, "score", "batch"):
         found = step(inputs, labels)
         correct, counted = correct + int(found[0]), counted + int(found[1])
@@ -249,7 +248,7 @@ def _most_frequent(data: _Data, tokenizer: Any, quick: bool) -> tuple[str, _Scor
     counts = np.bincount(data.train.word_ids)
     counts[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0
     most_frequent = int(counts.argmax())
-    labels = np.concatenate([labels.numpy().ravel() for _, labels in _held_out_batches(data, tokenizer, quick)])
+    labels = np.concatenate([labels.numpy().ravel() for _, labels in _dev_batches(data, tokenizer, quick)])
     labels = labels[labels != NO_LABEL]
     score = _Score(int((labels == most_frequent).sum()), len(labels))
     return read_vocabulary(tokenizer.vocab_path)[most_frequent], score
