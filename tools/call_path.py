@@ -7,8 +7,8 @@ Each path is walked by a command with tiny random models in a temporary folder:
   report  from the first recorded sample to the written HTML page (`bench`, its worker process, and `report`)
 
 A call counts if it begins between both ends in the main thread. With --checkout the code of another checkout runs, on
-models and a bundle that this one writes. With --save the figures, and those of module_counts.py, go into a result file,
-and from there into the tables of ADR 8.
+models that this one writes. With --save the figures, and those of module_counts.py, go into a result file, and from
+there into the tables of ADR 8.
 
 Example:
   .venv/bin/python tools/call_path.py --list tflite
@@ -86,6 +86,7 @@ PATHS = {
         first=("pocketbert_bench/host.py", "_Subject.take_turn"),
         last=("pocketbert_bench/report.py", "build_report"),
         commands=lambda folder: [
+            ["export", f"--model={folder / 'teacher'}", "--lengths=8", f"--output={folder / 'bundle'}"],
             ["bench", str(folder / "bundle"), "--quick", f"--output={folder / 'samples.json'}"],
             ["report", str(folder / "samples.json"), f"--output={folder / 'report'}"],
         ],
@@ -162,7 +163,7 @@ def figures(entries: Sequence[str]) -> dict[str, int]:
 
 
 def write_inputs(folder: Path) -> None:
-    """Writes a teacher, a student's architecture, two TSV files and a bundle."""
+    """Writes a teacher, a student's architecture and two TSV files."""
     import numpy as np
 
     import pocketbert as pb
@@ -181,14 +182,14 @@ def write_inputs(folder: Path) -> None:
     for name in ("train", "dev"):
         rows = (f"{' '.join(random.choice(WORDS, 5))}\t{('low', 'high')[row % 2]}" for row in range(40))
         (folder / f"{name}.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    pb.export(teacher, folder / "bundle", lengths=(8,))
 
 
 def save(name: str, checkout: Path, paths: Mapping[str, Mapping[str, int]]) -> None:
     """Puts the figures of a checkout into the result file, and the result file into the tables of ADR 8."""
     commit = subprocess.check_output(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], text=True).strip()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    results[name] = {"commit": commit, "paths": paths, "packages": module_counts.count(checkout)}
+    kept = results[name]["paths"] if results.get(name, {}).get("commit") == commit else {}
+    results[name] = {"commit": commit, "paths": {**kept, **paths}, "packages": module_counts.count(checkout)}
     RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     page = re.sub(
         r"(<!-- call_paths: begin.*?-->\n).*?(<!-- call_paths: end -->)",
@@ -203,7 +204,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The tables of ADR 8: paths and packages, with one column for each saved state."""
     heads = "".join(f" {name.capitalize()} ({result['commit']}) |" for name, result in results.items())
     rule = "|---" * (len(results) + 1) + "|"
-    paths = {path.title: [result["paths"][key] for result in results.values()] for key, path in PATHS.items()}
+    paths = {path.title: [result["paths"].get(key, {}) for result in results.values()] for key, path in PATHS.items()}
     names = {name: None for result in results.values() for name in result["packages"]}
     packages = {f"`{name}`": [result["packages"].get(name, {}) for result in results.values()] for name in names}
     return "\n".join(
@@ -223,8 +224,6 @@ def main() -> None:
     checkout, names = arguments.checkout.resolve(), arguments.paths or list(PATHS)
     if unknown := set(names) - set(PATHS):
         parser.error(f"a path is one of {', '.join(PATHS)}; received {', '.join(sorted(unknown))}")
-    if arguments.save and set(names) != set(PATHS):
-        parser.error(f"--save needs all paths; received {', '.join(names)}; leave them out")
     found = {}
     with tempfile.TemporaryDirectory() as name:
         _in_process(write_inputs, Path(name))
@@ -269,7 +268,7 @@ def _run(name: str, checkout: Path, inputs: Path, log: Path) -> None:
                 command = [sys.executable, "-c", code]
             super().__init__(command, *positional, **options)
 
-    subprocess.Popen = Process  # type: ignore[misc]
+    subprocess.Popen = Process  # type: ignore[assignment,misc]
     recorder = Recorder(checkout, log, PATHS[name].first, PATHS[name].last)
     sys.setprofile(recorder)
     try:

@@ -281,7 +281,10 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (ending(lambda phone, extras: "{"), "this must be JSON"),
         (ending(lambda phone, extras: result(phone, extras, model_sha256="00" * 32)), "model_sha256 must be"),
         (ending(lambda phone, extras: result(phone, extras, threads=7)), "threads must be 1; it is 7"),
-        (ending(lambda phone, extras: {**result(phone, extras), "measured_on": "host"}), "it says host"),
+        (
+            ending(lambda phone, extras: {**result(phone, extras), "measured_on": "host"}),
+            "must be measured on a device; received host",
+        ),
         (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "one measurement; received 0"),
     ],
 )

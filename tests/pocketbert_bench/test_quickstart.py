@@ -125,7 +125,7 @@ def test_quickstart_resumes_and_reports(
     for role, variants in logits.items():
         answers = np.array(variants["dynamic_wi8"]).argmax(axis=1)
         assert scores[role, "dynamic_wi8"] == pytest.approx((answers == dev.labels).mean())
-    assert f"to 3 of {DEV} texts" in content and f"to 3 of {DEV} texts" in text
+    assert f"on 3 of {DEV} texts" in content and f"on 3 of {DEV} texts" in text
     assert [f">{sentence}</td>" in content for sentence in dev.texts] == [index in differ for index in range(DEV)]
 
 

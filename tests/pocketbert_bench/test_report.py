@@ -231,7 +231,7 @@ def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path:
         "device, tflite-aar 2.16.1", "device, tflite-aar 2.16.1, GPU for 90% of operators",
     ]  # fmt: skip
     # The paper measured the processor.
-    (table,) = text.split("Beside the paper")[1:]
+    (table,) = text.split("Published latencies")[1:]
     assert "342 ms" in table and "10 ms" not in table.split("</table>")[0]
     alone = device_run(measurements=both.measurements[1:])
     assert "342 ms" not in report.build_report([alone], tmp_path / "alone").read_text(encoding="utf-8")

@@ -67,11 +67,11 @@ def test_texts_with_other_answers_are_found_with_what_each_said() -> None:
     assert found[0].student == Prediction(label="fair", probability=0.8)
     verdict = pair(*found, examples=4).verdict
     # b and c are the student's, nobody has d.
-    assert "to 3 of 4 texts" in verdict and "teacher is right on 0 of them, the student on 2, neither on 1." in verdict
+    assert "on 3 of 4 texts" in verdict and "teacher is right on 0 of them, the student on 2, neither on 1." in verdict
 
 
 def test_a_verdict_without_disagreement_and_without_neither() -> None:
-    assert "same answer to each of 1,234 texts" in pair().verdict
+    assert "agree on all 1,234 texts" in pair().verdict
     verdict = pair(disagreement("a", 0.9, 0.9), disagreement("b", 0.8, 0.8, label="bad")).verdict
     assert verdict.endswith("the teacher is right on 1 of them, the student on 1.")
 

@@ -146,7 +146,7 @@ def test_a_submission(
     }  # fmt: skip
     assert files["AX.tsv"] == {"rows": 3, "answered_by": str(paths["mnli"])}
     assert files["WNLI.tsv"] == {"rows": 146, "answered_by": "constant 0"}
-    assert "5 rows, and the official file has 1063" in printed.err
+    assert "5 rows, but the official file has 1063" in printed.err
 
     first = output.read_bytes()
     assert cli.main([*arguments, constant]) == 2
