@@ -1,4 +1,4 @@
-"""The one encoder: a family is a configuration."""
+"""The encoder of all model families."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pocketbert.layers.checks import require
 from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 
-# Names alone ask for all layers; with a mapping, layers count from 1, and 0 is the embedding output.
+# Names (all layers), or name → layers, counted from 1; layer 0 is the output of the embedding.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
 Inputs = Mapping[str, tf.Tensor]
 
@@ -28,16 +28,16 @@ ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
-    """BERT, RoBERTa, IB-BERT or MobileBERT, as the configuration says.
+    """An encoder of any family; the configuration selects BERT, RoBERTa, IB-BERT or MobileBERT.
 
-    Shapes: B batch, S length, H hidden_size, N heads, A all heads' width.
+    Shapes: B batch, S length, H hidden_size, N heads, A width of all heads.
     Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and
-    float masks are cast) and `input_type_ids`. You may leave out the last two: no padding, and one segment.
+    float masks are cast) and `input_type_ids`. The last two are optional: the defaults are no padding and one segment.
 
     Args:
-      config: the architecture.
-      graph: how the graph is laid out; only export changes it.
-      seed: of the fresh weights.
+      config: architecture.
+      graph: layout of the graph; only export changes it.
+      seed: seed of the initial weights.
     """
 
     def __init__(self, config: EncoderConfig, graph: GraphForm = GraphForm(), seed: int = 0) -> None:  # noqa: B008
@@ -56,7 +56,7 @@ class Encoder(tf_keras.Model):
         if config.pooler == "tanh":
             self.pooler = Dense(config.hidden_size, config.hidden_size)
         initialize_weights(self, config.initializer_range, seed)
-        # As with torch's padding_idx: the padding row starts at zero.
+        # The padding row starts at zero, as with torch's padding_idx.
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
         self.embeddings.word.table.scatter_update(padding_row)
 
@@ -68,7 +68,7 @@ class Encoder(tf_keras.Model):
           inputs: int32 [B, S] by name.
           training: whether dropout is active.
         Returns:
-          `sequence_output` [B, S, H] ([B, 1, H] in the first-token form) and, unless the pooler is `none`,
+          `sequence_output` [B, S, H] ([B, 1, H] with `GraphForm.first_token_only`) and, unless the pooler is `none`,
           `pooled_output` [B, H].
         """
         top = self.config.num_layers
@@ -77,20 +77,20 @@ class Encoder(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def at_positions(self, inputs: Inputs, positions: tf.Tensor) -> tf.Tensor:
-        """The last feature map at some positions; the last layer is computed for these alone, without dropout.
+        """The last feature map at some positions. Computes the last layer for these only, without dropout.
 
         Args:
           inputs: int32 [B, S] by name.
           positions: int32 [B, P].
         Returns:
-          [B, P, H], what `sequence_output` has there.
+          [B, P, H], the values of `sequence_output` at these positions.
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
         return self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
 
     def get_config(self) -> dict[str, Any]:
-        """Keras' hook: the arguments of a new instance as JSON values."""
+        """Keras' hook: the constructor's arguments as JSON values."""
         return {
             "config": dataclasses.asdict(self.config),
             "graph": dataclasses.asdict(self._graph),
@@ -99,7 +99,7 @@ class Encoder(tf_keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Encoder:
-        """Keras' hook: a new instance, from what `get_config` gave."""
+        """Keras' hook: a new instance from the result of `get_config`."""
         return cls(EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"]), config["seed"])
 
     def _check_length(self, ids: tf.Tensor) -> list[tf.Operation]:
@@ -115,7 +115,7 @@ class Encoder(tf_keras.Model):
         return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The encoder's outputs from the last feature map [B, S, H]."""
+        """The outputs of the encoder, given the last feature map [B, S, H]."""
         outputs = {"sequence_output": sequence_output}
         if self.config.pooler == "first_token":
             outputs["pooled_output"] = sequence_output[:, 0]
@@ -127,15 +127,15 @@ class Encoder(tf_keras.Model):
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes what is requested, and no layer above it.
+        """Computes the requested features, and no layer above them.
 
         Args:
           inputs: int32 [B, S] by name.
-          request: names, for all layers; or name → layers, counted from 1. `hidden_states` has layer 0 too, the
-            embedding output.
+          request: names (all layers), or name → layers, counted from 1. Layer 0 of `hidden_states` is the output of the
+            embedding.
           training: whether dropout is active.
         Returns:
-          Name → one tensor a layer, in the order requested: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
+          Name → one tensor per layer, in the requested order: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
           products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`,
           `keys`, `values` [B, S, A], heads concatenated.
         Raises:
@@ -159,12 +159,12 @@ class Encoder(tf_keras.Model):
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """A `FeatureRequest` spelled out.
+    """A `FeatureRequest` with explicit layers.
 
     Attributes:
       layers: name → layers.
-      highest: the highest layer that anything is asked of.
-      highest_hidden: the highest layer whose feature map is requested, or needed by a higher layer.
+      highest: highest requested layer.
+      highest_hidden: highest layer with a feature map that is requested, or needed by a higher layer.
     """
 
     layers: dict[str, tuple[int, ...]]
@@ -173,7 +173,7 @@ class ResolvedRequest:
 
 
 def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest:
-    """Checks a request against an encoder's depth and fills in the layers.
+    """Validates a request for an encoder with `num_layers` layers and fills in the layers.
 
     Raises:
       UserError: lists every unknown name and layer.
@@ -198,17 +198,18 @@ def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest
 
 
 def complete_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
-    """Gives all inputs as int32 [B, S]: a mask of ones and segments of zeros where there are none.
+    """Casts all inputs to int32 [B, S] and adds missing ones: a mask of ones, segments of zeros.
 
     Args:
-      inputs: by name; arrays or tensors. A mask may be bool or float, of 0 and 1. Other entries stay as they are.
+      inputs: arrays or tensors by name. A mask can be int, bool, or float with values 0 and 1. Other entries are kept.
     Raises:
-      UserError: no mapping, no `input_word_ids`, ids that are no integers, or a float mask of other values.
+      UserError: `inputs` is not a mapping or lacks `input_word_ids`, ids are not integers, or a float mask has other
+        values.
     """
     if not isinstance(inputs, Mapping):
         raise UserError(
-            f"inputs must be a mapping with input_word_ids; received {type(inputs).__name__}; of a data set of "
-            "(inputs, labels), pass the inputs alone"
+            f"inputs must be a mapping with input_word_ids; received {type(inputs).__name__}; if it is a pair of "
+            "(inputs, labels), pass only the inputs"
         )
     if "input_word_ids" not in inputs:
         raise UserError(f"inputs need input_word_ids; received {sorted(inputs)}")
@@ -231,7 +232,7 @@ def _mask(value: tf.Tensor) -> tf.Tensor:
     value = tf.convert_to_tensor(value)
     if not value.dtype.is_floating:
         return tf.cast(value, tf.int32)
-    # Some libraries call a mask what is added to the attention logits: 0 and -10000.
+    # In some libraries a mask is added to the attention logits, with values 0 and -10000.
     odd = tf.boolean_mask(value, (value != 0) & (value != 1))
     rule = "a float input_mask must hold 1 for tokens and 0 for padding"
     with tf.control_dependencies(require(tf.size(odd) == 0, rule, tf.reduce_min(odd))):

@@ -1,4 +1,4 @@
-"""A model: encoder, heads and tokenizer in one, built, loaded and saved."""
+"""A model: encoder, heads and tokenizer."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Model(tf_keras.Model):
-    """An encoder with the heads of its tasks.
+    """An encoder with one head per task.
 
-    Calling it gives the encoder's outputs if it has no task, else the logits by name: `logits` [B, labels]
-    for classification and multi_label, [B] for regression, `start_logits` and `end_logits` [B, S] for spans,
-    `prediction_logits` [B, S, V] for masked tokens ([B, P, V] with an input `masked_lm_positions` [B, P]),
-    `seq_relationship_logits` [B, 2] for next sentence; all float32.
+    A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
+    classification and multi_label, [B] for regression; `start_logits` and `end_logits` [B, S] for spans;
+    `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
+    `seq_relationship_logits` [B, 2] for next sentence.
 
-    `heads` has the heads by kind (`classification`); several heads of one kind go by their tasks' names. An output
-    that several heads give has the head's name in front: `classification_logits` and `regression_logits`, or
+    `heads` maps kinds (`classification`) to heads; several heads of one kind have the names of their tasks. If several
+    heads share the name of an output, it is prefixed with the head: `classification_logits` and `regression_logits`, or
     `sst2_logits` and `cola_logits`.
 
-    It trains with Keras' own `compile` and `fit`, on dict outputs or, with one head, plain labels: [B], for spans
-    the answers' first and last tokens [B, 2]. Without a `loss`, `compile` takes the tasks' own, of a head with
-    several outputs their mean. A batch may have labels for some of the outputs only. Each loss that Keras reports is
-    the mean over its own labels, whatever the batch size.
+    Train it with Keras' `compile` and `fit`, on labels by output name or, with one head, plain labels: [B], or for
+    spans the answers' first and last tokens [B, 2]. Without a `loss`, `compile` uses the losses of the tasks; a head
+    with several outputs has their mean. A batch can have labels for some of the outputs. Each loss that Keras reports
+    is the mean over its own labels for every batch size.
 
-    Keras' `save` and `load_model` take `.keras` files, which have no tokenizer; `save_pretrained` keeps it. A deep copy
+    Keras' `save` and `load_model` take `.keras` files, without the tokenizer; `save_pretrained` keeps it. A deep copy
     shares the tokenizer; a clone (`clone_model`) has none.
 
     Args:
-      config: the encoder's architecture.
-      tasks: empty for a bare encoder; several of one kind need different names.
-      tokenizer: what turns text into the inputs; saved with the model.
-      graph: how the encoder's graph is laid out; only export changes it.
-      seed: of fresh weights and of dropout.
+      config: architecture of the encoder.
+      tasks: tasks of the heads, empty for a bare encoder; several of one kind need different names.
+      tokenizer: converts text to inputs; saved with the model.
+      graph: layout of the encoder's graph; only export changes it.
+      seed: seed of the initial weights and of dropout.
     Raises:
-      UserError: tasks that the encoder cannot carry.
+      UserError: the encoder cannot carry a task.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Model(tf_keras.Model):
         """The first task; None for a bare encoder."""
         return self.tasks[0] if self.tasks else None
 
-    # No layer here has control flow that depends on tensors; converting them all costs a third of the tracing time.
+    # No layer has control flow that depends on tensors. AutoGraph would take a third of the tracing time.
     @tf.autograph.experimental.do_not_convert
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Runs encoder and heads; see the class for inputs and outputs."""
+        """Runs encoder and heads; for inputs and outputs see the class."""
         inputs = complete_inputs(inputs)
         encoded = self.encoder(inputs, training=training)
         return self._head_outputs(encoded, inputs, training) if self.heads else encoded
@@ -98,15 +98,14 @@ class Model(tf_keras.Model):
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes the encoder's features as `Encoder.features` does, and the heads' `logits` if requested.
+        """Computes features of the encoder (see `Encoder.features`) and the `logits` of the heads if requested.
 
         Args:
           inputs: int32 [B, S] by name.
-          request: as for `Encoder.features`; `logits` counts no layers.
+          request: see `Encoder.features`; `logits` has no layers.
           training: whether dropout is active.
         Returns:
-          Name → list of tensors; `logits` lists every output of every head, in the order that calling the
-          model gives them.
+          Name → list of tensors; `logits` lists all outputs of all heads in the order of the model's outputs.
         """
         if "logits" not in request:
             return self.encoder.features(inputs, request, training=training)
@@ -126,9 +125,9 @@ class Model(tf_keras.Model):
         return {name: logits if name == "logits" else features[name] for name in request}
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; without a `loss`, the tasks' own losses are taken.
+        """Keras' `compile`; without a `loss`, uses the losses of the tasks.
 
-        An optimizer with a `bind` method (`pocketbert.training.optimizers`) is told the weights' names.
+        Passes the names of the weights to an optimizer with a `bind` method (`pocketbert.training.optimizers`).
         """
         optimizer = arguments[0] if arguments else options.get("optimizer")
         if optimizer is not None and hasattr(optimizer, "bind"):
@@ -153,7 +152,7 @@ class Model(tf_keras.Model):
             return super().evaluate(*arguments, **options)
 
     def predict(self, x: Any, *arguments: Any, **options: Any) -> Any:
-        """Answers texts; anything else goes to Keras' `predict`.
+        """Predicts for texts; other inputs go to Keras' `predict`.
 
         Example:
           ```python
@@ -161,18 +160,17 @@ class Model(tf_keras.Model):
           ```
 
         Args:
-          x: a list of texts, of pairs of texts, or of pairs of question and paragraph. A pair is a tuple, or a dict
-            with `text` and `pair`, or `question` and `context`. Long texts are truncated, paragraphs are read in
-            windows.
-          *arguments: those of Keras' `predict`.
-          **options: of the first task's `predict`: `top_k` for classes, `n_best` for questions; or those of Keras.
+          x: a list of texts, pairs of texts, or pairs of question and paragraph. A pair is a tuple or a dict with
+            `text` and `pair`, or `question` and `context`. Long texts are truncated; paragraphs are split into windows.
+          *arguments: arguments of Keras' `predict`.
+          **options: options of the first task's `predict` (`top_k` for classes, `n_best` for questions) or of Keras.
         Returns:
-          A dict for each text, as `Bundle.predict` gives it: `label` and `probabilities` for classification, `labels`
+          A dict for each text, as `Bundle.predict` returns it: `label` and `probabilities` for classification, `labels`
           and `probabilities` for multi_label, `score` for regression, `answer` with its `start`, `end`, `score` and
-          `probability` for spans; or what Keras' `predict` returns.
+          `probability` for spans; or the result of Keras' `predict`.
         Raises:
-          UserError: the model has no task that predicts or no vocabulary, the inputs are neither all texts nor all
-            pairs, or an answer is not finite.
+          UserError: the model has no supervised task or no vocabulary, the inputs are neither all texts nor all pairs,
+            or an output is not finite.
         """
         inputs = as_inputs(x)
         if inputs is None:
@@ -181,7 +179,7 @@ class Model(tf_keras.Model):
 
     @functools.cached_property
     def forward(self) -> ModelForward:
-        """Runs rows of tokens through the first head; traced once."""
+        """Runs token rows through the first head; traced once."""
         assert self.task is not None
         return ModelForward(self, get_task(self.task))
 
@@ -192,10 +190,10 @@ class Model(tf_keras.Model):
         y_pred: Any = None,
         sample_weight: Any = None,
     ) -> tf.Tensor:
-        """Keras' hook: takes plain labels with one head, and lets a head leave out what does not count."""
+        """Keras' hook: accepts plain labels for one head, and lets a head select the labels that count."""
         if y is None or not self.heads:
             return super().compute_loss(x, y, y_pred, sample_weight)
-        # One by one: Keras weighs the reported means of all outputs by the number of the first one's labels.
+        # One by one: Keras weights the reported means of all outputs by the number of labels of the first.
         labelled = labelled_outputs(self.heads, x, y, y_pred, sample_weight)
         return tf.add_n(
             [
@@ -205,7 +203,7 @@ class Model(tf_keras.Model):
         )
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
-        """Keras' hook: the metrics are of what the losses are of."""
+        """Keras' hook: computes metrics on the same labels as the losses."""
         if y is None or not self.heads:
             return super().compute_metrics(x, y, y_pred, sample_weight)
         labelled = labelled_outputs(self.heads, x, y, y_pred, sample_weight)
@@ -213,7 +211,7 @@ class Model(tf_keras.Model):
         return super().compute_metrics(x, labels, {**y_pred, **outputs}, weights)
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Keras' hook: the loss is the sum of the outputs' mean losses."""
+        """Keras' hook: `loss` is the sum of the mean losses of the outputs."""
         results = super().get_metrics_result()
         weights = self._loss_weights
         names = [name for of_head in output_names(self.heads).values() for name in of_head.values()]
@@ -223,7 +221,7 @@ class Model(tf_keras.Model):
         return results
 
     def weights_by_path(self) -> dict[str, tf.Variable]:
-        """Every weight by its attribute path, for example `encoder.layers.0.attention.query.kernel`."""
+        """All weights by attribute path, for example `encoder.layers.0.attention.query.kernel`."""
         parts = {"encoder": self.encoder, **{f"heads.{name}": head for name, head in self.heads.items()}}
         return {
             f"{prefix}.{path}": variable
@@ -232,27 +230,27 @@ class Model(tf_keras.Model):
         }
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """Every weight by its name in the model directory: the key for checkpoints, filters and multipliers."""
+        """All weights by their names in model directories, which checkpoints, filters and multipliers use as keys."""
         specs = tensor_specs(self.config, self.tasks)
         return {specs[path].name: variable for path, variable in self.weights_by_path().items()}
 
     def get_config(self) -> dict[str, Any]:
-        """Keras' hook: the arguments of a new instance but the tokenizer, as JSON values."""
+        """Keras' hook: the constructor's arguments as JSON values, without the tokenizer."""
         tasks = [dataclasses.asdict(task) | {"labels": list(task.labels)} for task in self.tasks]
         return {**self.encoder.get_config(), "tasks": tasks}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Model:
-        """Keras' hook: a model with `from_preset`'s weights and no tokenizer, from what `get_config` gave."""
+        """Keras' hook: a model with initial weights and no tokenizer, from the result of `get_config`."""
         encoder, graph = EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"])
         tasks = [TaskConfig(**{**task, "labels": tuple(task["labels"])}) for task in config["tasks"]]
         return _called_once(cls(encoder, tasks, graph=graph, seed=config["seed"]))
 
     def build_from_config(self, config: Any) -> None:
-        """Keras' hook: does nothing, since `from_config` makes the weights."""
+        """Keras' hook: does nothing, since `from_config` creates the weights."""
 
     def compile_from_config(self, config: Mapping[str, Any]) -> None:
-        """Keras' hook: compiles as the saved model was."""
+        """Keras' hook: compiles the model like the saved one."""
         self.compile(**tf_keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -275,22 +273,22 @@ class Model(tf_keras.Model):
         return copied
 
     def dropout_generators(self) -> list[tf.random.Generator]:
-        """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
+        """The random states of all dropout layers. Checkpoints include them, so resumed runs are bit-identical."""
         return dropout_generators(self)
 
     def reset_dropout(self, seed: int) -> None:
-        """Sets every dropout's random state from one seed, each to a different one."""
+        """Resets the random states of all dropout layers to different states from one seed."""
         for index, generator in enumerate(self.dropout_generators()):
             generator.reset_from_key_counter(key=seed, counter=[index, 0])
 
     def save_pretrained(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Writes a model directory in Hugging Face's layout, complete or not at all.
+        """Writes a model directory in Hugging Face's layout, completely or not at all.
 
         Args:
-          path: the folder to make.
-          overwrite: replace an existing one.
+          path: the folder to create.
+          overwrite: replace an existing model directory.
         Raises:
-          UserError: `path` exists, or the form of the graph is one that only export uses.
+          UserError: `path` exists.
         """
         tokenizer = self.tokenizer
         write_directory(
@@ -330,14 +328,14 @@ def from_preset(
       ```
 
     Args:
-      name_or_config: a preset's name (`pb.presets()`), or an architecture.
-      task: what to put a head on it for; several give several heads, None a bare encoder.
-      tokenizer: what turns text into inputs; kept with the model. A preset has none of its own.
+      name_or_config: name of a preset (`pb.presets()`), or an architecture.
+      task: task of the head; several tasks for several heads, None for a bare encoder.
+      tokenizer: converts text to inputs; saved with the model. Presets have none.
       seed: the same seed gives the same weights.
     Returns:
-      The model, with all its weights made.
+      The model with all its weights.
     Raises:
-      UserError: no such preset, or tasks that the encoder cannot carry.
+      UserError: there is no such preset, or the encoder cannot carry a task.
     """
     config = preset(name_or_config).config if isinstance(name_or_config, str) else name_or_config
     tasks = (task,) if isinstance(task, TaskConfig) else tuple(task or ())
@@ -345,7 +343,7 @@ def from_preset(
 
 
 def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0) -> Model:
-    """Loads a model directory, ours or Hugging Face's, or fetches one by name.
+    """Loads a model directory in our or Hugging Face's format, or fetches one by name.
 
     Example:
       ```python
@@ -353,15 +351,14 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
       ```
 
     Args:
-      directory_or_name: the folder, or a name that `pocketbert fetch` knows: `all-minilm`. A folder of that name wins.
-        What is fetched stays in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
-      task: put a fresh head for this task on the encoder, in place of the heads in the directory; for spans, which
-        read every token, a tanh pooler goes too.
-      seed: of the fresh head and of dropout.
+      directory_or_name: the folder, or a name that `pocketbert fetch` knows, such as `all-minilm`. A folder with that
+        name takes precedence. Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
+      task: replace the heads in the directory by a new head for this task; for spans, also remove a tanh pooler.
+      seed: seed of the new head and of dropout.
     Returns:
       The model with its heads and, if the folder has a vocabulary, its tokenizer.
     Raises:
-      UserError: neither a folder nor a known name, the download failed, or everything that is wrong with the folder.
+      UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
     directory = read_directory(model_directory(directory_or_name), headless=task is not None)
     tasks = (task,) if task else directory.tasks

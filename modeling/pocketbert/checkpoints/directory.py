@@ -1,4 +1,4 @@
-"""The model directory: config.json, model.safetensors, vocab.txt, as transformers lays them out."""
+"""Model directories in transformers' layout: config.json, model.safetensors, vocab.txt."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class ModelDirectory:
     """Contents of a model directory.
 
     Attributes:
-      config: the encoder's architecture.
-      tasks: the heads that the directory has weights of.
-      tensors: canonical path → float32 array in the model's own orientation ([in, out] for a linear map). The
-        arrays may be views of a mapped file: read them, do not write them.
+      config: architecture of the encoder.
+      tasks: tasks of the heads in the directory.
+      tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). The arrays can be
+        views of a mapped file, so do not write to them.
       vocab_path: the WordPiece vocabulary, or None.
-      tokenizer: what the tokenizer does to letters, accents and ideographs, or None where the directory does not say.
+      tokenizer: options of the tokenizer, or None if the directory has none.
     """
 
     config: EncoderConfig
@@ -58,17 +58,17 @@ class ModelDirectory:
 
 
 def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
-    """Reads a model directory, ours or transformers' (PyTorch's or TensorFlow's classes), without torch.
+    """Reads a model directory written by us or by transformers (PyTorch or TensorFlow classes), without torch.
 
-    float16, bfloat16 and float64 weights become float32. Tied copies (`cls.predictions.decoder.weight` and the
-    like) and buffers (`position_ids`) may be present if they hold what they must. Names of old versions
-    (`LayerNorm.gamma`) and of bare encoders (without `bert.` in front) are understood.
+    float16, bfloat16 and float64 weights become float32. Tied copies such as `cls.predictions.decoder.weight` and
+    buffers such as `position_ids` are allowed if their values are as expected. Names of old versions
+    (`LayerNorm.gamma`) and of bare encoders (without the prefix `bert.`) are understood.
 
     Args:
       path: the folder.
-      headless: ignore the heads' weights, and what config.json says of them.
+      headless: ignore the heads in weights and config.json.
     Raises:
-      UserError: something is wrong; the message lists everything that is.
+      UserError: lists all problems.
     """
     path = Path(path)
     if not path.is_dir():
@@ -100,13 +100,13 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
 
 
 def read_tokenizer_of(path: Path, problems: list[str]) -> tuple[Path | None, TokenizerConfig | None]:
-    """A model directory's WordPiece vocabulary and its options; None for what the directory does not hold.
+    """Reads the WordPiece vocabulary and tokenizer options of a model directory; None if missing.
 
-    Without a vocab.txt, a tokenizer.json gives both. A family whose tokenizer is none of ours has neither.
+    Without vocab.txt, tokenizer.json provides both. Families with other tokenizers have neither.
 
     Args:
       path: the folder.
-      problems: receives what is wrong.
+      problems: list that receives problems.
     """
     content = read_json_object(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
     if (path / VOCAB_NAME).exists():
@@ -135,18 +135,18 @@ def write_directory(
     tokenizer: TokenizerConfig | None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a model directory that transformers can read too, whole or not at all.
+    """Writes a model directory that transformers can also read, completely or not at all.
 
     Args:
-      path: the folder to make.
-      config: the encoder's architecture.
-      tasks: the heads.
-      tensors_by_path: canonical path → array, for every weight of encoder and heads, and no other.
+      path: the folder to create.
+      config: architecture of the encoder.
+      tasks: tasks of the heads.
+      tensors_by_path: canonical path → array, exactly for the weights of encoder and heads.
       vocab_path: vocabulary to copy, or None.
-      tokenizer: what the tokenizer does to letters, accents and ideographs; None leaves tokenizer_config.json out.
+      tokenizer: tokenizer options; None for no tokenizer_config.json.
       overwrite: replace an existing folder.
     Raises:
-      UserError: weights are missing, superfluous or misshapen, the vocabulary does not match, or `path` exists.
+      UserError: weights are missing, unexpected or have a wrong shape, the vocabulary does not match, or `path` exists.
     """
     specs = tensor_specs(config, tasks)
     problems = name_problems("weights", set(specs), set(tensors_by_path))
@@ -174,7 +174,7 @@ def write_directory(
 
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
-    """Adds the family's prefix to tensors of an encoder saved without it."""
+    """Adds the family's prefix to the tensors of an encoder saved without it."""
     prefix = model_type.removeprefix(OWN_PREFIX)
     prefix = "roberta" if prefix == "xlm-roberta" else prefix
     if "embeddings.word_embeddings.weight" not in stored:
@@ -184,7 +184,7 @@ def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dic
 
 
 def _missing_layers(config: EncoderConfig, names: Collection[str]) -> list[str]:
-    """Layers that the configuration counts and no tensor belongs to: a cheap look before anything is made of it."""
+    """Problem if the configuration has more layers than the tensors: a cheap check before allocating anything."""
     found = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
     if config.num_layers <= len(found):
         return []
@@ -211,12 +211,12 @@ def _read_tensors(
         if tied_to is not None:
             if tied_to in known and not np.array_equal(present[name].read(), present[tied_to].read()):
                 problems.append(
-                    f"{name} must equal {tied_to}, which it is tied to; received another; "
-                    "a model with an output table of its own cannot be loaded"
+                    f"{name} must equal {tied_to}, since they are tied; received different values; models with a "
+                    "separate output table cannot be loaded"
                 )
         elif not _is_buffer(name, present[name]):
             extra.add(name)
-    remedy = "; load it headless if they belong to a head that is not needed" if not headless else ""
+    remedy = "; load it headless if they belong to a head that you do not need" if not headless else ""
     problems += name_problems("tensors", set(known), known.keys() & present.keys() | extra, remedy)
     for name in sorted(known.keys() & present.keys()):
         tensor, shape = present[name], known[name].shape
@@ -234,7 +234,7 @@ def _read_tensors(
 
 
 def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
-    """Names of copies that transformers may write or leave out → the tensor they are tied to."""
+    """Yields optional copies in transformers' files, and the tensor that each is tied to."""
     table = next((name for name in names if name.endswith(".embeddings.word_embeddings.weight")), "")
     for head in ("cls.predictions", "lm_head"):
         for alias, original in ((f"{head}.decoder.weight", table), (f"{head}.decoder.bias", f"{head}.bias")):
@@ -245,7 +245,7 @@ def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
 
 
 def _is_buffer(name: str, tensor: StoredTensor) -> bool:
-    """Whether a tensor is one that transformers fills by rule: counting positions, or zero segments."""
+    """Whether a tensor is a buffer with the values that transformers writes: positions 0, 1, … or zero segments."""
     if name.endswith(".embeddings.position_ids"):
         return np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
     return name.endswith(".embeddings.token_type_ids") and not tensor.read().any()
@@ -256,7 +256,7 @@ def _encoder_prefix(known: Mapping[str, TensorSpec]) -> str:
 
 
 def name_problems(what: str, expected: set[str], found: set[str], remedy: str = "") -> list[str]:
-    """A sentence for what is missing and one for what is superfluous, naming the first dozen."""
+    """One problem for missing and one for unexpected names, with the first dozen names each."""
     problems = []
     for names, verb, end in ((expected - found, "missing", ""), (found - expected, "unexpected", remedy)):
         if names:
@@ -267,7 +267,7 @@ def name_problems(what: str, expected: set[str], found: set[str], remedy: str = 
 
 
 def vocabulary_problems(path: Path, rows: int) -> list[str]:
-    """Lists problems of a vocabulary for an embedding table with `rows` rows."""
+    """Problems of a vocabulary for an embedding table with `rows` rows."""
     try:
         tokens = read_tokens(path)
     except UserError as error:
@@ -275,14 +275,14 @@ def vocabulary_problems(path: Path, rows: int) -> list[str]:
     problems = [f"{path.name}: {problem}" for problem in token_problems(tokens)]
     if len(tokens) != rows:
         problems.append(
-            f"{path.name} must have a token for each row of the word table; received {len(tokens)} tokens for "
+            f"{path.name} must have one token per row of the word embedding table; received {len(tokens)} tokens for "
             f"{rows} rows"
         )
     return problems
 
 
 def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
-    """A JSON file's object, or None with the reason in `problems`; without one if it is absent and not required."""
+    """Reads a JSON object; None with the reason in `problems`. A missing file is a problem only if `required`."""
     if not path.exists():
         if required:
             problems.append(f"the folder must hold {path.name}; there is none")

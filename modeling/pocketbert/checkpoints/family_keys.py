@@ -1,10 +1,10 @@
-"""The keys of each family's config.json, as transformers' configuration classes read them."""
+"""Keys of config.json for each family, as in transformers' configuration classes."""
 
 from __future__ import annotations
 
 from pocketbert.json_reading import REQUIRED
 
-# model_type → what the names of its classes begin with.
+# model_type → prefix of its class names.
 CLASS_PREFIX = {
     "bert": "Bert",
     "roberta": "Roberta",
@@ -12,7 +12,7 @@ CLASS_PREFIX = {
     "mobilebert": "MobileBert",
     "distilbert": "DistilBert",
 }
-# transformers' spelling → ours; the first spelling of a value is the one written.
+# transformers' name → ours; the first name of a value is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -65,9 +65,9 @@ KEYS: dict[str, dict[str, tuple[type, object]]] = {
         "initializer_range": (float, 0.02),
         "pad_token_id": (int, 0),
         "seq_classif_dropout": (float, 0.2),
-        # Before the span head, in training, where we have none.
+        # Before the span head, in training; ours has no dropout there.
         "qa_dropout": (float, 0.1),
-        # How the position table was made; it is stored either way.
+        # How the position table was initialized; it is stored either way.
         "sinusoidal_pos_embds": (bool, False),
     },
 }
@@ -82,9 +82,9 @@ RENAMED = {
     "attention_dropout": "attention_probs_dropout_prob",
     "seq_classif_dropout": "classifier_dropout",
 }
-# What DistilBERT's class does not ask for.
+# Values that DistilBERT's class does not have as keys.
 DISTILBERT = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
-# Keys that change the mathematics, with the one value that we compute.
+# Keys that change the mathematics, with the only supported value.
 FIXED: dict[str, object] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -97,9 +97,10 @@ FIXED: dict[str, object] = {
     "trigram_input": True,
     "use_bottleneck": True,
 }
-# Keys that only repeat another one (emb_size: Huawei's TinyBERT).
+# Keys that repeat another key (emb_size: Huawei's TinyBERT).
 SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
-# Keys that change neither weights nor outputs. The last two lines: Google's and Huawei's, read by no class.
+# Keys that change neither weights nor outputs. Those in the last two lines are from Google and Huawei; no class reads
+# them.
 HARMLESS = (
     "_name_or_path transformers_version torch_dtype dtype use_cache gradient_checkpointing bos_token_id eos_token_id "
     "sep_token_id cls_token_id mask_token_id decoder_start_token_id tokenizer_class chunk_size_feed_forward "
@@ -108,7 +109,7 @@ HARMLESS = (
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
     "cell structure pre_trained training"
 ).split()
-# Keys about the heads. The default counts for null, too; the dropout's is hidden_dropout_prob.
+# Keys about the heads. The defaults also replace null; the default dropout is hidden_dropout_prob.
 TASK_KEYS: dict[str, tuple[type, object]] = {
     "architectures": (list, []),
     "classifier_dropout": (float, 0.0),

@@ -31,17 +31,17 @@ _PROBLEM_TYPE = "single_label_classification"
 def read_config(
     content: Mapping[str, Any], tensor_names: Collection[str], *, headless: bool = False
 ) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
-    """Understands the content of a config.json.
+    """Converts the content of a config.json to configurations.
 
     Args:
       content: the parsed file.
-      tensor_names: names of the tensors beside it, prefixed (`bert.…`): they say whether there is a pooler, and
-        which pretraining heads there are.
-      headless: what only concerns the heads is not checked.
+      tensor_names: prefixed names (`bert.…`) of the tensors in the directory. They show whether there is a pooler, and
+        which pretraining heads exist.
+      headless: do not check keys about heads.
     Returns:
-      The encoder and the tasks whose heads the directory holds.
+      The configurations of the encoder and of the tasks with a head in the directory.
     Raises:
-      UserError: a key is unknown, missing or has a value that we cannot compute; all of them are listed.
+      UserError: lists all unknown and missing keys and all unsupported values.
     """
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
@@ -74,7 +74,7 @@ def read_config(
 
 
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content of a config.json that `read_config` turns into exactly `config` and `tasks`."""
+    """The content of a config.json from which `read_config` restores `config` and `tasks` exactly."""
     if len({task.kind for task in tasks}) < len(tasks):
         return _own_config(config, tasks)
     content = _transformers_config(config, tasks)
@@ -85,7 +85,7 @@ def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
         return _own_config(config, tasks)
     own: dict[str, Any] = {}
     if found_config.pooler != config.pooler:
-        # The same tanh map, whether it belongs to the encoder or to the head (see name_maps).
+        # The same tanh map belongs either to the encoder or to the head (see name_maps).
         own["pooler"] = config.pooler
         if {found_config.pooler, config.pooler} != {"tanh", "none"}:
             return _own_config(config, tasks)
@@ -127,8 +127,8 @@ def _encoder_config(
             source = "bottleneck"
         if source == "raw":
             problems.append(
-                "transformers' MobileBERT has no unshared query and key, so that key_query_shared_bottleneck or "
-                "use_bottleneck_attention must be true; received false for both; convert from the original checkpoint"
+                "transformers' MobileBERT has no unshared query and key, so key_query_shared_bottleneck or "
+                "use_bottleneck_attention must be true; received false for both; convert the original checkpoint"
             )
         bottleneck = (width, source)
     if problems:
@@ -137,7 +137,7 @@ def _encoder_config(
     found_pooler = "tanh" if has_pooler else "none"
     if family == "mobilebert" and not values["classifier_activation"]:
         found_pooler = "first_token"
-    # transformers' PyTorch MobileBERT leaves its embedding's LayerNorm at torch's default.
+    # transformers' PyTorch MobileBERT keeps torch's default for the LayerNorm of the embedding.
     torch_default = family == "mobilebert" and norm == "layer_norm"
     offset = values["pad_token_id"] + 1 if family == "roberta" else 0
     try:
@@ -197,7 +197,7 @@ def _tasks(
     usual = "regression" if len(labels) == 1 else _PROBLEM_TYPE
     classifier = by_problem_type.get(problem_type or usual, by_problem_type[_PROBLEM_TYPE])
     kinds = _kinds(keys.CLASS_PREFIX[content["model_type"]], options, classifier, problems)
-    # Pretraining checkpoints name one class and hold the other's head as well (bert-base-uncased does).
+    # Pretraining checkpoints such as bert-base-uncased name one class and have the other head, too.
     if config is not None:
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
     default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
@@ -223,7 +223,7 @@ def _tasks(
 
 
 def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
-    """The kinds of heads that the classes under `architectures` have; a sequence classifier's is `classifier`."""
+    """Kinds of the heads of the classes under `architectures`; sequence classifiers have the kind `classifier`."""
     known: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
     known |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
     known |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
@@ -238,13 +238,13 @@ def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, proble
         else:
             classes = ", ".join(prefix + each for each in known)
             problems.append(
-                f"architectures must be of {classes}; received {name!r}; its head may be ignored (headless)"
+                f"architectures must be one of {classes}; received {name!r}; load it headless to ignore its head"
             )
     return kinds
 
 
 def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
-    """The labels in the order of the logits; two unnamed ones where the file says nothing, as transformers has it."""
+    """Labels in the order of the logits; the default is two unnamed labels, as in transformers."""
     count = options.get("num_labels", 2)
     if not 0 < count <= _MOST_LABELS:
         problems.append(f"num_labels must lie between 1 and {_MOST_LABELS}; received {count}")
@@ -258,7 +258,7 @@ def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """Config that transformers writes for the nearest model it has; `write_config` checks that it matches."""
+    """The content that transformers writes for its nearest model; `write_config` checks whether it matches."""
     kinds = {task.kind for task in tasks}
     rows = [row for kind, row in TASK_RULES.items() if kind in kinds]
     suffixes = list(dict.fromkeys(row.architecture for row in rows if row.architecture))
@@ -321,7 +321,7 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
 
 
 def _own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content of a config.json with a `model_type` of our own."""
+    """The content of a config.json with our own `model_type`."""
     encoder = dataclasses.asdict(config)
     return {
         "model_type": OWN_PREFIX + encoder.pop("model_type"),
@@ -353,7 +353,7 @@ def _read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConf
 
 
 def _own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
-    """Value under our key, if it is an object with keys from `allowed` only."""
+    """The value of our key, if it is an object with keys from `allowed`."""
     own = content.get(OWN_KEY, {})
     if not isinstance(own, dict) or not set(own) <= allowed:
         problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {own!r}")
@@ -362,7 +362,7 @@ def _own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str
 
 
 def _own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
-    """The tasks that `_task_values` wrote."""
+    """Restores the tasks written by `_task_values`."""
     if not isinstance(items, list):
         problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
         return ()

@@ -1,10 +1,10 @@
-"""tf-models-official's BERT and MobileBERT encoders, both ways.
+"""Converts tf-models-official's BERT and MobileBERT encoders from and to ours.
 
-The encoders are `official.nlp.modeling.networks.BertEncoder`, `BertEncoderV2` and `MobileBERTEncoder`. Only encoders
-are converted: the heads of Model Garden's tasks have no layout of their own. With MobileBERT's unshared query and
-key and IB-BERT it is the one public code beside TensorFlow 1's that has these architectures.
+The encoders are `official.nlp.modeling.networks.BertEncoder`, `BertEncoderV2` and `MobileBERTEncoder`, which include
+IB-BERT and MobileBERT with unshared query and key. Heads are not converted, since Model Garden's tasks have no common
+layout for them.
 
-A folder holds `params.yaml` (or .json), the parameters of their `EncoderConfig`, and a `tf.train.Checkpoint`.
+A folder holds the parameters of their `EncoderConfig`, `params.yaml` or .json, and a `tf.train.Checkpoint`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"
 _OPTIMIZER_SLOT = "/.OPTIMIZER_SLOT/"
 
-# Both encoders fix it, in every LayerNormalization.
+# Fixed in all LayerNormalization layers of both encoders.
 _NORM_EPSILON = 1e-12
 
 
 def from_model_garden(encoder: tf_keras.layers.Layer) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """Takes one of their encoders apart.
+    """Converts one of their encoders.
 
     Args:
       encoder: a `BertEncoder`, `BertEncoderV2` or `MobileBERTEncoder`.
     Returns:
       The architecture, and canonical path → float32 array.
     Raises:
-      UserError: the encoder is of another kind, or has an option that ours has not.
+      UserError: the encoder has another class or an unsupported option.
     """
     if _is_mobilebert(encoder):
         config, pairs = _mobilebert_config(encoder), mobilebert_variables
@@ -62,13 +62,13 @@ def from_model_garden(encoder: tf_keras.layers.Layer) -> tuple[EncoderConfig, di
 
 
 def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndarray]) -> tf_keras.layers.Layer:
-    """Their encoder with our weights: a `MobileBERTEncoder` or a `BertEncoderV2`.
+    """Creates their `MobileBERTEncoder` or `BertEncoderV2` with our weights.
 
     Args:
       config: the architecture.
-      tensors_by_path: canonical path → array; heads' weights are ignored.
+      tensors_by_path: canonical path → array; weights of heads are ignored.
     Raises:
-      UserError: they have no encoder of this architecture.
+      UserError: they have no encoder with this architecture.
     """
     from official.nlp.configs import encoders
 
@@ -76,7 +76,7 @@ def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndar
     mobilebert = _is_mobilebert(encoder)
     pairs = mobilebert_variables if mobilebert else bert_variables
     if config.activation == "gelu":
-        # Their builder makes the tanh form of BERT's "gelu"; only their constructor takes the exact one.
+        # Their builder reads "gelu" as the tanh form for BERT; only the constructor accepts the exact one.
         key = "intermediate_act_fn" if mobilebert else "inner_activation"
         encoder = type(encoder).from_config(encoder.get_config() | {key: tf_keras.activations.gelu})
     _build(encoder)
@@ -86,15 +86,15 @@ def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndar
 
 
 def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """Reads a folder with the parameters of an encoder and a checkpoint of it.
+    """Reads a folder with the parameters and a checkpoint of an encoder.
 
-    The parameters may stand alone or inside those of a task or an experiment (`task.model.encoder`). In the checkpoint
-    the encoder may be `encoder`, `model` or `model.encoder_network`, as their converters and trainers write it.
+    The parameters can be those of the encoder, a task or an experiment (`task.model.encoder`). In the checkpoint, the
+    encoder can be `encoder`, `model` or `model.encoder_network`, as their converters and trainers write it.
 
     Args:
       path: the folder.
     Raises:
-      UserError: something is missing or not an encoder that we have.
+      UserError: a part is missing, or the encoder is not supported.
     """
     from official.modeling import hyperparams
     from official.nlp.configs import encoders
@@ -114,7 +114,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
         checkpoint = str(found[0].with_suffix(""))
     try:
         shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-        # Before anything is built: no size is larger than every dimension and the number of variables.
+        # Before building anything: no size can exceed both the largest dimension and the number of variables.
         most = max([len(shapes), *(size for shape in shapes.values() for size in shape)])
         for name, value in official_config.get().as_dict().items():
             if isinstance(value, int) and value > most:
@@ -123,14 +123,14 @@ def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict
         _build(encoder)
         keys = set(shapes)
         prefix, root = _checkpoint_root(keys, encoder)
-        # Silent about what is left over (optimizer slots, heads); the encoder's own variables are counted instead.
+        # `expect_partial` ignores leftovers (optimizer slots, heads), so the encoder's variables are counted below.
         root.read(checkpoint).expect_partial().assert_existing_objects_matched()
     except (tf.errors.OpError, AssertionError, RuntimeError, ValueError) as error:
         raise UserError(f"{checkpoint} must be a checkpoint of this encoder; {str(error).splitlines()[0]}") from None
     stored = [key for key in keys if key.startswith(prefix) and _OPTIMIZER_SLOT not in key]
     if len(stored) > len(encoder.weights):
         raise UserError(
-            f"{checkpoint} must hold what the parameters describe, {len(encoder.weights)} variables under {prefix}; "
+            f"{checkpoint} must match the parameters, with {len(encoder.weights)} variables under {prefix}; "
             f"received {len(stored)}"
         )
     return from_model_garden(encoder)
@@ -143,25 +143,25 @@ def write_model_garden(
     vocab_path: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a folder that `read_model_garden` and Model Garden read: params.yaml and `tf.train.Checkpoint(encoder=…)`.
+    """Writes params.yaml and a `tf.train.Checkpoint(encoder=…)` for `read_model_garden` and Model Garden.
 
     Args:
-      path: the folder to make.
+      path: the folder to create.
       config: the architecture.
       tensors_by_path: canonical path → array.
       vocab_path: vocabulary to copy, or None.
       overwrite: replace an existing folder.
     Raises:
-      UserError: they have no encoder of this architecture, their builder would give it another activation, or
-        `path` exists.
+      UserError: they have no encoder with this architecture, their builder would use another activation, or `path`
+        exists.
     """
     import yaml
 
     official_config = _official_config(config)
     if config.activation == "gelu" and official_config.type != "mobilebert":
         raise UserError(
-            "Model Garden's builder makes the tanh form of BERT's gelu, so that a folder cannot say the exact one; "
-            f"received activation={config.activation!r}; take the encoder itself from to_model_garden in Python"
+            "activation must be gelu_tanh or relu, since Model Garden's builder always uses the tanh form for BERT; "
+            f"received {config.activation!r}; use to_model_garden in Python"
         )
     encoder = to_model_garden(config, tensors_by_path)
     with new_directory(path, MODEL_GARDEN_KIND, overwrite=overwrite) as folder:
@@ -182,7 +182,7 @@ def _official_config(config: EncoderConfig) -> Any:
                 problems.append(f"{name} must be {_NORM_EPSILON}; received {getattr(config, name)}")
     if config.attention_size != config.block_size:
         problems.append(
-            f"the heads must together be as wide as the block, {config.block_size}; received {config.attention_size}"
+            f"the width of all heads must be that of the block, {config.block_size}; received {config.attention_size}"
         )
     official = encoders.EncoderConfig()
     if config.trigram:
@@ -202,7 +202,7 @@ def _official_config(config: EncoderConfig) -> Any:
             hidden_size=config.hidden_size,
             num_attention_heads=config.num_attention_heads,
             intermediate_size=config.intermediate_size,
-            # In MobileBERT "gelu" is Keras' own, the exact one; their tanh form goes by its registered name.
+            # For MobileBERT, "gelu" is Keras' exact form; the tanh form has a registered name.
             hidden_activation="Text>gelu" if config.activation == "gelu_tanh" else config.activation,
             hidden_dropout_prob=config.hidden_dropout,
             attention_probs_dropout_prob=config.attention_dropout,
@@ -249,7 +249,7 @@ def _is_mobilebert(encoder: tf_keras.layers.Layer) -> bool:
 
 
 def _build(encoder: tf_keras.layers.Layer) -> None:
-    """Makes the variables, of which a layer has none before its first call."""
+    """Creates the variables, which layers do not have before the first call."""
     ids = tf.zeros([1, 2], tf.int32)
     encoder({"input_word_ids": ids, "input_mask": ids + 1, "input_type_ids": ids})
 
@@ -293,7 +293,7 @@ def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
     for name, required in (("norm_first", False), ("output_range", None), ("embedding_layer", None)):
         if options[name] != required:
             problems.append(f"{name} must be {required!r}; received {options[name]!r}")
-    raise_if_any(problems, "this encoder has no counterpart here")
+    raise_if_any(problems, "this encoder is not supported")
     hidden, width = options["hidden_size"], options["embedding_width"]
     deviation = options["initializer"]["config"].get("stddev") if isinstance(options["initializer"], dict) else None
     return EncoderConfig(
@@ -325,7 +325,7 @@ def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
 
 
 def _activation(function: Callable[[tf.Tensor], tf.Tensor] | str) -> str:
-    """Which of our activations a function computes; theirs go by several names and objects, so it is asked."""
+    """The name of an activation function, found by evaluating it, since theirs go by several names and objects."""
     points = tf.constant([-3.0, -1.0, -0.25, 0.5, 2.0])
     answer = tf_keras.activations.get(function)(points)
     candidates = {
@@ -334,14 +334,14 @@ def _activation(function: Callable[[tf.Tensor], tf.Tensor] | str) -> str:
         "relu": tf.nn.relu(points),
     }
     for name, expected in candidates.items():
-        # Float32 rounding is 1e-7 here, and the two forms of gelu differ by 4e-4 at -3.
+        # Rounding is 1e-7 in float32, and the two forms of gelu differ by 4e-4 at -3.
         if float(tf.reduce_max(tf.abs(answer - expected))) < 1e-5:
             return name
     raise UserError(f"the encoder's activation must be one of {', '.join(candidates)}; received {function!r}")
 
 
 def _encoder_params(path: Path) -> dict[str, Any]:
-    """The parameters of the encoder alone, wherever the file holds them."""
+    """The parameters of the encoder, at any of their places in the file."""
     import yaml
 
     if not path.is_dir():
@@ -367,7 +367,7 @@ def _encoder_params(path: Path) -> dict[str, Any]:
 
 
 def _checkpoint_root(keys: set[str], encoder: tf_keras.layers.Layer) -> tuple[str, tf.train.Checkpoint]:
-    """Where in a checkpoint the encoder is, and an object of that form to restore it with."""
+    """The prefix of the encoder in a checkpoint, and a matching object to restore it with."""
     if any(key.startswith("model/encoder_network/") for key in keys):
         return "model/encoder_network/", tf.train.Checkpoint(model=tf.train.Checkpoint(encoder_network=encoder))
     if any(key.startswith("model/") for key in keys):

@@ -1,6 +1,6 @@
-"""Where tf-models-official's encoders keep their weights.
+"""The weights of tf-models-official's encoders by canonical path.
 
-Their layers have no public names for most of them, so that private attributes are read here and nowhere else.
+Most weights have no public name, so this module, and no other, reads private attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Variables = Iterator[tuple[str, tf.Variable]]
 
 
 def mobilebert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) -> _Variables:
-    """Canonical path and variable of every weight of a built `MobileBERTEncoder`."""
+    """Yields canonical path and variable of all weights of a built `MobileBERTEncoder`."""
     embedding = encoder.embedding_layer
     yield "encoder.embeddings.word.table", embedding.word_embedding.embeddings
     yield "encoder.embeddings.position.table", embedding.pos_embedding._position_embeddings
@@ -43,7 +43,7 @@ def mobilebert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) 
 
 
 def bert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) -> _Variables:
-    """Canonical path and variable of every weight of a built `BertEncoder` or `BertEncoderV2`."""
+    """Yields canonical path and variable of all weights of a built `BertEncoder` or `BertEncoderV2`."""
     yield "encoder.embeddings.word.table", encoder.get_embedding_table()
     yield "encoder.embeddings.position.table", encoder._position_embedding_layer._position_embeddings
     yield "encoder.embeddings.token_type.table", encoder._type_embedding_layer.embeddings
@@ -61,7 +61,7 @@ def bert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) -> _Va
 
 
 def _attention(path: str, layer: tf_keras.layers.Layer) -> _Variables:
-    # Keras keeps the heads apart ([in, heads, size]); in row-major order that is our [in, heads * size].
+    # Keras' [in, heads, size] is our [in, heads * size] in row-major order.
     for name in ("query", "key", "value", "output"):
         yield from _linear(f"{path}.{name}", getattr(layer, f"_{name}_dense"))
 

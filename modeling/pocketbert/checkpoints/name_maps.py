@@ -1,8 +1,8 @@
-"""Which tensor of a model directory holds which weight: names and shapes, by arithmetic alone.
+"""Names and shapes of the tensors in a model directory, computed from the configuration.
 
-The names are those of transformers' PyTorch classes (`BertForSequenceClassification` and its kin), so a linear
-map is stored [out, in] where the canonical weight is [in, out]. What transformers has no name for takes the
-name of its nearest relative: an embedding projection is MobileBERT's `embedding_transformation` in any family.
+The names are those of transformers' PyTorch classes such as `BertForSequenceClassification`. They store a linear map as
+[out, in], while the canonical weight is [in, out]. Weights without a name in transformers take that of the nearest
+relative: an embedding projection is MobileBERT's `embedding_transformation` in all families.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TensorSpec:
     """A tensor of a model directory.
 
     Attributes:
-      name: its name in the file.
-      shape: its shape as stored.
-      transpose: whether the canonical weight is its transpose.
+      name: name in the file.
+      shape: stored shape.
+      transpose: whether the canonical weight is the transpose.
     """
 
     name: str
@@ -32,19 +32,19 @@ class TensorSpec:
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
-        """The weight's shape in the model."""
+        """Shape of the weight in the model."""
         return self.shape[::-1] if self.transpose else self.shape
 
 
 def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dict[str, TensorSpec]:
-    """Canonical path → tensor, for every weight of the encoder and its heads.
+    """Maps canonical paths to tensors for all weights of the encoder and its heads.
 
     Args:
-      config: the encoder.
-      tasks: the heads on it.
+      config: architecture of the encoder.
+      tasks: tasks of the heads.
     Returns:
-      A dictionary in the order of the forward pass. Weights that are tied have one entry. Several heads of one kind,
-      which transformers has no class for, have `heads.NAME.` in front of the names.
+      A dictionary in the order of the forward pass. Tied weights have one entry. If several heads have one kind, for
+      which transformers has no class, their names have the prefix `heads.NAME.`.
     """
     kinds = {task.kind for task in tasks}
     sentence_kinds = [kind for kind, rules in TASK_RULES.items() if kind in kinds and rules.head == "sentence"]
@@ -62,18 +62,18 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
 
 
 def parameter_count(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> int:
-    """Number of weights of the encoder and its heads, pooler included where there is one."""
+    """Number of weights of the encoder and its heads, including a pooler."""
     return sum(math.prod(spec.shape) for spec in tensor_specs(config, tasks).values())
 
 
 def has_head(config: EncoderConfig, task: TaskConfig, tensor_names: Collection[str]) -> bool:
-    """Whether the first tensor of a head is among a model directory's."""
+    """Whether the first tensor of a head is in a model directory."""
     first = next(spec for path, spec in tensor_specs(config, [task]).items() if path.startswith("heads."))
     return first.name in tensor_names
 
 
 def modern_name(name: str) -> str:
-    """The present name of a tensor that an old version of transformers wrote (`LayerNorm.gamma`)."""
+    """The current name of a tensor written by an old version of transformers (`LayerNorm.gamma`)."""
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", name)
 
 
@@ -151,7 +151,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
         yield from _norm(config, f"{path}.attention.norm", f"{stored}.attention.output.LayerNorm", block)
 
         for number in range(config.num_feedforward_networks):
-            # transformers keeps the last of the stacked networks outside its list, as BERT's only one.
+            # transformers keeps the last of the stacked networks outside its list, like BERT's only one.
             last = number == config.num_feedforward_networks - 1
             inner_path, inner = f"{path}.feed_forwards.{number}", stored if last else f"{stored}.ffn.{number}"
             yield from _linear(
@@ -165,7 +165,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
             yield from _norm(config, f"{path}.bottleneck.output_norm", f"{stored}.output.bottleneck.LayerNorm", hidden)
 
     if config.pooler == "tanh":
-        # transformers' RoBERTa classifier has this map to itself, and no pooler beside it.
+        # transformers' RoBERTa classifier owns this map and has no pooler.
         roberta_head = prefix == "roberta" and has_sentence_head
         stored = _SENTENCE_DENSE["roberta"] if roberta_head else f"{prefix}.pooler.dense"
         yield from _linear("encoder.pooler", stored, hidden, hidden)
@@ -193,7 +193,7 @@ def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: boo
     path, family, hidden = f"heads.{task.kind}", config.model_type, config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
     if config.pooler == "none":
-        # A tanh layer of the head's own on the first token: what the pooler is in BERT's classifier.
+        # A tanh layer of the head on the first token, like the pooler in BERT's classifier.
         dense = f"{stored}.dense" if has_own_name else _SENTENCE_DENSE[family]
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
     if family == "roberta":
@@ -208,7 +208,7 @@ def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
     # The word table, joined by `extra_table` for trigram inputs, makes the logits and must have this width.
     width = config.hidden_size if config.trigram else config.embedding_size
     yield from _linear(f"{path}.transform", f"{stored}.{dense}", config.hidden_size, width)
-    # A layer norm in every family: MobileBERT's head keeps it where its encoder has NoNorm.
+    # A layer norm in every family; MobileBERT's head has it even if the encoder has NoNorm.
     yield f"{path}.norm.gamma", TensorSpec(f"{stored}.{norm}.weight", (width,))
     yield f"{path}.norm.beta", TensorSpec(f"{stored}.{norm}.bias", (width,))
     yield f"{path}.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))

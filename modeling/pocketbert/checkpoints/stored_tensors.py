@@ -1,7 +1,7 @@
-"""The weight files of a model directory: safetensors, whole or in shards, and Keras' tf_model.h5.
+"""Weight files of model directories: safetensors (single file or shards) and Keras' tf_model.h5.
 
-Files of transformers' TensorFlow classes are read as those of its PyTorch classes: their variables get PyTorch's names,
-and their kernels, [in, out], count as its [out, in].
+Files of transformers' TensorFlow classes look like those of its PyTorch classes: variables get PyTorch's names, and
+kernels, [in, out], are read as [out, in].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 KERAS_NAME = "tf_model.h5"
 
-# What a variable's name begins with once the name of the whole model is gone.
+# First parts of variable names without the name of the model.
 _ROOTS = frozenset(
     "bert roberta mobilebert distilbert cls lm_head classifier qa_outputs pre_classifier vocab_transform "
     "vocab_layer_norm vocab_projector".split()
@@ -35,35 +35,35 @@ _KERAS_TYPES = {"float16": "F16", "float32": "F32", "float64": "F64"}
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in an open file: shape and type are known, the values are not read yet.
+    """A tensor in an open file, whose values are read on demand.
 
     Attributes:
-      shape: as PyTorch has it.
-      dtype: in safetensors' words.
-      load: reads the values as they are stored.
-      turned: whether the file holds the transpose.
+      shape: shape in PyTorch's layout.
+      dtype: name of the type in safetensors.
+      load: reads the stored values.
+      transposed: whether the file holds the transpose.
     """
 
     shape: tuple[int, ...]
     dtype: str
     load: Callable[[], np.ndarray]
-    turned: bool = False
+    transposed: bool = False
 
     def read(self) -> np.ndarray:
-        """The values, of `shape`."""
+        """Returns the values in `shape`."""
         if self.dtype == "BF16":
             import ml_dtypes  # noqa: F401  # gives NumPy the type's name
         array = self.load()
-        return array.T if self.turned else array
+        return array.T if self.transposed else array
 
 
 def open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, StoredTensor]:
-    """The tensors of all weight files by their PyTorch names.
+    """Opens all weight files and returns their tensors by PyTorch name.
 
     Args:
       path: the model directory.
-      stack: closes the files.
-      problems: receives what is wrong with them.
+      stack: closes the files on exit.
+      problems: list that receives problems.
     """
     if not (path / WEIGHTS_NAME).exists() and not (path / INDEX_NAME).exists() and (path / KERAS_NAME).exists():
         return _open_keras(path / KERAS_NAME, stack, problems)
@@ -78,7 +78,7 @@ def open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str,
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             problems.append(f"{INDEX_NAME} must map tensor names to files under 'weight_map'; received {shards!r:.200}")
             return {}
-        # A name from the file must not lead out of the folder.
+        # File names from the index must stay inside the folder.
         files = [path / Path(name).name for name in sorted(set(shards.values()))]
     elif not files[0].exists():
         problems.append(_no_weights(path))
@@ -88,7 +88,7 @@ def open_weights(path: Path, stack: ExitStack, problems: list[str]) -> dict[str,
         try:
             file = stack.enter_context(safe_open(file_path, framework="numpy"))
         except (SafetensorError, OSError) as error:
-            problems.append(f"{file_path.name} must be a whole safetensors file; received {error}; copy it again")
+            problems.append(f"{file_path.name} must be a complete safetensors file; received {error}; copy it again")
             continue
         stored |= _open_safetensors(file)
     return stored
@@ -119,7 +119,7 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
             return
         if item.external or item.is_virtual:
             foreign.append(name)
-        # The first part is the layer's group; the variable's own name follows.
+        # The first part is the group of the layer; the name of the variable follows.
         variable = name.partition("/")[2]
         stored[variable] = StoredTensor(
             tuple(item.shape or ()), _KERAS_TYPES.get(str(item.dtype), str(item.dtype)), item.__array__
@@ -128,10 +128,11 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
     try:
         stack.enter_context(h5py.File(path, "r")).visititems(visit)
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        problems.append(f"{path.name} must be a whole HDF5 file; received {str(error).splitlines()[0]}; copy it again")
+        reason = str(error).splitlines()[0]
+        problems.append(f"{path.name} must be a complete HDF5 file; received {reason}; copy it again")
         return {}
     if foreign:
-        problems.append(f"{path.name} must hold its values itself; received a link to another file, {foreign[0]}")
+        problems.append(f"{path.name} must contain all values; received a link to another file, {foreign[0]}")
         return {}
     return _from_tensorflow(stored)
 
@@ -139,18 +140,18 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
 def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     found = {}
     for name, tensor in stored.items():
-        # "layer_._0" is item 0 of a list; "mlm___cls" is `cls`, in a layer called otherwise.
+        # "layer_._0" is item 0 of a list; "mlm___cls" is `cls` in a layer with another name.
         parts = [part.rpartition("___")[2] for part in name.removesuffix(":0").replace("_._", "/").split("/")]
         if len(parts) > 1 and parts[0] not in _ROOTS:
             parts = parts[1:]
-        turned = parts[-1] == "kernel"
+        transposed = parts[-1] == "kernel"
         parts[-1] = _LAST.get(parts[-1], parts[-1])
-        shape = tensor.shape[::-1] if turned else tensor.shape
-        found[".".join(parts)] = dataclasses.replace(tensor, shape=shape, turned=turned)
+        shape = tensor.shape[::-1] if transposed else tensor.shape
+        found[".".join(parts)] = dataclasses.replace(tensor, shape=shape, transposed=transposed)
     return found
 
 
 def _no_weights(path: Path) -> str:
     others = sorted(item.name for item in path.glob("*") if item.suffix in (".bin", ".msgpack", ".onnx", ".ckpt"))
     remedy = f"; it has {', '.join(others)}: load and save it with transformers" if others else ""
-    return f"the folder must hold {WEIGHTS_NAME} or {KERAS_NAME}; there is none{remedy}"
+    return f"the folder must hold {WEIGHTS_NAME} or {KERAS_NAME}; received neither{remedy}"

@@ -1,8 +1,8 @@
-"""Reading the checkpoints of google-research's BERT and MobileBERT (TensorFlow 1).
+"""Reads TensorFlow 1 checkpoints of google-research's BERT and MobileBERT.
 
-Their code is google-research/bert and google-research/google-research/mobilebert, `modeling.py` in both. Their `gelu`
-is the tanh approximation, and is recorded as that. One departure: MobileBERT's code gives padded keys a score of -6
-instead of leaving them out, so that e⁻⁶ of their weight leaks into its answers for padded input; ours does not leak.
+Source: `modeling.py` in google-research/bert and google-research/google-research/mobilebert. Their `gelu` is the tanh
+approximation and becomes `gelu_tanh`. One departure: MobileBERT's code gives padded keys a score of -6 instead of
+masking them, so a weight of e⁻⁶ leaks into its outputs for padded inputs. Ours does not leak.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ _HEAD_NAMES = {
 def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] | None = None) -> ModelDirectory:
     """Reads a checkpoint of google-research's BERT or MobileBERT.
 
-    Optimizer slots and a distillation teacher's variables are ignored. The heads are found by their variables'
-    names; a classifier's labels are not in the checkpoint, so they are called LABEL_0, LABEL_1…
+    Ignores optimizer slots and the variables of a distillation teacher. Recognizes heads by the names of their
+    variables. Checkpoints contain no labels, so these are LABEL_0, LABEL_1…
 
     Args:
-      path: the folder with `bert_config.json`, `vocab.txt` and one checkpoint, or the checkpoint's own prefix
+      path: the folder with `bert_config.json`, `vocab.txt` and one checkpoint, or the prefix of the checkpoint
         (`…/bert_model.ckpt`).
-      config_path: the configuration, if it is elsewhere.
+      config_path: the configuration, if it is in another folder.
     Raises:
-      UserError: something is missing, unknown or misshapen; the message lists all of it.
+      UserError: lists all missing, unknown and misshapen parts.
     """
     prefix = _checkpoint_prefix(Path(path))
     problems: list[str] = []
@@ -95,7 +95,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
 
     import tensorflow as tf
 
-    damaged = f"{prefix} must be a whole TensorFlow checkpoint"
+    damaged = f"{prefix} must be a complete TensorFlow checkpoint"
     try:
         reader = tf.train.load_checkpoint(str(prefix))
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
@@ -109,7 +109,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
     problems += name_problems("variables", set(names.values()), set(shapes))
     for weight, name in names.items():
         shape = specs[weight].canonical_shape
-        shape = shape[::-1] if _is_turned(name) else shape
+        shape = shape[::-1] if _is_transposed(name) else shape
         if name in shapes and shapes[name] != shape:
             problems.append(f"{name} must have shape {list(shape)}; received {list(shapes[name])}")
     vocab_path = prefix.parent / VOCAB_NAME if (prefix.parent / VOCAB_NAME).exists() else None
@@ -120,19 +120,19 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
     try:
         for weight, name in names.items():
             array = np.asarray(reader.get_tensor(name), dtype=np.float32)
-            tensors[weight] = array.T if _is_turned(name) else array
+            tensors[weight] = array.T if _is_transposed(name) else array
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         raise UserError(f"{damaged}; received {str(error).splitlines()[0]} for {name}; copy it again") from None
     return ModelDirectory(config, tasks, tensors, vocab_path, None)
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
-    """The variable that holds the weight at a canonical path in their checkpoints.
+    """The name of the variable for a weight in their checkpoints.
 
     Args:
-      config: the encoder's architecture.
-      path: the weight's canonical path.
-      spec: its tensor in a model directory.
+      config: architecture of the encoder.
+      path: canonical path of the weight.
+      spec: tensor of the weight in a model directory.
     """
     if path in _HEAD_NAMES:
         return _HEAD_NAMES[path]
@@ -146,8 +146,8 @@ def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
     return re.sub(r"/weight$", "/kernel", name)
 
 
-def _is_turned(name: str) -> bool:
-    """Whether a variable is [out, in]: the heads' last linear maps, where all others are [in, out]."""
+def _is_transposed(name: str) -> bool:
+    """Whether a variable is [out, in], like the last linear maps of heads. All others are [in, out]."""
     return name.endswith("/output_weights") or name == "output_weights"
 
 
@@ -162,7 +162,7 @@ def _checkpoint_prefix(path: Path) -> Path:
     found = sorted(path.glob("*.index"))
     if len(found) != 1:
         names = ", ".join(item.name for item in found) or "none"
-        raise UserError(f"{path} must hold one checkpoint (*.index); received {names}; name one by its prefix")
+        raise UserError(f"{path} must hold one checkpoint (*.index); received {names}; pass the prefix of one")
     return found[0].with_suffix("")
 
 

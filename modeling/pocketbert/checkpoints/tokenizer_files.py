@@ -1,6 +1,6 @@
-"""tokenizer_config.json and tokenizer.json, in transformers' words, as a vocabulary and the options of our tokenizer.
+"""Reads transformers' tokenizer_config.json and tokenizer.json as a vocabulary and options of our tokenizer.
 
-What would cut texts otherwise than our tokenizer does is refused by name.
+Options that our tokenizer lacks are errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketbert.tokenizers.vocabulary import CLS, MASK, PAD, SEP, SPECIAL_TOKENS
 CONFIG_NAME = "tokenizer_config.json"
 TOKENIZER_NAME = "tokenizer.json"
 
-# Options that change ids or their order, with the values that leave them as they are here.
+# Options that change ids or their order, with the supported values.
 _FIXED: dict[str, tuple[object, ...]] = {
     "do_basic_tokenize": (True,),
     "split_special_tokens": (False,),
@@ -45,11 +45,10 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> To
     """The options in the content of a tokenizer_config.json.
 
     Args:
-      content: the parsed file; empty where there is none.
-      problems: receives a sentence for every option that our tokenizer does not have.
+      content: the parsed file; empty if there is none.
+      problems: list that receives one problem per option that our tokenizer lacks.
     Returns:
-      The options; transformers' defaults stand for those that are left out. None where there is none of them, or a
-      problem.
+      The options, with transformers' defaults for missing ones. None if there are none, or a problem.
     """
     count = len(problems)
     for key, accepted in _FIXED.items():
@@ -60,7 +59,7 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> To
             problems.append(f"{key} in {CONFIG_NAME} must be {token}; received {_content(content[key])!r}")
     never_split = content.get("never_split") or []
     if not isinstance(never_split, list) or not set(map(str, never_split)) <= set(SPECIAL_TOKENS):
-        problems.append(f"never_split in {CONFIG_NAME} must name special tokens alone; received {never_split!r}")
+        problems.append(f"never_split in {CONFIG_NAME} must contain only special tokens; received {never_split!r}")
     added = content.get("added_tokens_decoder") or {}
     problems += _added_problems(list(added.values()) if isinstance(added, dict) else added, CONFIG_NAME)
     given = {ours: content[theirs] for theirs, ours in _OPTIONS.items() if content.get(theirs) is not None}
@@ -71,7 +70,7 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> To
 
 
 def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str, Any]:
-    """The content of a tokenizer_config.json that `read_tokenizer_config` turns into `config`."""
+    """The content of a tokenizer_config.json from which `read_tokenizer_config` restores `config`."""
     return {
         "do_lower_case": config.lowercase,
         "model_max_length": max_length,
@@ -82,11 +81,11 @@ def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str
 
 
 def read_tokenizer(path: Path, problems: list[str]) -> tuple[Path, TokenizerConfig] | None:
-    """A tokenizer.json's vocabulary as a vocab.txt of this process, and its options.
+    """Reads a tokenizer.json; returns its vocabulary as a temporary vocab.txt, and its options.
 
     Args:
-      path: the file, as Hugging Face's `tokenizers` writes it.
-      problems: receives a sentence for every component that our tokenizer does not have.
+      path: the file, as written by Hugging Face's `tokenizers`.
+      problems: list that receives one problem per component that our tokenizer lacks.
     """
     try:
         content = read_json(path, where=path.name)
@@ -149,7 +148,7 @@ def _post_processor_problems(part: Any) -> list[str]:
 
 
 def _added_problems(tokens: Any, name: str) -> list[str]:
-    """Tokens beside the vocabulary's: the five special ones, found anywhere in a text."""
+    """Problems of added tokens, which can only be the five special tokens."""
     if not isinstance(tokens, list):
         return [f"the added tokens in {name} must be a list or an object; received {type(tokens).__name__}"]
     unknown = [_content(token) for token in tokens if _content(token) not in SPECIAL_TOKENS]
@@ -157,7 +156,7 @@ def _added_problems(tokens: Any, name: str) -> list[str]:
     if unknown:
         problems.append(
             f"the added tokens in {name} must be special tokens ({' '.join(SPECIAL_TOKENS)}); received "
-            f"{', '.join(map(repr, unknown[:5]))}, which our tokenizer would cut into tokens"
+            f"{', '.join(map(repr, unknown[:5]))}, which our tokenizer would split"
         )
     for flag in ("single_word", "lstrip", "rstrip"):
         flagged = [_content(token) for token in tokens if isinstance(token, dict) and token.get(flag)]
@@ -174,14 +173,14 @@ def _tokens(vocabulary: Any, found: list[str]) -> Sequence[str]:
     if not isinstance(vocabulary, dict) or sorted(
         value for value in vocabulary.values() if isinstance(value, int)
     ) != list(range(len(vocabulary))):
-        found.append("model.vocab must map tokens to the ids 0, 1, 2…, each once; received other ids")
+        found.append("model.vocab must map tokens to the ids 0, 1, 2…, each used once; received other ids")
         return []
     return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Lives as long as the process: a tokenizer reads its vocabulary's file more than once."""
+    """A folder for the lifetime of the process: a tokenizer reads its vocabulary more than once."""
     return tempfile.TemporaryDirectory(prefix="pocketbert-vocabulary-")
 
 

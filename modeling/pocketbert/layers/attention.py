@@ -1,4 +1,4 @@
-"""Self-attention that shows its logits, which Keras' own layer does not."""
+"""Self-attention that returns its logits, which Keras' layer does not."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", 
 class Attention(tf_keras.layers.Layer):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017), output map, residual and norm.
 
-    The projections are applied by the caller (`Block`), which knows what each is made from and which of
-    them share an input.
+    The caller (`Block`) applies the projections, since some of them share an input.
 
-    Shapes: B batch, S keys, T queries (S, or 1), N heads, A all heads' width.
+    Shapes: B batch, S keys, T queries, N heads, A width of all heads.
 
     Args:
-      config: the encoder's architecture.
-      query_size: width of what queries and keys are made from.
-      value_size: width of what values are made from.
+      config: architecture of the encoder.
+      query_size: input width of queries and keys.
+      value_size: input width of values.
     """
 
     def __init__(self, config: EncoderConfig, query_size: int, value_size: int) -> None:
@@ -36,7 +35,7 @@ class Attention(tf_keras.layers.Layer):
         self.output_projection = Dense(config.attention_size, config.block_size)
         self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
         self.probs_dropout = Dropout(config.attention_dropout)
-        # Inside a bottleneck the authors apply no dropout to sub-layers.
+        # The authors apply no dropout to sub-layers inside a bottleneck.
         self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
         self._config = config
 
@@ -49,18 +48,18 @@ class Attention(tf_keras.layers.Layer):
         wanted: Collection[str],
         training: bool | None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Mixes values by the similarity of queries and keys.
+        """Computes the context from queries, keys and values.
 
         Args:
           queries: [B, T, A].
           keys: [B, S, A].
           values: [B, S, A].
-          mask_bias: [B, 1, 1, S], 0 at tokens and far below any logit at padding.
-          wanted: names out of `ATTENTION_FEATURES` to return.
+          mask_bias: [B, 1, 1, S], 0 for tokens and far below any logit for padding.
+          wanted: names of features to return, from `ATTENTION_FEATURES`.
           training: whether dropout is active.
         Returns:
-          The context [B, T, A], and the wanted features: logits (scaled, before the mask) and probabilities
-          (before dropout) [B, N, T, S]; queries, keys, values as given.
+          The context [B, T, A] and the wanted features: logits (scaled, before the mask) and probabilities (before
+          dropout) [B, N, T, S]; queries, keys and values as passed.
         """
         heads = [self._split_heads(x) for x in (queries * self._config.head_size**-0.5, keys, values)]
         logits = tf.matmul(heads[0], heads[1], transpose_b=True)
@@ -72,7 +71,7 @@ class Attention(tf_keras.layers.Layer):
         return context, {name: available[name] for name in wanted}
 
     def call(self, context: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps the context [B, T, A] and adds it to `residual` [B, T, block_size], normalized."""
+        """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""
         return self.norm(self.output_dropout(self.output_projection(context), training=training) + residual)
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
@@ -83,5 +82,5 @@ class Attention(tf_keras.layers.Layer):
 
 
 def mask_bias(mask: tf.Tensor, dtype: tf.DType, padding_bias: float = GraphForm.padding_bias) -> tf.Tensor:
-    """Additive mask for attention logits: int32 [B, S] with 1 = token → [B, 1, 1, S]."""
+    """Converts a mask, int32 [B, S] with 1 = token, to an additive mask for attention logits, [B, 1, 1, S]."""
     return tf.cast(1 - mask, dtype)[:, None, None, :] * tf.constant(max(padding_bias, dtype.min), dtype)

@@ -1,4 +1,4 @@
-"""One layer of an encoder: attention, feed-forward networks, and a bottleneck around them if there is one."""
+"""One encoder layer: attention, feed-forward networks and an optional bottleneck around them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pocketbert.layers.dropout import Dropout
 
 
 class Block(tf_keras.layers.Layer):
-    """A layer as BERT has it, or MobileBERT's with a bottleneck and stacked feed-forward networks.
+    """BERT's layer, or MobileBERT's with a bottleneck and stacked feed-forward networks.
 
-    Shapes: B batch, S length, T output length (S, 1, or the number of positions requested), H hidden_size,
-    A all heads' width.
+    Shapes: B batch, S length, T output length (S, 1, or the number of `positions`), H hidden_size, A width of all
+      heads.
 
     Args:
-      config: the encoder's architecture.
-      fused: whether linear maps of one input are one matrix product.
-      first_token_only: whether the output is computed for the first token alone (T = 1).
+      config: architecture of the encoder.
+      fused: compute linear maps with the same input as one matrix product.
+      first_token_only: compute the output for the first token only (T = 1).
     """
 
     def __init__(self, config: EncoderConfig, *, fused: bool, first_token_only: bool) -> None:
@@ -53,9 +53,9 @@ class Block(tf_keras.layers.Layer):
           x: feature map [B, S, H].
           mask_bias: [B, 1, 1, S], added to the attention logits.
           wanted: attention features to return (`ATTENTION_FEATURES`).
-          attention_only: stop once these are known; nobody reads the output.
+          attention_only: stop after these features, without the output.
           training: whether dropout is active.
-          positions: int32 [B, T], compute the output for these tokens alone.
+          positions: int32 [B, T], compute the output for these tokens only.
         Returns:
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
@@ -71,7 +71,7 @@ class Block(tf_keras.layers.Layer):
         return inner, features
 
     def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
-        """The rows that the output is computed for."""
+        """The rows to compute the output for."""
         if positions is not None:
             return tf.gather(x, positions, batch_dims=1)
         return x[:, :1] if self._first_token_only else x
@@ -112,7 +112,7 @@ class FeedForward(tf_keras.layers.Layer):
     """Two linear maps with an activation between them, residual and norm.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -120,7 +120,7 @@ class FeedForward(tf_keras.layers.Layer):
         self.intermediate = Dense(config.block_size, config.intermediate_size)
         self.output_projection = Dense(config.intermediate_size, config.block_size)
         self.norm = make_norm(config.norm, config.block_size, config.layer_norm_eps)
-        # Inside a bottleneck the authors apply no dropout to sub-layers.
+        # The authors apply no dropout to sub-layers inside a bottleneck.
         self.dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
         self._activation = config.activation
 
@@ -131,10 +131,12 @@ class FeedForward(tf_keras.layers.Layer):
 
 
 class Bottleneck(tf_keras.layers.Layer):
-    """Maps into a block and out of it; the block applies the input maps itself, to fuse them with others.
+    """Linear maps into and out of a block (MobileBERT, section 3.1).
+
+    The block applies the input maps itself, to fuse them with others.
 
     Args:
-      config: the encoder's architecture, with a bottleneck.
+      config: architecture of an encoder with a bottleneck.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -151,5 +153,5 @@ class Bottleneck(tf_keras.layers.Layer):
         self.dropout = Dropout(config.hidden_dropout)
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps a block's inside [B, S, size] out and adds the block's input [B, S, hidden_size]."""
+        """Maps [B, S, size] to [B, S, hidden_size] and adds the residual [B, S, hidden_size], normalized."""
         return self.output_norm(self.dropout(self.output_projection(x), training=training) + residual)

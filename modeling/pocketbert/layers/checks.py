@@ -1,4 +1,4 @@
-"""Rules about values, which a graph knows only when it runs."""
+"""Checks of tensor values, in eager code and in graphs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MARK = "pocketbert: "
 
 
 def require(condition: tf.Tensor, rule: str, received: tf.Tensor) -> list[tf.Operation]:
-    """Refuses bad values: at once in eager code, and when it runs in a graph.
+    """Checks a condition, immediately in eager code or when a graph runs.
 
     Args:
       condition: bool scalar.
-      rule: what must be so, as an error's message says it.
-      received: the value that breaks the rule, a scalar.
+      rule: start of the error message.
+      received: scalar value that breaks the rule.
     Returns:
-      For `tf.control_dependencies`, around what must not see bad values.
+      Operations for `tf.control_dependencies` around the code that needs valid values.
     Raises:
-      UserError: the rule is broken, in eager code. A graph raises an `InvalidArgumentError`; see `user_errors`.
+      UserError: the condition is false, in eager code. A graph raises an `InvalidArgumentError`; see `user_errors`.
     """
     if not tf.executing_eagerly():
         return [tf.debugging.Assert(condition, [f"{_MARK}{rule}; received", received])]
@@ -34,7 +34,7 @@ def require(condition: tf.Tensor, rule: str, received: tf.Tensor) -> list[tf.Ope
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Makes a `UserError` of what `require` finds in a graph that runs inside."""
+    """Converts errors of `require` in graphs that run inside the block to `UserError`."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

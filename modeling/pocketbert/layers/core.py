@@ -1,4 +1,4 @@
-"""Elementary layers: dense maps, tables, norms; the names and initial values of their weights."""
+"""Elementary layers (dense, embedding, norms), and the names and initial values of weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pocketbert.configs import Activation, Norm
 
 
 class Dense(tf_keras.layers.Layer):
-    """y = x·kernel + bias, on the last axis.
+    """y = x·kernel + bias on the last axis.
 
     Args:
-      inputs: features in.
-      outputs: features out.
+      inputs: number of input features.
+      outputs: number of output features.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -31,11 +31,12 @@ class Dense(tf_keras.layers.Layer):
 
 
 def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf.Tensor]:
-    """Applies several linear maps, each to its own input.
+    """Applies each dense layer to its input.
 
     Args:
-      pairs: (input, map). Inputs that are the same tensor object may share one product.
-      fused: concatenate the kernels of maps of one input. Frozen for export, the concatenation is a constant.
+      pairs: (input, layer).
+      fused: compute layers with the same input tensor as one product of concatenated kernels. The concatenation is a
+        constant in an exported graph.
     Returns:
       The outputs in the order of `pairs`.
     """
@@ -59,24 +60,24 @@ def project(pairs: Sequence[tuple[tf.Tensor, Dense]], *, fused: bool) -> list[tf
 
 
 def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
-    """Applies a named activation: `gelu` (erf), `gelu_tanh` or `relu`."""
+    """Applies an activation: `gelu` (erf), `gelu_tanh` or `relu`."""
     if activation == "relu":
         return tf.nn.relu(x)
     return tf.nn.gelu(x, approximate=activation == "gelu_tanh")
 
 
 def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    # One two-dimensional product is what the CPU and TFLite kernels are fast at.
+    # CPU and TFLite kernels are fastest for one two-dimensional product.
     rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel), bias)
     return tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [kernel.shape[1]]], axis=0))
 
 
 class Embedding(tf_keras.layers.Layer):
-    """Rows of weights, looked up by index.
+    """A table of vectors.
 
     Args:
-      rows: number of rows.
-      width: features of a row.
+      rows: number of vectors.
+      width: size of a vector.
     """
 
     def __init__(self, rows: int, width: int) -> None:
@@ -92,7 +93,7 @@ class LayerNorm(tf_keras.layers.Layer):
     """Layer normalization over the last axis (Ba et al. 2016), computed in float32.
 
     Args:
-      size: features.
+      size: number of features.
       epsilon: added to the variance.
     """
 
@@ -115,7 +116,7 @@ class NoNorm(tf_keras.layers.Layer):
     """gamma ∘ h + beta (MobileBERT, eq. 1).
 
     Args:
-      size: features.
+      size: number of features.
     """
 
     def __init__(self, size: int) -> None:
@@ -129,30 +130,29 @@ class NoNorm(tf_keras.layers.Layer):
 
 
 class Identity(tf_keras.layers.Layer):
-    """Nothing: a NoNorm that export has folded into the linear maps around it."""
+    """Replaces a NoNorm that export has folded into the dense layers around it."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns its input."""
+        """Returns the input."""
         return x
 
 
 def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
-    """The norm layer that a configuration names."""
+    """Creates the norm layer of a configuration."""
     if norm == "layer_norm":
         return LayerNorm(size, epsilon)
     return NoNorm(size) if norm == "no_norm" else Identity()
 
 
 def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
-    """Maps each weight's attribute path to its variable.
+    """Maps attribute paths, such as `layers.0.attention.query.kernel`, to weights.
 
-    Keras' own variable names depend on the order of construction, so they are never keys. A path such as
-    `layers.0.attention.query.kernel` is read off the objects themselves; items of a list go by their index,
-    and `input_projection`, `output_projection` and `layers_` are `input`, `output` and `layers`, names that Keras
-    keeps to itself.
+    Keras' variable names depend on the order of construction, so they are not used as keys. List items are named by
+    index. `input_projection`, `output_projection` and `layers_` become `input`, `output` and `layers`, which Keras
+    reserves as attributes.
 
     Args:
-      layer: a layer of this package, or one made of such layers.
+      layer: a layer of this package, or one composed of such layers.
     Returns:
       Path → variable, in the order of construction.
     """
@@ -160,13 +160,13 @@ def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
 
 
 def initialize_weights(layer: tf_keras.layers.Layer, standard_deviation: float, seed: int) -> None:
-    """Gives kernels and tables truncated-normal values that depend on the path and the seed alone.
+    """Initializes kernels and tables with truncated-normal values that depend only on path and seed.
 
-    Biases, norms and whatever else is one-dimensional keep what their layer gave them.
+    One-dimensional weights, such as biases and norms, stay unchanged.
 
     Args:
-      layer: the layer whose weights are set.
-      standard_deviation: of the normal distribution before truncation at two of them.
+      layer: the layer to initialize.
+      standard_deviation: standard deviation before truncation at two standard deviations.
       seed: the model's seed.
     """
     for path, variable in weights_by_path(layer).items():

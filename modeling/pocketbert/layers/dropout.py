@@ -1,4 +1,4 @@
-"""The only dropout: its random state is a tracked variable, so that a resumed run repeats itself to the bit."""
+"""The only dropout layer. Its random state is a tracked variable, so a resumed run is bit-identical."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 
-# Draws have 16 bits: a rate is met to within 2^-17, and the scale uses the rate that is really met.
+# Draws have 16 bits, so the actual rate is within 2^-17 of the requested one. The scale uses the actual rate.
 _LEVELS = 1 << 16
 
 
 class Dropout(tf_keras.layers.Layer):
-    """Sets a share of its input to zero in training and scales up the rest (Srivastava et al. 2014).
+    """Sets a fraction of the input to zero in training and scales up the rest (Srivastava et al. 2014).
 
-    Keras' own layer does not restore its random state from a checkpoint. Here a `tf.random.Generator`, saved
-    with the model, seeds a stateless draw. One 32-bit draw decides two elements, since drawing is what
-    dropout costs.
+    Keras' layer does not restore its random state from a checkpoint. Here a `tf.random.Generator`, saved with the
+    model, seeds a stateless draw. One 32-bit draw serves two elements, since the draws dominate the cost of dropout.
 
     Args:
-      rate: share of zeros, in [0, 1).
+      rate: fraction of zeros, in [0, 1).
     """
 
     def __init__(self, rate: float) -> None:
@@ -27,7 +26,7 @@ class Dropout(tf_keras.layers.Layer):
         self.generator = tf.random.Generator.from_seed(0, alg="philox") if self._threshold else None
 
     def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps [...] to the same shape; without `training` or with rate 0 it is its input."""
+        """Maps [...] to the same shape. Returns the input if not `training` or if the rate is 0."""
         if not training or self.generator is None:
             return x
         seed = self.generator.make_seeds(1)[:, 0]
@@ -40,6 +39,6 @@ class Dropout(tf_keras.layers.Layer):
 
 
 def dropout_generators(module: tf.Module) -> list[tf.random.Generator]:
-    """The random states of every dropout inside `module`, in an order that its structure alone decides."""
+    """The random states of all dropout layers in `module`, in an order that depends only on its structure."""
     parts = [part for part in module.submodules if isinstance(part, Dropout)]
     return [part.generator for part in parts if part.generator is not None]

@@ -1,4 +1,4 @@
-"""Ids to vectors: words, positions and segments."""
+"""Input embeddings: words, positions and segments."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pocketbert.layers.dropout import Dropout
 
 
 class Embeddings(tf_keras.layers.Layer):
-    """The sum of word, position and segment vectors, normalized.
+    """The normalized sum of word, position and segment embeddings.
 
-    MobileBERT (section 3.4) joins each word vector with its neighbours' before a linear map. What stands
-    after the last token counts as `pad_token_id` whatever the batch is filled with, so that the content of
-    padding changes nothing. Without padding the neighbour is zero, as in the authors' code; so the row of
-    padding starts at zero and gets no gradient, neither here, where a masked token may have become [PAD], nor
-    as a row of the output matrix, and (but for imported weights whose row is not zero) the length of padding
-    changes nothing either.
+    MobileBERT (section 3.4) concatenates each word embedding with its neighbours' before a linear map. Positions after
+    the last token count as `pad_token_id`, so the content of padding has no effect. Without padding the neighbour is
+    zero, as in the authors' code. The padding row therefore starts at zero and gets no gradient, neither here (a masked
+    token may have become [PAD]) nor as a row of the output matrix. So the amount of padding has no effect either,
+    except for imported weights with a padding row that is not zero.
 
-    RoBERTa: positions count from `position_offset` for right-padded input. With one segment row
-    (`type_vocab_size` 1) or none, segment ids are not read.
+    RoBERTa: positions count from `position_offset`; padding must be on the right. With one segment row
+      (`type_vocab_size`
+    1) or none, segment ids are not read.
 
     Args:
-      config: the encoder's architecture.
+      config: architecture of the encoder.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -59,7 +59,7 @@ class Embeddings(tf_keras.layers.Layer):
         return self.projection(x) if config.embedding_projection == "output" else x
 
     def output_table(self) -> tf.Tensor:
-        """The word table as an output matrix, [vocab_size, embedding_size]."""
+        """The word embedding table as an output matrix, [vocab_size, embedding_size]."""
         table, config = tf.convert_to_tensor(self.word.table), self._config
         if not config.trigram:
             return table
@@ -67,7 +67,7 @@ class Embeddings(tf_keras.layers.Layer):
         return _learned_where(is_word, table)
 
     def _trigrams(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Joins next, current and previous word vectors: [B, S] → [B, S, 3·embedding_size]."""
+        """Concatenates next, current and previous word embeddings: [B, S] → [B, S, 3·embedding_size]."""
         ids = ids * mask
         if self._config.pad_token_id:
             ids += self._config.pad_token_id * (1 - mask)
@@ -80,5 +80,5 @@ class Embeddings(tf_keras.layers.Layer):
 
 @tf.custom_gradient
 def _learned_where(places: tf.Tensor, x: tf.Tensor) -> Any:
-    """The value of x; its gradient only at the places, of a shape that is stretched to x's, that are true."""
+    """Returns x, with a gradient only where `places`, broadcast to x, is true."""
     return tf.identity(x), lambda upstream: (None, upstream * tf.cast(places, upstream.dtype))

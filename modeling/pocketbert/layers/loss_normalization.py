@@ -1,14 +1,14 @@
-"""The one mean of all losses, whose divisor a whole training step can share.
+"""The mean that all losses use. All parts of a training step share its divisor.
 
-A batch may be split: over replicas (`tf.distribute`) and, on each of them, over micro-batches. A mean of the parts'
-means is not the mean of the batch, since the parts have different numbers of tokens. So every part divides by the
-*batch's* total weight, and the parts' results, and their gradients, are summed:
+A batch can be split over replicas (`tf.distribute`) and, on each replica, over micro-batches. The mean of the parts'
+means is not the mean of the batch, since the parts have different numbers of tokens. So each part divides by the total
+weight of the *batch*, and the results and gradients of the parts are summed:
 
-    sum over parts of [sum(values * weights) / total]  =  the mean of the whole batch
+    sum over parts of [sum(values * weights) / total]  =  mean of the batch
 
-Replicas share by themselves: outside of the two contexts below, `masked_mean` sums its total over them. Micro-batches
-are computed one after the other, so the totals must be known before the first of them. They depend on masks and labels
-alone, not on any network. The step therefore first runs its loss over the whole batch only to record them:
+Outside the two contexts below, `masked_mean` sums its total over replicas. Micro-batches run one after another, so
+their totals must be known before the first one. They depend on masks and labels only, not on a network. So a step first
+runs its loss over the whole batch to count the weights:
 
     with loss_normalization.count_weights() as recorded:
         loss(features(batch, training=False), batch)
@@ -17,9 +17,9 @@ alone, not on any network. The step therefore first runs its loss over the whole
         with loss_normalization.normalize_by(totals):
             terms = loss(features(micro_batch, training=True), micro_batch)
 
-Inside a `tf.function` that run costs next to nothing: TensorFlow computes only what the totals need. What is stateful
-is computed all the same, such as dropout's generators, hence `training=False`. Where no part of the program ever holds
-the whole batch, each micro-batch is recorded and `shared_totals` gets all the lists.
+This is cheap in a `tf.function`, because TensorFlow prunes everything that the totals do not need. It does not prune
+stateful operations such as dropout's generators; hence `training=False`. If the whole batch is never in memory, count
+each micro-batch and pass all lists to `shared_totals`.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ class _Sharing:
     calls: int = 0
 
 
-# MirroredStrategy traces each replica in a thread of its own, and threads do not see each other's value.
+# MirroredStrategy traces each replica in its own thread, and threads do not see each other's value.
 _context: ContextVar[_Recording | _Sharing | None] = ContextVar("masked_mean", default=None)
 
 
 def masked_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """sum(values * weights) / sum(weights), where the weights are first broadcast to the values' shape.
+    """sum(values * weights) / sum(weights), with the weights broadcast to the shape of the values.
 
-    Under several replicas, and inside `sharing`, the divisor is that of the whole batch, and the result is this
-    part's share of the mean: the shares' sum is the mean.
+    With several replicas and inside `normalize_by`, the divisor is that of the whole batch. The results of all parts
+    then sum to the mean.
 
     Args:
-      values: any float type. At weight 0 they do not count, but must be finite.
-      weights: float, int or bool, of a shape that broadcasts to that of `values`: an axis that is missing, or whose
-        size is statically 1, counts every value along it ([B, S, 1] with [B, S, H]: H values a token). They carry no
-        gradient.
+      values: any float type. Values with weight 0 are ignored, but must be finite.
+      weights: float, int or bool; must broadcast to the shape of `values`. A missing axis, or an axis of static size 1,
+        counts all values along it ([B, S, 1] with [B, S, H]: H values per token). They get no gradient.
 
     Returns:
       float32 scalar; 0, with a gradient of 0, if all weights are 0.
 
     Raises:
-      ValueError: the weights do not broadcast to the values, or `sharing` was told of fewer means than there are.
+      ValueError: the weights do not broadcast to the values, or `normalize_by` has fewer totals than the loss has
+        means.
     """
     values = tf.cast(values, tf.float32)
     weights = tf.stop_gradient(tf.cast(weights, tf.float32))
     axes = _broadcast_axes(values.shape, weights.shape)
-    # Summed first over what the weights do not tell apart, so that no product of the values' size is made.
+    # Summing over the broadcast axes first avoids a product of the size of the values.
     sums = tf.reduce_sum(values, axes, keepdims=True)
     total = tf.reduce_sum(weights) * _product_of_sizes(values, axes)
     return tf.math.divide_no_nan(tf.reduce_sum(sums * weights), _divisor(total))
@@ -76,12 +76,12 @@ def masked_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 @contextlib.contextmanager
 def count_weights() -> Iterator[list[tf.Tensor]]:
-    """Collects the total weight of each `masked_mean` called inside, in the order of the calls.
+    """Collects the total weight of each `masked_mean` inside the block, in the order of the calls.
 
-    The means themselves are then of this part alone and not to be used.
+    Do not use the means themselves: their divisors are those of this part only.
 
     Yields:
-      A list that fills up with float32 scalars.
+      A list that receives float32 scalars.
     """
     totals: list[tf.Tensor] = []
     with _entered(_Recording(totals)):
@@ -89,41 +89,41 @@ def count_weights() -> Iterator[list[tf.Tensor]]:
 
 
 def shared_totals(recordings: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """Sums what `recording` gave over replicas, and over micro-batches if it was one of them at a time.
+    """Sums the lists of `count_weights` over replicas and, if there are several lists, over micro-batches.
 
-    To be called in the replica's function itself: `tf.distribute` reduces neither inside a `tf.while_loop` nor inside
-    a `tf.cond`. For the same reason `masked_mean` needs `sharing` there, if there are several replicas.
+    Call it in the replica's function itself: `tf.distribute` cannot reduce inside a `tf.while_loop` or `tf.cond`. For
+    the same reason, `masked_mean` needs `normalize_by` there with several replicas.
 
     Args:
-      recordings: the whole batch's list, or one list a micro-batch, all of one length.
+      recordings: the list of the whole batch, or one list per micro-batch, all of the same length.
 
     Returns:
       One float32 scalar for each `masked_mean` of the loss.
 
     Raises:
-      ValueError: the loss took another number of means in one micro-batch than in another.
+      ValueError: the number of means differs between micro-batches.
     """
     counts = sorted({len(totals) for totals in recordings})
     if len(counts) != 1:
         raise ValueError(f"every micro-batch must take the same means; received {counts} of them")
     if counts == [0]:
         return []
-    # One reduction for all of them, since each costs a message between machines.
+    # One reduction for all totals, since each reduction costs a message between machines.
     sums = tf.add_n([tf.stack(list(totals)) for totals in recordings])
     return tf.unstack(_sum_over_replicas(sums), num=counts[0])
 
 
 @contextlib.contextmanager
 def normalize_by(totals: Sequence[tf.Tensor]) -> Iterator[None]:
-    """While active, the i-th `masked_mean` divides by `totals[i]`.
+    """Makes the i-th `masked_mean` inside the block divide by `totals[i]`.
 
-    Enter it once a micro-batch, in the replica's function.
+    Enter it once per micro-batch, in the replica's function.
 
     Args:
-      totals: from `shared_totals`.
+      totals: result of `shared_totals`.
 
     Raises:
-      ValueError: another number of means was taken than there are totals.
+      ValueError: the number of means differs from the number of totals.
     """
     state = _Sharing(totals)
     with _entered(state):
@@ -142,7 +142,7 @@ def _entered(state: _Recording | _Sharing) -> Iterator[None]:
 
 
 def _divisor(total: tf.Tensor) -> tf.Tensor:
-    """Divisor of the current mean: the part's total while it is recorded, otherwise the whole batch's."""
+    """Divisor of the current mean: the part's total while counting, else the total of the whole batch."""
     state = _context.get()
     if state is None:
         return _sum_over_replicas(total)
@@ -163,7 +163,7 @@ def _sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
 
 
 def _broadcast_axes(values: tf.TensorShape, weights: tf.TensorShape) -> list[int]:
-    """The axes of the values along which the weights are one and the same."""
+    """The axes of the values along which the weights are broadcast."""
     offset = values.rank - weights.rank
     axes = list(range(offset))
     for axis, size in enumerate(weights, start=offset):
@@ -175,7 +175,7 @@ def _broadcast_axes(values: tf.TensorShape, weights: tf.TensorShape) -> list[int
 
 
 def _product_of_sizes(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor | float:
-    # A size that is known now does not need `x` at run time, which `recording` relies on to cost nothing.
+    # A static size does not need `x` at run time, which keeps `count_weights` cheap.
     product: tf.Tensor | float = 1.0
     for axis in axes:
         size = x.shape[axis]

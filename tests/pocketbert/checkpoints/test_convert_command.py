@@ -139,7 +139,7 @@ def test_hub_names(reference, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=without_safetensors))
     code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
-    assert code == 2 and "tf_model.h5 must be a whole HDF5 file" in err
+    assert code == 2 and "tf_model.h5 must be a complete HDF5 file" in err
 
     def offline(name, allow_patterns):
         raise ConnectionError("no route\nto the hub")

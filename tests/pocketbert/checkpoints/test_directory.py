@@ -159,7 +159,7 @@ def test_shards(written):
     for path in original:
         np.testing.assert_array_equal(again[path], original[path])
     (written / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors must be a whole safetensors file"):
+    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors must be a complete safetensors file"):
         read_directory(written)
 
 
@@ -206,7 +206,7 @@ def test_tied_tensors_may_be_written_twice_and_must_agree(case, head, reference,
         read_directory(path).tensors["heads.masked_lm.bias"], directory.tensors["heads.masked_lm.bias"]
     )
     edit_tensors(path, lambda tensors: tensors.update({f"{head}.decoder.weight": tensors[table] + 1}))
-    with pytest.raises(UserError, match=rf"{head}\.decoder\.weight must equal {table}, which it is tied to"):
+    with pytest.raises(UserError, match=rf"{head}\.decoder\.weight must equal {table}, since they are tied"):
         read_directory(path)
     assert read_directory(path, headless=True).tasks == ()
 

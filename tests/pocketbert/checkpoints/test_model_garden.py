@@ -202,7 +202,7 @@ def test_checkpoints_of_converters_and_trainers(root, tmp_path):
         (tiny_roberta(), r"position_offset must be 0; received 2"),
         (tiny_bert(pooler="none"), "pooler must be 'tanh'; received 'none'"),
         (tiny_bert(norm="no_norm"), "norm must be 'layer_norm'; received 'no_norm'"),
-        (tiny_bert(head_size=3), "must together be as wide as the block, 20; received 12"),
+        (tiny_bert(head_size=3), "the width of all heads must be that of the block, 20; received 12"),
         (tiny_mobilebert(pooler="none"), "pooler must be tanh or first_token"),
         (tiny_mobilebert(norm="layer_norm", embedding_layer_norm_eps=1e-5), "embedding_layer_norm_eps must be 1e-12"),
     ],
@@ -214,7 +214,7 @@ def test_what_they_have_no_encoder_for(config, message):
 
 def test_what_a_folder_cannot_say(tmp_path):
     config = tiny_bert()
-    with pytest.raises(UserError, match="a folder cannot say the exact one"):
+    with pytest.raises(UserError, match="activation must be gelu_tanh or relu, .*received 'gelu'"):
         write_model_garden(tmp_path / "garden", config, random_tensors(config))
     assert not (tmp_path / "garden").exists()
 
@@ -264,5 +264,5 @@ def test_damaged_folders(tmp_path):
         read_model_garden(tmp_path)
     # Parameters that name fewer layers than the checkpoint holds must not cut the network short.
     (tmp_path / "params.yaml").write_text(params.replace("num_blocks: 2", "num_blocks: 1"))
-    with pytest.raises(UserError, match="must hold what the parameters describe, 47 variables .*; received 87"):
+    with pytest.raises(UserError, match="must match the parameters, with 47 variables .*; received 87"):
         read_model_garden(tmp_path)

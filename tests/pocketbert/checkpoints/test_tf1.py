@@ -306,5 +306,5 @@ def test_missing_and_damaged_files(tmp_path):
     assert read_tf1(tmp_path / "bert", tmp_path / "config.json").config.model_type == "bert"
     data = tmp_path / "bert/bert_model.ckpt.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])
-    with pytest.raises(UserError, match="must be a whole TensorFlow checkpoint"):
+    with pytest.raises(UserError, match="must be a complete TensorFlow checkpoint"):
         read_tf1(tmp_path / "bert", tmp_path / "config.json")
