@@ -1,7 +1,7 @@
-"""Range of a model's activations, and whether a narrower number format holds it.
+"""Range of a model's activations, and warnings about float16.
 
-MobileBERT's NoNorm does not bound activations as LayerNorm does: they may grow from layer to layer, and with training.
-float32 and bfloat16 reach to 3e38; float16 ends at 65,504, and what is larger becomes infinite and soon NaN.
+Unlike LayerNorm, MobileBERT's NoNorm does not bound activations, which can grow from layer to layer and with training.
+The largest float16 is 65,504; larger values become infinite and then NaN. float32 and bfloat16 reach 3e38.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 
 FLOAT16_MAX = 65_504.0
-# Some texts stand for all, and what was measured passes through sums inside a layer that are larger than it.
+# Other texts can have larger activations, and sums inside a layer are larger than the measured features.
 FLOAT16_MARGIN = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationRange:
-    """The largest absolute values in each layer, over every position of some batches; infinite where one was no number.
+    """Largest absolute values per layer, over all positions of some batches; infinite for NaN and infinity.
 
     Attributes:
-      hidden_states: the feature maps'; the first is the embedding's output, then a value a layer.
-      attention_logits: the scaled dot products' before the mask; a value a layer.
+      hidden_states: feature maps: the output of the embedding, then one value per layer.
+      attention_logits: scaled dot products before the mask, one value per layer.
     """
 
     hidden_states: tuple[float, ...]
@@ -44,11 +44,11 @@ class ActivationRange:
         return names
 
     def largest(self) -> dict[str, float]:
-        """The largest of all layers by the feature's name: what is drawn over a training."""
+        """Maximum over layers by feature, for charts of a training run."""
         return {"hidden_states": max(self.hidden_states), "attention_logits": max(self.attention_logits)}
 
     def describe(self) -> str:
-        """A line: the largest of all and where it is, and the first of float16's warnings, if there are any."""
+        """One line with the overall maximum, its place, and the first float16 warning."""
         where, value = max(self.named().items(), key=lambda item: item[1])
         text = f"activations reach {value:,.4g} in {where}"
         if warnings := self.float16_warnings():
@@ -57,7 +57,7 @@ class ActivationRange:
         return text
 
     def float16_warnings(self) -> list[str]:
-        """A sentence for each maximum that float16 does not hold, or holds with less than `FLOAT16_MARGIN` to spare."""
+        """One warning for each maximum above the float16 range, or within a factor of `FLOAT16_MARGIN` of its end."""
         warnings = []
         for name, value in self.named().items():
             if not math.isfinite(value):
@@ -72,7 +72,7 @@ class ActivationRange:
         return warnings
 
     def to_json(self) -> dict[str, Any]:
-        """For a report: both lists, null for what is not finite, and float16's limits and warnings."""
+        """Both lists, with null for values that are not finite, and the limits and warnings for float16."""
         return {
             "hidden_states": [_finite(value) for value in self.hidden_states],
             "attention_logits": [_finite(value) for value in self.attention_logits],
@@ -85,11 +85,11 @@ class ActivationRange:
 
 
 class ActivationWatch:
-    """Measures a model whose weights change, as often as it is asked to, always on the same examples.
+    """Measures a model repeatedly on the same examples while its weights change.
 
     Args:
-      model: any model; it computes in its own number format, without dropout.
-      batches: inputs, integers [B, S] by name, or (inputs, labels); other entries are not read. At least one.
+      model: any model; runs in its own number format, without dropout.
+      batches: at least one batch of inputs, integers [B, S] by name, or of (inputs, labels).
 
     Raises:
       ValueError: there are no batches.
@@ -101,7 +101,7 @@ class ActivationWatch:
             {name: tf.convert_to_tensor(batch[name]) for name in INPUT_NAMES if name in batch} for batch in inputs
         ]
         if not self._batches:
-            raise ValueError("activation maxima need at least one batch; received none")
+            raise ValueError("an activation range needs at least one batch; received none")
         layers = tuple(range(1, model.config.num_layers + 1))
         request = {"hidden_states": (0, *layers), "attention_logits": layers}
 
@@ -113,10 +113,9 @@ class ActivationWatch:
         self._largest = largest
 
     def maxima(self) -> ActivationRange:
-        """Activation range of the current weights.
+        """Activation range with the current weights.
 
-        Padding counts too: it is computed like everything else, and an attention logit that overflows there is not
-        held back by the mask.
+        Padding counts, since the mask does not stop an attention logit from overflowing there.
         """
         found = zip(*map(self._largest, self._batches), strict=True)
         hidden_states, attention_logits = (tuple(map(float, tf.reduce_max(each, axis=0).numpy())) for each in found)
@@ -124,13 +123,13 @@ class ActivationWatch:
 
 
 def activation_range(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationRange:
-    """The largest activations of a model as it is; see `ActivationWatch`."""
+    """Activation range of a model; see `ActivationWatch`."""
     return ActivationWatch(model, batches).maxima()
 
 
 def _largest(x: tf.Tensor) -> tf.Tensor:
     x = tf.cast(x, tf.float32)
-    # A maximum may pass over NaN.
+    # `reduce_max` can ignore NaN.
     return tf.where(tf.reduce_all(tf.math.is_finite(x)), tf.reduce_max(tf.abs(x)), math.inf)
 
 

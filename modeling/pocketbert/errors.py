@@ -1,4 +1,4 @@
-"""The exceptions that are no bugs: the one that means "the input is wrong", and that of a training that diverged."""
+"""Exceptions that are not bugs: invalid input, and training that diverged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _MOST_CHARACTERS = 4000
 
 
 class UserError(ValueError):
-    """Bad input: the message gives the rule, what was received and what to do.
+    """Invalid input. The message gives rule, received value and remedy.
 
-    The command line prints it as one line on stderr and exits with code 2. A message that quotes long input is cut in
-    the middle.
+    The command line prints it as one line on stderr and exits with code 2. Messages that quote long input are shortened
+    in the middle.
     """
 
-    # Keras and AutoGraph would make a page of the message.
+    # Otherwise Keras and AutoGraph add a page of text to the message.
     _keras_call_info_injected = True
     ag_pass_through = True
 
@@ -26,15 +26,15 @@ class UserError(ValueError):
 
 
 class TrainingFailed(RuntimeError):
-    """The run cannot continue, though its input was good: the loss or the outputs are no longer finite."""
+    """Training cannot continue although the input was valid: loss or outputs are not finite."""
 
 
 def raise_if_any(problems: Iterable[str], subject: str) -> None:
-    """Raises one `UserError` that lists all `problems`, or does nothing if there are none.
+    """Raises one `UserError` that lists all `problems`, if there are any.
 
     Args:
-      problems: one sentence each: rule, received, remedy.
-      subject: what is wrong, for example a file's path; it opens the message.
+      problems: one sentence each: rule, received value, remedy.
+      subject: start of the message, for example the path of a file.
     """
     found = list(problems)
     if found:
@@ -42,12 +42,12 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
 
 
 def did_you_mean(received: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message about an unknown name: ` (did you mean 'x'?)`, or nothing if no known name is like it.
+    """Returns ` (did you mean 'x'?)` for an unknown name, or "" if no known name is similar.
 
     Args:
       received: the unknown name.
-      known: the names that there are.
-      prefix: of the name as the reader types it, for example `--`.
+      known: all known names.
+      prefix: prefix of the suggested name, for example `--`.
     """
     close = difflib.get_close_matches(received, list(known), n=1)
     return f" (did you mean {prefix + close[0]!r}?)" if close else ""

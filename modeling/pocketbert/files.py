@@ -1,7 +1,7 @@
-"""Writing files so that a reader never sees half of one, and nothing that is there is lost.
+"""Atomic writing of files: readers never see a partial file, and no existing file is lost.
 
-What has no name yet is beside it as `.NAME.partial`. The process that writes it holds a lock on it, which the kernel
-gives back however the process ends; what a killed process left there, the next one overwrites.
+An unfinished output is `.NAME.partial` in the same folder. The process that writes it holds a lock, which the kernel
+releases when the process ends in any way. The next process overwrites the rest of a killed one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pocketbert.errors import UserError
 PARTIAL = "partial"
 _MOST_NAME_BYTES = 255
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
-# Folders that this process holds (`pocketbert.outputs`): path → device and inode.
+# Folders locked by this process (`pocketbert.outputs`): path → device and inode.
 held_folders: dict[Path, tuple[int, int]] = {}
 
 
@@ -45,7 +45,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
-    """A file's size, modification and change time: another stamp means that the file may have been edited.
+    """Size, modification time and change time of a file. A different stamp means that the file may have changed.
 
     Raises:
       UserError: there is no such file.
@@ -58,9 +58,9 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
 
 
 def named_after(path: Path, suffix: str, *, hidden: bool = True) -> Path:
-    """A name in the same folder that belongs to `path`: `.NAME.SUFFIX`, or `NAME.SUFFIX` if it is not hidden.
+    """Returns `.NAME.SUFFIX`, or `NAME.SUFFIX` if not `hidden`, in the folder of `path`.
 
-    Of a name that is too long for this, the end is replaced by its digest.
+    If this is too long, a digest replaces the end of NAME.
     """
     name, dot = path.name, "." * hidden
     room = _MOST_NAME_BYTES - len(f"{dot}.{suffix}")
@@ -72,16 +72,16 @@ def named_after(path: Path, suffix: str, *, hidden: bool = True) -> Path:
 
 @contextlib.contextmanager
 def made_parents(path: Path) -> Iterator[None]:
-    """Makes the folders above `path`; those that an error leaves empty go again.
+    """Creates the parent folders of `path`; after an error, removes the new ones that are empty.
 
     Raises:
-      UserError: one of them is a file or cannot be made, or a folder that this process holds has gone.
+      UserError: a parent is a file or cannot be created, or a folder locked by this process has disappeared.
     """
     above = Path(os.path.realpath(path)).parents
     for folder, identity in list(held_folders.items()):
         if folder in above and _identity(folder) != identity:
             raise UserError(
-                f"a folder must stay where it is while it is written; {folder} was removed or replaced; start again"
+                f"a folder must not move while it is written; {folder} was removed or replaced; start again"
             )
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
@@ -99,18 +99,18 @@ def made_parents(path: Path) -> Iterator[None]:
 
 
 def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
-    """Takes an open file or folder for this process alone.
+    """Locks an open file or folder for this process.
 
     Args:
-      descriptor: of what was opened by the name `path`.
-      path: the name.
-      output: what the user calls it.
+      descriptor: descriptor of the file or folder opened as `path`.
+      path: its path.
+      output: name of the output for the message.
 
     Returns:
-      False if it has another name by now, or none: open it again.
+      False if `path` is no longer this file or folder; open it again.
 
     Raises:
-      UserError: another process has it.
+      UserError: another process holds the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,13 +132,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """Yields a stream to a file beside `path` that takes its name when the block ends without error.
+    """Yields a stream to a temporary file that is renamed to `path` if the block succeeds.
 
     Args:
-      path: the file to make or to replace; its parents are made too.
-      overwrite: replace a file that is there.
+      path: the file to create or replace; parents are created.
+      overwrite: replace an existing file.
     Raises:
-      UserError: another process writes it, or there is such a file and `overwrite` is False.
+      UserError: another process writes the file, or it exists and `overwrite` is False.
     """
     path = Path(path)
     aside = named_after(path, PARTIAL)
@@ -174,23 +174,23 @@ def new_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterato
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes `content` beside `path`, then renames it into place."""
+    """Writes `content` to a temporary file and renames it to `path`."""
     with new_file(path) as stream:
         stream.write(content)
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:
-    """`write_bytes` for UTF-8 text."""
+    """Writes UTF-8 text; see `write_bytes`."""
     write_bytes(path, content.encode("utf-8"))
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    """Writes a safetensors file beside `path`, in a folder that this process holds, then renames it into place."""
+    """Writes a temporary safetensors file, in a folder locked by this process, and renames it to `path`."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     aside = named_after(path, PARTIAL)
-    # safetensors makes its file readable for its owner alone, whatever the umask.
+    # safetensors ignores the umask and creates files that only the owner can read.
     with open(aside, "wb") as stream:
         mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
     try:
@@ -207,13 +207,13 @@ def write_tensors(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, 
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, overwrite: bool = True) -> None:
-    """Writes indented JSON as `new_file` does; NaN and infinities are refused, since JSON has none."""
+    """Writes indented JSON; see `new_file`. JSON has no NaN and infinity, so these raise a ValueError."""
     with new_file(path, overwrite=overwrite) as stream:
         stream.write((json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8"))
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Raises `UserError` if nothing can be written by this name, whatever is there."""
+    """Raises `UserError` if no output can be written to this path."""
     path = Path(path)
     name = os.path.basename(os.path.abspath(path))
     if len(os.fsencode(name)) > _MOST_NAME_BYTES:
@@ -234,7 +234,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def check_absent(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raises `UserError` if a file cannot be written, or exists and `overwrite` was not requested."""
+    """Raises `UserError` if a file cannot be written, or exists and `overwrite` is False."""
     check_path(path)
     if not os.path.exists(path):
         return
@@ -250,14 +250,14 @@ def _exists(path: str | os.PathLike[str]) -> str:
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Renames a file or a folder to a name that nothing has.
+    """Renames a file or folder to a new name.
 
     Raises:
-      UserError: something has it.
+      UserError: the target exists.
     """
     try:
         if not _rename(source, target, _NO_REPLACE):
-            # The name is taken first, since a plain rename replaces files and empty folders.
+            # Create the target first, since a plain rename replaces files and empty folders.
             if source.is_dir():
                 os.mkdir(target)
             else:
@@ -270,12 +270,12 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Gives each the other's name in one step; False where the system cannot."""
+    """Exchanges two names atomically; False if the system cannot."""
     return _rename(first, second, _EXCHANGE)
 
 
 def _rename(source: Path, target: Path, flag: int) -> bool:
-    """Linux's renameat2; False if the system or the file system has no such call."""
+    """Calls Linux's renameat2; False if the system or file system lacks it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

@@ -1,4 +1,4 @@
-"""JSON from outside: a parser with bounds on size, depth and numbers, and checks of keys and types."""
+"""Reads untrusted JSON: a parser with bounds on size, depth and numbers, and checks of keys and types."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pocketbert.errors import UserError
 
 MOST_BYTES = 1 << 26
 MOST_DEPTH = 64
-# transformers writes 10**30 for a length without limit; a float64 needs 17 digits.
+# transformers writes 10**30 for an unlimited length; a float64 needs 17 digits.
 MOST_DIGITS = 100
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKET = re.compile(r"[^\[\]{}]+")
 
-# The default of a key that must be there.
+# Default of a required key.
 REQUIRED = object()
 Kind = TypeVar("Kind")
-# Annotation → (Python types of its JSON values, what to call them).
+# Annotation → (Python types of its JSON values, name in messages).
 _PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
     str: ((str,), "a string"),
     bool: ((bool,), "true or false"),
@@ -46,19 +46,19 @@ def parse_json(
     most_depth: int = MOST_DEPTH,
     half_pairs: bool = False,
 ) -> Any:
-    """Parses one JSON value of untrusted origin, in time linear in its size.
+    """Parses one untrusted JSON value in linear time.
 
     Args:
       content: the text, or its UTF-8 bytes.
-      where: what the content is, for example a file's path or "line 3 of data.jsonl"; it opens the message.
-      most_bytes: largest size accepted. Count on about 20 bytes of memory for each.
-      most_depth: deepest nesting of arrays and objects accepted.
-      half_pairs: accept halves of surrogate pairs too, which tokenizers leave out.
+      where: start of error messages, for example a path or "line 3 of data.jsonl".
+      most_bytes: maximum size. Parsing needs about 20 bytes of memory per byte.
+      most_depth: maximum nesting of arrays and objects.
+      half_pairs: accept lone surrogates, which tokenizers drop.
     Returns:
-      What `json.loads` returns. Every number is finite, and every string can be written as UTF-8.
+      The result of `json.loads`. All numbers are finite, and all strings can be encoded as UTF-8.
     Raises:
-      UserError: the content is not JSON, not UTF-8, too large, too deep, or has a number that is too long or not
-        finite. The message is one line.
+      UserError: the content is not JSON, not UTF-8, too large or too deep, or a number is too long or not finite. The
+        message is one line.
     """
     if len(content) > most_bytes:
         raise UserError(f"{where}: JSON here has at most {most_bytes:,} bytes; received more; check the file")
@@ -69,7 +69,7 @@ def parse_json(
             f"{where}: JSON must be UTF-8; received byte 0x{content[error.start]:02x} at offset {error.start}; "  # type: ignore[str-bytes-safe]
             "convert the file to UTF-8"
         ) from None
-    # Before the parser: it recurses, in C, as deep as the recursion limit lets it.
+    # Check before parsing: the parser recurses in C up to the recursion limit.
     if _depth(text) > most_depth:
         raise UserError(f"{where}: JSON here nests at most {most_depth} levels deep; received more; check the file")
     try:
@@ -100,15 +100,15 @@ def read_json(
     most_bytes: int = MOST_BYTES,
     most_depth: int = MOST_DEPTH,
 ) -> Any:
-    """Reads a JSON file as `parse_json` does; no more than `most_bytes` are read.
+    """Reads a JSON file; see `parse_json`. Reads at most `most_bytes`.
 
     Args:
       path: the file.
-      where: what opens the message, if not the path.
-      most_bytes: as `parse_json`.
-      most_depth: as `parse_json`.
+      where: start of error messages, if not the path.
+      most_bytes: see `parse_json`.
+      most_depth: see `parse_json`.
     Raises:
-      UserError: as `parse_json`, or the file cannot be read.
+      UserError: see `parse_json`; or the file cannot be read.
     """
     try:
         with Path(path).open("rb") as stream:
@@ -119,7 +119,7 @@ def read_json(
 
 
 class _NumberError(Exception):
-    """A number that is JSON's grammar but not ours."""
+    """A number that JSON allows and this module does not."""
 
 
 def _depth(text: str) -> int:
@@ -151,16 +151,16 @@ def _short(text: str) -> str:
 
 
 def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
-    """A dataclass out of the JSON object that `dataclasses.asdict` makes of it.
+    """Converts a JSON object to a dataclass; the inverse of `dataclasses.asdict`.
 
     Args:
-      kind: the dataclass. Its fields may be strings, numbers, truth values, other dataclasses, tuples, lists and
-        mappings of those, None, Literal and Any.
-      value: what `parse_json` returned.
-      where: what the value is, for example a file's path; it opens the message.
+      kind: the dataclass. Its fields can be strings, numbers, bools, dataclasses, tuples, lists and mappings of these,
+        None, Literal and Any.
+      value: result of `parse_json`.
+      where: start of error messages, for example a path.
 
     Raises:
-      UserError: a field is missing, unknown or of another type, or the dataclass refuses its values.
+      UserError: a field is missing, unknown or has a wrong type, or the dataclass rejects its values.
     """
     try:
         made: Kind = _read(kind, value, "it")
@@ -229,16 +229,16 @@ def read_values(
     known: Collection[str],
     problems: list[str],
 ) -> dict[str, Any]:
-    """The values of the keys that make up an architecture.
+    """Reads the values of known keys of a model configuration.
 
     Args:
-      content: the parsed file.
-      keys: key → type and default, the latter `REQUIRED` if there is none.
-      fixed: keys that change the mathematics, with the one value that we compute.
+      content: the parsed object.
+      keys: key → type and default, or `REQUIRED`.
+      fixed: keys that change the mathematics → the only supported value.
       known: further keys to accept.
-      problems: receives a sentence for every unknown or missing key and every wrong value.
+      problems: list that receives one problem per unknown or missing key and wrong value.
     Returns:
-      Key → value, without the keys that have a problem.
+      Key → value, without keys that have a problem.
     """
     for key in sorted(set(content) - set(keys) - set(fixed) - set(known)):
         problems.append(f"key {key!r} is unknown and may change what the model computes; remove it if not")
@@ -258,7 +258,7 @@ def read_values(
 
 
 def has_type(value: object, kind: type) -> bool:
-    """Whether a JSON value can stand where `kind` is wanted: an integer for a float, but no bool for a number."""
+    """Whether a JSON value has type `kind`. An integer counts as a float; a bool does not count as a number."""
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -1,7 +1,7 @@
-"""Folders as outputs: made or replaced whole, or held by one process that resumes in them after a kill.
+"""Output folders: created or replaced atomically, or locked by one process, which can resume after a kill.
 
-Each holds a file `.pocketbert` that says what the folder is and which names in it are ours. Nothing else is ever
-replaced or removed.
+Each folder has a file `.pocketbert` with its kind and the names of our files in it. Nothing else is ever replaced or
+removed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from pocketbert.json_reading import parse_json
 MARKER = ".pocketbert"
 _MARKER_ASIDE = f".{MARKER}.{PARTIAL}"
 _OLD = "old"
-# What the folders are that more than one command makes or expects.
+# Kinds of folders that several commands use.
 MODEL_KIND, MODEL_GARDEN_KIND = "model directory", "Model Garden folder"
 BUNDLE_KIND, SAVED_MODEL_KIND, RUN_KIND = "bundle", "SavedModel", "run"
 _SHOWN = 5
 
 
 def check_inputs(output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str] | None]) -> None:
-    """Raises `UserError` if an input is the output, or in it, so that writing the output could destroy it.
+    """Raises `UserError` if an input is the output or inside it, since writing could destroy the input.
 
     Args:
-      output: what is written.
-      inputs: what is read; None and names of nothing are passed over.
+      output: path of the output.
+      inputs: paths of inputs; None and missing paths are ignored.
     """
     place = Path(os.path.realpath(output))
     for path in inputs:
@@ -56,7 +56,7 @@ def check_inputs(output: str | os.PathLike[str], inputs: Iterable[str | os.PathL
 
 
 def check_apart(outputs: Sequence[str | os.PathLike[str]]) -> None:
-    """Raises `UserError` if one of the outputs is another, or in it."""
+    """Raises `UserError` if two outputs are equal, or one is inside another."""
     for output, other in itertools.permutations(outputs, 2):
         place, found = Path(os.path.realpath(output)), Path(os.path.realpath(other))
         if place == found or place in found.parents:
@@ -67,8 +67,8 @@ def check_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool)
     """Raises `UserError` if `new_directory` with the same arguments would refuse.
 
     Args:
-      path: the folder to make.
-      kind: what it will be.
+      path: the folder to create.
+      kind: kind of the folder.
       overwrite: replace a folder of this kind.
     """
     check_path(path)
@@ -92,7 +92,7 @@ def check_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool)
 
 
 def check_no_foreign(folder: Path, names: Collection[str]) -> None:
-    """Raises `UserError` if a folder holds anything but the marker and these names."""
+    """Raises `UserError` if a folder holds anything except the marker and these names."""
     foreign = {name for name in os.listdir(folder) if not _is_ours(name, names)}
     if foreign:
         raise UserError(
@@ -103,14 +103,14 @@ def check_no_foreign(folder: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yields a folder beside `path` that takes its name when the block ends without error.
+    """Yields a temporary folder that is renamed to `path` if the block succeeds.
 
     Args:
-      path: the folder to make; its parents are made too.
-      kind: what it is, for the marker.
-      overwrite: replace a folder of this kind, once the new one is complete.
+      path: the folder to create; parents are created.
+      kind: kind of the folder, for the marker.
+      overwrite: replace a folder of this kind when the new one is complete.
     Raises:
-      UserError: `path` exists and `overwrite` is False, it holds something else, or another process makes it.
+      UserError: `path` exists and `overwrite` is False, `path` holds something else, or another process writes it.
     """
     check_path(path)
     target = Path(os.path.realpath(path))
@@ -130,25 +130,25 @@ def new_directory(path: str | os.PathLike[str], kind: str, *, overwrite: bool = 
 
 
 def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -> None:
-    """Marks a complete folder and gives it its name.
+    """Adds the marker to a complete folder and renames it.
 
     Args:
-      source: the folder; it is gone afterwards, or, if it replaced another, holds or held that.
-      target: its name.
-      kind: what it is.
+      source: the folder; removed afterwards, together with the content that it replaces.
+      target: the new name.
+      kind: kind of the folder.
       overwrite: replace a folder of this kind.
     Raises:
-      UserError: as for `new_directory`.
+      UserError: see `new_directory`.
     """
     write_json(source / MARKER, {"kind": kind, "files": sorted(set(os.listdir(source)) - {MARKER})})
     if not os.path.lexists(target):
         rename_new(source, target)
         return
-    # Once more: it may have been made or changed meanwhile.
+    # Check again: the target may have been created or changed meanwhile.
     check_directory(target, kind, overwrite=overwrite)
     with _taken(target, target):
         if exchange(source, target):
-            # What this process still holds, so that no other one begins there.
+            # This process still holds the lock, so no other process starts there.
             shutil.rmtree(source)
             return
         os.replace(target, named_after(target, _OLD))
@@ -157,7 +157,7 @@ def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -
 
 
 def recover(path: Path) -> None:
-    """Ends what a process began that was killed while it replaced a folder without `exchange`."""
+    """Finishes the work of a process that was killed while it replaced a folder without `exchange`."""
     old = named_after(path, _OLD)
     if not old.is_dir():
         return
@@ -169,19 +169,19 @@ def recover(path: Path) -> None:
 
 @contextlib.contextmanager
 def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[str] | None = None) -> Iterator[Path]:
-    """Makes a folder where there is none and has it for this process alone; one that stays empty goes again.
+    """Creates and locks a folder for this process; removes it at the end if it is empty.
 
     Args:
-      path: the folder: new, empty, or of this kind. Its parents are made too.
-      kind: what it is, for the marker.
-      names: what may be in it, at the top; None for anything.
+      path: the folder: new, empty, or of this kind. Parents are created.
+      kind: kind of the folder, for the marker.
+      names: allowed names in the folder; None for any.
     Yields:
       The folder.
     Raises:
-      UserError: the folder holds something else, or another process has it.
+      UserError: the folder holds something else, or another process holds the lock.
     """
     check_held(path, kind)
-    # What a killed `remove_directory` left.
+    # The rest of a killed `remove_directory`.
     leftover = named_after(Path(os.path.realpath(path)), PARTIAL)
     if leftover.is_dir():
         with _taken(leftover, path):
@@ -203,12 +203,12 @@ def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[st
 
 
 def is_begun(path: Path) -> bool:
-    """Whether a process that was killed left a folder of `held_directory`, or a part of it."""
+    """Whether a killed process left a folder of `held_directory`, or a part of one."""
     return path.exists() or named_after(path, PARTIAL).exists()
 
 
 def check_held(path: str | os.PathLike[str], kind: str) -> None:
-    """Raises `UserError` if a folder is there that holds anything but `kind`."""
+    """Raises `UserError` if the folder exists and holds anything except `kind`."""
     check_path(path)
     folder = Path(path)
     if not folder.exists():
@@ -223,7 +223,7 @@ def check_held(path: str | os.PathLike[str], kind: str) -> None:
 
 
 def remove_directory(folder: Path) -> None:
-    """Removes a folder that this process holds; killed meanwhile, it is no longer there by its name."""
+    """Removes a folder locked by this process. If killed meanwhile, the folder has lost its name already."""
     folder = Path(os.path.realpath(folder))
     aside = named_after(folder, PARTIAL)
     rename_new(folder, aside)
@@ -231,7 +231,7 @@ def remove_directory(folder: Path) -> None:
 
 
 def read_marker(folder: Path) -> dict[str, Any] | None:
-    """The folder's marker; None where there is none, or none of ours."""
+    """Reads the marker of a folder; None if it is missing or invalid."""
     try:
         content = parse_json((folder / MARKER).read_bytes(), folder / MARKER)
     except (OSError, UserError):
@@ -242,7 +242,7 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _taken(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
-    """A folder, without links in its path, for this process alone, made where there is none."""
+    """Locks a folder, whose path has no links, for this process; creates it if missing."""
     while True:
         try:
             os.mkdir(folder)
@@ -253,7 +253,7 @@ def _taken(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            # Another process has just renamed or removed it.
+            # Another process has just renamed or removed the folder.
             continue
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, descriptor)
@@ -276,7 +276,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a link or a folder with all that is in it."""
+    """Removes a file, a link, or a folder and its content."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""Named architectures: configuration, source and expected parameter count, in one literal table."""
+"""Presets: named architectures with source and parameter count; and the FLOPs of an architecture."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Preset:
 
     Attributes:
       config: the architecture.
-      source: the paper's table or the public model that it reproduces.
-      parameters: the encoder's weights, counted with the pooler where there is one.
-      weights: name of a pinned package that `pocketbert fetch` can get weights from, or empty.
+      source: the table of the paper or the public model that it reproduces.
+      parameters: number of weights of the encoder, including a pooler.
+      weights: name of a pinned package with weights for `pocketbert fetch`, or empty.
     """
 
     config: EncoderConfig
@@ -26,15 +26,15 @@ class Preset:
 
 
 def presets() -> list[str]:
-    """The names that `pocketbert.from_preset` knows."""
+    """Names of the presets for `pocketbert.from_preset`."""
     return list(PRESETS)
 
 
 def preset(name: str) -> Preset:
-    """The preset called `name`.
+    """Returns a preset.
 
     Raises:
-      UserError: there is none; the message lists those there are.
+      UserError: there is no such preset; the message lists all names.
     """
     if name not in PRESETS:
         raise UserError(f"no preset {name!r}{did_you_mean(name, PRESETS)}; the presets are {', '.join(PRESETS)}")
@@ -99,7 +99,7 @@ _MOBILEBERT = EncoderConfig(
 
 
 def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> EncoderConfig:
-    """A row of table 2: h_inter, h_intra and heads of 24 layers; the feed-forward network is four times h_intra."""
+    """A row of table 2: h_inter, h_intra and heads; 24 layers, feed-forward networks of four times h_intra."""
     return _MOBILEBERT.replace(
         hidden_size=hidden_size,
         num_attention_heads=num_attention_heads,
@@ -218,21 +218,20 @@ PRESETS: dict[str, Preset] = {
 
 
 def encoder_flops(config: EncoderConfig, length: int) -> int:
-    """Floating-point operations of one text of `length` tokens, two per multiply-add.
+    """Floating-point operations for one text of `length` tokens, two per multiply-add.
 
-    Counted are the matrix products: every linear map and, in attention, queries by keys and probabilities by values,
-    over all heads and all positions, padding included. Not counted: table look-ups, biases, norms, softmax,
-    activations and task heads.
+    Counts matrix products: all linear maps and, in attention, queries by keys and probabilities by values, for all
+    heads and positions including padding. Does not count embedding look-ups, biases, norms, softmax, activations and
+    heads.
 
-    The papers print, at 128 tokens, 22.5 B for BERT-base, 5.7 B for MobileBERT and 3.1 B for TINY (MobileBERT,
-    table 4), 1.2 B for TinyBERT4 (TinyBERT, table 1); this gives 22.35, 5.59 (the paper's form; 5.39 as released),
-    3.07 and 1.25 B. With the elementwise operations, as TensorFlow's profiler counts them in our graphs, it would be
-    22.41, 5.62, 3.10 and 1.26 B. So the difference is rounding to the printed digit, elementwise operations, and a
-    remainder of at most 0.7 % that the papers do not explain.
+    At 128 tokens this gives 22.35 B for BERT-base, 5.59 B for MobileBERT (5.39 B as released), 3.07 B for TINY and 1.25
+    B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).
+    Elementwise operations, as counted by TensorFlow's profiler in our graphs, raise ours to 22.41, 5.62, 3.10 and 1.26
+    B. The rest of the difference is rounding and a remainder of at most 0.7 % that the papers do not explain.
 
     Args:
       config: the architecture.
-      length: tokens.
+      length: sequence length in tokens.
     """
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     source = config.bottleneck.query_key if config.bottleneck else "raw"

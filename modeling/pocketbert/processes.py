@@ -1,4 +1,4 @@
-"""Processes that work for another one: they end with it, and what they say is in a file."""
+"""Worker processes: end with the parent, and redirect stderr to files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 
 
 def end_with_parent() -> None:
-    """Makes this process end as soon as the one that started it is gone, however that ended.
+    """Ends this process as soon as its parent has ended, even if the parent was killed.
 
-    A killed process cannot stop its children, and as long as one works on, it holds the locks that keep the same
-    command from going on.
+    A killed process cannot stop its children. A child that keeps running would hold locks, so you could not rerun the
+    command.
 
     Raises:
-      RuntimeError: this process was not started by `multiprocessing`.
+      RuntimeError: `multiprocessing` did not start this process.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
-        raise RuntimeError("a worker is a process that another one started")
+        raise RuntimeError("end_with_parent needs a process that multiprocessing started")
 
     def follow(sentinel: int) -> None:
         multiprocessing.connection.wait([sentinel])
@@ -35,15 +35,15 @@ def end_with_parent() -> None:
 
 @contextlib.contextmanager
 def stderr_in(path: Path) -> Iterator[None]:
-    """Appends stderr to a file while active, including TensorFlow's own messages.
+    """Redirects stderr, including messages of TensorFlow's C++ code, to a file inside the block.
 
     Args:
-      path: of the file; made with its folder if it is not there.
+      path: the file to append to; created with its folder if missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as stream:
         sys.stderr.flush()
-        # TensorFlow writes to the descriptor, whatever `sys.stderr` is.
+        # TensorFlow writes to the file descriptor, not to `sys.stderr`.
         before = os.dup(2)
         os.dup2(stream.fileno(), 2)
         try:
@@ -56,7 +56,7 @@ def stderr_in(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stderr_on_failure() -> Iterator[None]:
-    """Holds back what is written to stderr inside, by C++ libraries too, and shows it only if the block raises."""
+    """Captures stderr inside the block, also that of C++ code, and prints it only if the block raises."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "stderr")
         try:

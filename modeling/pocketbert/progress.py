@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress on stderr: a bar on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tqdm.std import EMA
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
-# The first step traces a graph and takes hundreds of times as long as the others.
+# The first step traces a graph and takes hundreds of times longer than the others.
 UNTIMED_UPDATES = 3
 
 
 def log_info(message: str) -> None:
-    """Prints one line for the person who waits; results go to stdout, this goes to stderr."""
+    """Prints one line to stderr; stdout is for results."""
     tqdm.write(message, file=sys.stderr)
 
 
 def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqdm:
-    """A tqdm bar on stderr with rate and time left.
+    """Returns a tqdm bar on stderr with rate and time left.
 
-    Off a terminal it prints a whole line at most every `SECONDS_BETWEEN_LINES`, so that logs stay readable. Rate and
-    time left are `?` during the first `UNTIMED_UPDATES` updates and leave those out afterwards.
+    Without a terminal it prints at most one line every `SECONDS_BETWEEN_LINES`, to keep logs readable. Rate and time
+    left are `?` during the first `UNTIMED_UPDATES` updates and exclude these later.
 
     Args:
       total: number of units, or None if unknown.
-      description: what is being done.
-      unit: the unit's name, for the rate.
-      initial: units done before (a resumed run).
+      description: name of the work.
+      unit: name of a unit, for the rate.
+      initial: units done earlier, for a resumed run.
     """
     if sys.stderr.isatty():
         return _Bar(total=total, desc=description, unit=unit, initial=initial, file=sys.stderr)
@@ -39,7 +39,7 @@ def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqd
 
 
 def track(items: Iterable[Item], description: str, unit: str, total: int | None = None) -> Iterator[Item]:
-    """Yields `items` under a `bar`."""
+    """Yields `items` and shows a `bar`."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with bar(total, description, unit) as progress:
@@ -49,7 +49,7 @@ def track(items: Iterable[Item], description: str, unit: str, total: int | None 
 
 
 class _Bar(tqdm):
-    """tqdm whose rate leaves out the first updates."""
+    """A tqdm bar whose rate excludes the first updates."""
 
     def __init__(self, **options: object) -> None:
         self._updates = 0
@@ -66,11 +66,11 @@ class _Bar(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """Content of a line."""
+        """Values for a line."""
         found = super().format_dict
         finished = self.total is not None and self.n >= self.total
         if not self.disable and not finished and not (self._updates >= UNTIMED_UPDATES and self._ema_dt()):
-            # Which shows as a question mark; without a rate tqdm would take the mean from the beginning.
+            # A rate of 0 is shown as `?`; without a rate tqdm would use the mean since the start.
             found["rate"] = 0
         return found
 
@@ -88,7 +88,7 @@ class _LineBar(_Bar):
         if now - self._last_line_at >= SECONDS_BETWEEN_LINES or (finished and not getattr(self, "_closed", False)):
             self._last_line_at = now
             self._closed = finished
-            # A bar's own drawing is noise in a log; the figures are what is read.
+            # The figures without the drawing of a bar, which is noise in a log.
             self.fp.write(self.format_meter(**{**self.format_dict, "ncols": 0}).strip() + "\n")
             self.fp.flush()
         return True
