@@ -6,7 +6,7 @@ constant has no meaning for the task, outputs are compared twice, raw and centre
 larger difference counts. Classification is centred over the classes of each text, because softmax ignores a constant.
 Regression is centred over the texts and spans over the tokens, because only differences matter there. Rounding grows
 with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
-float16). So the scale of centred scores is at least a quarter of the raw scale; `varies` checks the rest.
+float16). So the scale of centred scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
 
 **Bounds.** u is the relative step of a number format, r the root mean square of its rounding error.
 
@@ -27,13 +27,13 @@ float16). So the scale of centred scores is at least a quarter of the raw scale;
 another order: ten times the rounding bound in floats; a tenth with int8, because values that cross a rounding boundary
 of 1/255 of their range occur in every layer.
 
-**Responses.** Changes are compared by regression: how much the outputs move when the text changes (`varies`) or the
-segment ids change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is 0
-if the file ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into the
-rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
+**Responses.** Changes are compared by regression: how much the outputs move when the text changes (`sensitivity`) or
+the segment ids change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is
+0 if the file ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into
+the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
 from 1 by more than 0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its
-own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are
-float32 rounding and are not compared.
+own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are float32
+rounding and are not compared.
 
 **Metric.** The metric may drop by a number of points, or by a number of correct predictions that chance explains. Take
 the n examples that only one of model and bundle predicts correctly. A bundle of equal quality wins and loses equally
@@ -162,11 +162,11 @@ class Check:
         return asdict(self)
 
 
-def check_alive(answers: Outputs) -> Check:
+def check_finite(answers: Outputs) -> Check:
     """Checks that a runtime computes: one that does not support a file may return zeros or NaN."""
     dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
-    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "all outputs are finite and not all are zero"
-    return Check(name="alive", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
+    reason = f"{', '.join(dead)}: all zero or not finite" if dead else "outputs are finite and not all zero"
+    return Check(name="finite", passed=not dead, measured=float(len(dead)), bound=0.0, reason=reason)
 
 
 def check_difference(
@@ -183,18 +183,18 @@ def check_difference(
     """
     largest, rms = _differences(reference, answers, task)
     count = len(next(iter(reference.values()), ()))
-    reason = f"from the float model's outputs, over {count:,} rows, relative to their root mean square"
+    reason = f"difference from the float model on {count:,} inputs, relative to the RMS of its outputs"
     return [
         _bounded(f"{name}: largest difference", largest, bounds.largest_difference, reason),
-        _bounded(f"{name}: root mean square difference", rms, bounds.rms_difference, reason),
+        _bounded(f"{name}: RMS difference", rms, bounds.rms_difference, reason),
     ]
 
 
 def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task: Task | None = None) -> Check:
     """Checks that the file reproduces its own golden outputs."""
     largest, _ = _differences(recorded, answers, task)
-    reason = "the largest difference from the file's own golden outputs, relative to their root mean square"
-    return _bounded("goldens: own answers", largest, bounds.own_difference, reason)
+    reason = "largest difference from the file's own outputs at export, relative to their RMS"
+    return _bounded("goldens: outputs at export", largest, bounds.own_difference, reason)
 
 
 def check_response(name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs) -> Check:
@@ -202,7 +202,7 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
 
     Args:
       name: name of the check.
-      what: cause of the changes.
+      what: the changed input.
       reference: changes of the float model, by output `[n, ...]`.
       answers: changes of the bundle.
       scales: outputs of the float model; changes that are tiny in comparison are rounding.
@@ -221,7 +221,10 @@ def check_response(name: str, what: str, reference: Outputs, answers: Outputs, s
         wrong = max(0.0, abs(1 - found) - _STANDARD_ERRORS * error)
         if not wrong <= worst:
             worst, slope = wrong, found
-    reason = f"{what} moves the bundle's outputs {slope:.3g} times as far as the float model's: the share in error"
+    reason = (
+        f"a change of {what} moves the outputs {slope:.3g} times as far as in the float model; "
+        "measured: difference from 1, beyond rounding noise"
+    )
     return _bounded(name, worst, _MOST_MISSING, reason)
 
 
@@ -251,7 +254,7 @@ def check_labels(task: Task, reference: np.ndarray, answers: np.ndarray, bounds:
     same, near_tie, counted = decisions
     agreement = float(np.mean(same | near_tie))
     reason = (
-        f"of {same.size:,} {counted} {int(same.sum()):,} agree with the float model, "
+        f"{int(same.sum()):,} of {same.size:,} {counted} match the float model; "
         f"{int((~same & near_tie).sum()):,} others are near ties"
     )
     return Check(
@@ -279,8 +282,8 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
     """
     drop = 100 * (reference.metric - answers.metric)
     reason = (
-        f"{name} {100 * reference.metric:.2f} with the float model and {100 * answers.metric:.2f} with the bundle "
-        f"on {num_examples:,} examples: a drop in points"
+        f"{name} on {num_examples:,} examples: {100 * reference.metric:.2f} with the float model, "
+        f"{100 * answers.metric:.2f} with the bundle; measured: drop in points"
     )
     if reference.right is None or answers.right is None:
         bound, passed = max(bounds.metric_drop_points, 100 / num_examples), False
@@ -289,7 +292,7 @@ def check_metric(name: str, num_examples: int, reference: Scored, answers: Score
         most = max(1.0, bounds.metric_drop_deviations * float(np.sqrt(np.sum(np.square(change)))))
         bound, passed = bounds.metric_drop_points, bool(change.sum() <= most + 1e-9)
         lost, won = np.maximum(change, 0).sum(), np.maximum(-change, 0).sum()
-        reason += f"; correct predictions: {lost:.4g} lost and {won:.4g} won, and {most:.2g} more lost may be chance"
+        reason += f"; correct predictions: {lost:.4g} lost, {won:.4g} won; a net loss of {most:.2g} may be chance"
     return Check(name="metric", passed=passed or bool(drop <= bound + 1e-9), measured=drop, bound=bound, reason=reason)
 
 
@@ -299,7 +302,7 @@ def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
         (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
         default=0.0,
     )
-    return _bounded("padding", largest, 0.0, "the largest change when the padding has random ids and segments")
+    return _bounded("padding", largest, 0.0, "largest change with random ids and segments in the padding")
 
 
 def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
@@ -309,7 +312,9 @@ def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task
     largest = max(
         (_differences(first, answers_by_length[length], task)[0] for length in lengths[1:]), default=0.0, key=_nan_last
     )
-    reason = f"the largest difference between the lengths {', '.join(map(str, lengths))} for the same texts"
+    reason = (
+        f"largest difference between lengths {', '.join(map(str, lengths))} for the same texts, relative to the RMS"
+    )
     return _bounded("lengths", largest, bounds.length_difference, reason)
 
 
@@ -356,6 +361,10 @@ def _nan_last(value: float) -> float:
 def _bounded(name: str, measured: float, bound: float, reason: str) -> Check:
     if not math.isfinite(measured):
         return Check(
-            name=name, passed=False, measured=None, bound=bound, reason=f"{reason}: no finite number of the same shape"
+            name=name,
+            passed=False,
+            measured=None,
+            bound=bound,
+            reason=f"{reason}: outputs are not finite or differ in shape",
         )
     return Check(name=name, passed=measured <= bound, measured=measured, bound=bound, reason=reason)

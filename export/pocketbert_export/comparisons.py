@@ -34,7 +34,7 @@ def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mappin
         )
         for name in output
     )
-    reason = "the outputs change with the segment ids" if passed else "the outputs ignore the segment ids"
+    reason = "outputs change with the segment ids" if passed else "outputs ignore the segment ids"
     return Check(name="segments", passed=passed, measured=None, bound=None, reason=reason)
 
 
@@ -93,7 +93,7 @@ def judge(
         )
     }
     return [
-        checks.check_alive(goldens),
+        checks.check_finite(goldens),
         *checks.check_difference(float_answers, goldens, bounds, "goldens", task),
         checks.check_own_answers(own_answers, goldens, bounds, task),
         checks.check_padding(
@@ -119,13 +119,13 @@ def compare(
     if any(check.measured is None for check in made):
         return made
     moves, moved = checks.deviations(reference, task), checks.deviations(received, task)
-    made.append(checks.check_response("varies", "another text", moves, moved, checks.centred(reference, task)))
+    made.append(checks.check_response("sensitivity", "text", moves, moved, checks.centred(reference, task)))
     if "segments" in expected:
         with_segments = _answers(validation_inputs, "segments", answers)
         moves = _change(expected["segments"], expected["no segments"])
         moved = _change(with_segments, _answers(validation_inputs, "no segments", answers))
         scales = checks.centred(expected["segments"], task)
-        made.append(checks.check_response("segments", "other segment ids", moves, moved, scales))
+        made.append(checks.check_response("segments", "segment ids", moves, moved, scales))
     if task is not None and "logits" in reference:
         decided = checks.check_labels(task, reference["logits"], received["logits"], bounds)
         made += [decided] if decided is not None else []

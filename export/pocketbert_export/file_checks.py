@@ -17,7 +17,7 @@ FEWEST_QUANTIZED = 1024
 def check_operators(histogram: OpHistogram) -> Check:
     """Checks that all operators are TFLite builtins: phones have no custom or TensorFlow (Flex) operators."""
     foreign = sorted(set(histogram.custom))
-    what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "every operator is a TFLite builtin"
+    what = f"custom or Flex operators: {', '.join(foreign)}" if foreign else "all operators are TFLite builtins"
     return Check(name="operators", passed=not foreign, measured=float(len(foreign)), bound=0.0, reason=what)
 
 
@@ -47,7 +47,10 @@ def check_signatures(histogram: OpHistogram, names: Mapping[str, int], inputs: S
     outputs = {tuple(sorted(signature.outputs)) for signature in histogram.signatures.values()}
     if len(outputs) > 1:
         problems.append("the signatures' outputs have different names")
-    reason = "; ".join(problems) or f"{len(names)} signatures, int32 in, float32 out, bound by name"
+    reason = (
+        "; ".join(problems)
+        or f"{len(names)} signatures with int32 inputs, float32 outputs and the names in bundle.json"
+    )
     return Check(name="signatures", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
@@ -70,8 +73,8 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_
     # About 300 bytes per operator with its tensors; the graph has few and small constants.
     bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
     reason = (
-        f"{histogram.file_bytes:,} bytes, including {histogram.weight_bytes:,} of weights; the recipe's weights take "
-        f"{expected:,}, and {len(histogram.signatures)} graphs of {histogram.num_operators} operators may add to that"
+        f"the file has {histogram.file_bytes:,} bytes, including {histogram.weight_bytes:,} of weights; the model's weights "
+        f"take {expected:,} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
     )
     return Check(
         name="size",
@@ -85,7 +88,7 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_
 def check_shapes(histogram: OpHistogram) -> Check:
     """Checks that every shape is static, as delegates require."""
     shown = ", ".join(histogram.dynamic[:3])
-    reason = f"dynamic dimensions: {shown}" if histogram.dynamic else "every shape is static"
+    reason = f"dynamic dimensions: {shown}" if histogram.dynamic else "all dimensions are static"
     return Check(
         name="shapes", passed=not histogram.dynamic, measured=float(len(histogram.dynamic)), bound=0.0, reason=reason
     )
@@ -100,7 +103,8 @@ def check_constants(histogram: OpHistogram) -> Check:
         passed=largest <= LARGEST_FLOAT16,
         measured=largest if finite else None,
         bound=LARGEST_FLOAT16,
-        reason="the largest magnitude among the floating-point constants" + ("" if finite else ": not a number"),
+        reason="largest absolute floating-point constant; the bound is the float16 range"
+        + ("" if finite else ": not a number"),
     )
 
 
@@ -124,7 +128,7 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
                 problems.append(
                     f"{signature_name}'s {name} is {list(tensor.shape)}, not [1, {logits}] for {count} labels"
                 )
-    reason = "; ".join(problems) or "the outputs have the names of bundle.json and a logit for each label"
+    reason = "; ".join(problems) or "outputs have the names in bundle.json and one logit per label"
     return Check(name="outputs", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
@@ -139,5 +143,5 @@ def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     found = ", ".join(f"{each:,}" for each in sorted(set(rows))) or "no"
-    reason = f"the vocabulary has {vocab_size:,} tokens, and the file's embedding {found} rows"
+    reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {found} rows"
     return Check(name="vocabulary", passed=passed, measured=None, bound=None, reason=reason)

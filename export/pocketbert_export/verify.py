@@ -245,13 +245,13 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
         texts = given.first_texts(_MOST_TOKENIZED)
         both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
         if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
-            problems.append(f"{texts.source} become other ids than with the model's tokenizer")
+            problems.append(f"{texts.source} give other ids than with the model's tokenizer")
         if read_vocabulary(bundle.directory / VOCAB_FILE) != read_vocabulary(theirs.vocab_path):
             problems.append(f"{VOCAB_FILE} is not the model's")
         if ours.config != theirs.config:
             problems.append(f"the tokenizer has {ours.config}; the model's has {theirs.config}")
-    sound = "the golden texts become the golden ids"
-    reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, and real texts the model's")
+    sound = "golden texts give the golden ids"
+    reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, real texts give the model's ids")
     return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
@@ -260,7 +260,9 @@ def _check_task(task: TaskConfig | None, wanted: TaskConfig | None) -> Check:
     # Dropout is for training only; a bundle has none.
     given, models = (None if each is None else dataclasses.replace(each, dropout=0.0) for each in (task, wanted))
     passed = given == models
-    reason = "task and labels are the model's" if passed else f"bundle.json has {given}; the model has {models}"
+    reason = (
+        "task, labels and label order match the model" if passed else f"bundle.json has {given}; the model has {models}"
+    )
     return Check(name="task", passed=passed, measured=None, bound=None, reason=reason)
 
 

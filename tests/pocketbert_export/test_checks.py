@@ -102,11 +102,11 @@ def test_size_fails_when_a_table_is_stored_twice(good: OpHistogram) -> None:
     assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
 
 
-def test_alive() -> None:
-    assert checks.check_alive({"logits": LOGITS}).passed
-    assert not checks.check_alive({"logits": 0 * LOGITS}).passed
-    assert not checks.check_alive({"logits": np.where(LOGITS > 3, np.nan, LOGITS)}).passed
-    assert not checks.check_alive({"other": LOGITS, "logits": 0 * LOGITS}).passed
+def test_finite() -> None:
+    assert checks.check_finite({"logits": LOGITS}).passed
+    assert not checks.check_finite({"logits": 0 * LOGITS}).passed
+    assert not checks.check_finite({"logits": np.where(LOGITS > 3, np.nan, LOGITS)}).passed
+    assert not checks.check_finite({"other": LOGITS, "logits": 0 * LOGITS}).passed
 
 
 def test_difference_is_relative_to_the_root_mean_square() -> None:
@@ -203,7 +203,7 @@ def test_int8_may_lose_half_a_point_or_what_chance_takes(points: float, lost: in
     check = checks.check_metric("f1", 853, *scored(points, 853, lost, won), BOUNDS["dynamic_wi8"])
     assert check.passed is passes
     assert check.measured == pytest.approx(points)
-    assert f"correct predictions: {lost} lost and {won} won" in check.reason
+    assert f"correct predictions: {lost} lost, {won} won" in check.reason
 
 
 @pytest.mark.parametrize(("recipe", "points"), [("float32", 0.0), ("float16", 0.1)])
@@ -219,7 +219,7 @@ def test_answers_may_be_right_in_part(lost: int, won: int, passes: bool) -> None
     reference, answers = np.full(500, 0.5), np.full(500, 0.5)
     reference[:lost], answers[-1 - won : -1] = 1.0, 1.0
     found = checks.check_metric("f1", 500, Scored(0.7, reference), Scored(0.69, answers), BOUNDS["dynamic_wi8"])
-    assert f"{lost / 2:g} lost and {won / 2:g} won" in found.reason
+    assert f"{lost / 2:g} lost, {won / 2:g} won" in found.reason
     assert found.passed is passes
 
 
@@ -283,7 +283,7 @@ def response(slope: float, noise: float, rows: int = 12) -> checks.Check:
     generator = np.random.default_rng(4)
     moves = generator.normal(size=[rows, 2])
     moved = slope * moves + noise * generator.normal(size=[rows, 2])
-    return checks.check_response("varies", "another text", {"x": moves}, {"x": moved}, {"x": moves})
+    return checks.check_response("sensitivity", "text", {"x": moves}, {"x": moved}, {"x": moves})
 
 
 @pytest.mark.parametrize(

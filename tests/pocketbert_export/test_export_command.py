@@ -62,7 +62,7 @@ def test_a_gate_that_fails_ends_with_1_and_leaves_nothing(
     assert cli.main(["export", f"--model={directory}", "--lengths=7", f"--output={tmp_path / 'bundle'}"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "root mean square difference" in captured.err
+    assert "RMS difference" in captured.err
     assert "--recipe=float16 rounds less; nothing was written" in captured.err
     assert list(tmp_path.iterdir()) == []
 

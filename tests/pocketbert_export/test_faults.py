@@ -162,7 +162,7 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
     ),
     "own golden answers of the wrong sign": (
         answers("/exported_outputs/logits", np.negative),
-        "goldens: own answers",
+        "goldens: outputs at export",
         False,
     ),
     "a mask constant of -1e9": (mask_of(1e9), "constants", False),
@@ -170,7 +170,7 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
     "an input with another name": (renamed("inputs", b"input_mask", b"mask"), "signatures", False),
     "a length without its signature": (graph(without_a_signature), "signatures", False),
     "an output with another name": (renamed("outputs", b"logits", b"scores"), "outputs", False),
-    "NaN weights": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "alive", False),
+    "NaN weights": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "finite", False),
     "one weight matrix changed": (
         floats([HIDDEN, HIDDEN], lambda matrix: matrix + 0.3),
         "goldens: largest difference",
@@ -240,7 +240,7 @@ def test_a_constant_does_not_hide_a_head_that_ignores_the_text(
         found = verify_bundle(copy, reference=small_model, examples=default_examples(small_model.task))
     finally:
         bias.assign(kept)
-    assert {"varies", "goldens: largest difference", "logits: largest difference"} <= failed(found)
+    assert {"sensitivity", "goldens: largest difference", "logits: largest difference"} <= failed(found)
 
 
 def test_a_file_cut_short_is_one_line_whoever_opens_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
