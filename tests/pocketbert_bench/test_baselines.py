@@ -30,7 +30,7 @@ def plain(network: Path, tmp_path_factory: pytest.TempPathFactory) -> list[basel
     return baselines.plain_export(network, tmp_path_factory.mktemp("plain"), model="net", length=LENGTH, threads=(1, 2))
 
 
-def test_legal_inputs_are_legal_and_have_padding() -> None:
+def test_legal_inputs_are_valid_and_padded() -> None:
     config = bench_subjects.bert_config()
     rows = baseline_calls.legal_inputs(config, LENGTH)
     tokens = [sum(row["input_mask"]) for row in rows]
@@ -45,9 +45,7 @@ def test_legal_inputs_are_legal_and_have_padding() -> None:
     assert {kind for row in one for kind in row["input_type_ids"]} == {0}
 
 
-def test_the_plain_export_answers_as_the_model_and_is_quantized(
-    plain: list[baselines.Configuration], network: Path
-) -> None:
+def test_plain_export_quantizes_and_matches_model(plain: list[baselines.Configuration], network: Path) -> None:
     assert [(each.recipe, each.threads) for each in plain] == [
         ("float32", 1), ("float32", 2), ("dynamic_wi8", 1), ("dynamic_wi8", 2)
     ]  # fmt: skip
@@ -110,7 +108,7 @@ def test_onnx_runtime_answers_as_the_model(tmp_path: Path, changes: dict[str, ob
 
 
 @needs_onnx
-def test_onnx_files_are_timed_like_the_others(network: Path, tmp_path: Path) -> None:
+def test_onnx_files_are_timed_like_others(network: Path, tmp_path: Path) -> None:
     found = onnx_baseline.onnx_exports(network, tmp_path, model="net", length=LENGTH)
     assert [each.label for each in found] == ["ONNX Runtime float32", "ONNX Runtime dynamic_wi8"]
     measured = host.measure(found, BRIEF)
@@ -120,7 +118,7 @@ def test_onnx_files_are_timed_like_the_others(network: Path, tmp_path: Path) -> 
 
 
 @needs_onnx
-def test_what_has_no_onnx_form_is_left_out_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_onnx_networks_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = bench_subjects.write_network(tmp_path / "network", bench_subjects.bert_config(norm="no_norm"))
     assert onnx_baseline.onnx_exports(folder, tmp_path, model="net", length=LENGTH) == []
     assert "ONNX Runtime is left out: this one is a bert with norm no_norm" in capsys.readouterr().err

@@ -34,9 +34,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "FULL", BRIEF)
 
 
-def test_bench_prints_a_table_and_writes_what_report_reads(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "r.json"
     arguments = ["bench", str(folder / "whole"), "--lengths=9,17", "--threads=1,2", f"--output={output}"]
     assert cli.main(arguments) == 0
@@ -56,9 +54,7 @@ def test_bench_prints_a_table_and_writes_what_report_reads(
     assert "must not exist yet" in capsys.readouterr().err
 
 
-def test_a_damaged_bundle_is_named_the_other_measured_and_the_code_is_1(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_bundle_fails_other_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", str(folder / "damaged"), str(folder / "whole"), "--lengths=9", "--json"]) == 1
     printed = capsys.readouterr()
     content = json.loads(printed.out)
@@ -67,9 +63,7 @@ def test_a_damaged_bundle_is_named_the_other_measured_and_the_code_is_1(
     assert "vocab.txt must have" in content["measurements"][0]["error"]
 
 
-def test_answers_for_each_token_are_compared_at_their_own_length(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pocketbert_export.exporter import export
 
     spans = TaskConfig(kind="span", null_threshold=-0.5)
@@ -111,9 +105,7 @@ def test_bad_input_is_one_line(arguments: list[str], said: str, capsys: pytest.C
     assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
-def test_a_bundle_that_was_never_verified_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unverified_bundle_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results.write(tmp_path / "r.json", bench_subjects.result(bench_subjects.measurement("float32", 9, 1.0)))
     assert cli.main(["report", str(tmp_path / "r.json"), f"--output={tmp_path / 'p'}", f"--bundles={tmp_path}"]) == 2
     assert "verification.json: the file cannot be read" in capsys.readouterr().err

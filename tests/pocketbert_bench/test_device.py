@@ -34,7 +34,7 @@ def asked(phone: FakePhone) -> list[tuple[str, str]]:
     return [(each["repeat"], each["length"]) for each in phone.starts]
 
 
-def test_every_configuration_is_measured_in_rounds_and_joined(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_configurations_run_in_rounds_and_join(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     code, out, _ = bench("--threads=2", "--affinity=big", "--name=net", "--weights=random")
@@ -77,7 +77,7 @@ def conditions(repeat: int) -> DeviceConditions:
     )
 
 
-def test_repeats_together_are_as_bad_as_the_worst(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_joined_repeats_keep_worst_conditions(connect: Any, bench: Any, tmp_path: Path) -> None:
     def app(phone: FakePhone, extras: dict[str, str]) -> Changes:
         repeat = int(extras["repeat"])
         memory = {"base_memory_bytes": 1000 * repeat, "peak_memory_bytes": 9000 - 1000 * repeat}
@@ -133,16 +133,14 @@ def test_gpu_is_requested_and_named(connect: Any, bench: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("delegate", [None, Delegate(name="XNNPACK", delegated_ops=19, total_ops=20)])
-def test_what_the_gpu_did_not_compute_is_not_taken(
-    connect: Any, bench: Any, tmp_path: Path, delegate: Delegate | None
-) -> None:
+def test_result_without_gpu_is_rejected(connect: Any, bench: Any, tmp_path: Path, delegate: Delegate | None) -> None:
     connect(FakePhone(SERIAL, on(delegate)))
     code, out, _ = bench("--delegate=gpu", "--repeats=1", bundle=one_length(tmp_path))
     assert code == 1 and "it must be a time of the GPU; the result names none" in out
     assert not list((tmp_path / "out").glob("pixel_4_*.json"))
 
 
-def test_the_gpu_takes_bundles_of_one_length(connect: Any, bench: Any) -> None:
+def test_gpu_requires_bundles_with_one_length(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     code, _, err = bench("--delegate=gpu", "--lengths=9")
@@ -164,7 +162,7 @@ def test_the_same_command_measures_nothing_twice(connect: Any, bench: Any) -> No
 
 
 @pytest.mark.parametrize("service", ["push", "logcat", "pull", "pm", "sha256sum", "pidof"])
-def test_a_connection_that_breaks_off_is_made_again(connect: Any, bench: Any, tmp_path: Path, service: str) -> None:
+def test_broken_connection_is_retried(connect: Any, bench: Any, tmp_path: Path, service: str) -> None:
     def slow(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         # Longer than one waits for a line before asking whether the process is still there.
         time.sleep(0.5 if len(phone.starts) == 1 else 0.0)
@@ -209,7 +207,7 @@ def test_command_resumes_after_pulled_cable(connect: Any, bench: Any, tmp_path: 
     assert list(phone.files) == [APK]
 
 
-def test_only_files_that_are_not_there_are_pushed(connect: Any, bench: Any) -> None:
+def test_only_missing_files_are_pushed(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     from pocketbert_bench.device import folder_name
@@ -223,7 +221,7 @@ def test_only_files_that_are_not_there_are_pushed(connect: Any, bench: Any) -> N
     ]  # fmt: skip
 
 
-def test_files_that_arrive_changed_are_not_measured(connect: Any, bench: Any) -> None:
+def test_corrupted_transfers_are_not_measured(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     phone.spoils = True
     connect(phone)
@@ -231,7 +229,7 @@ def test_files_that_arrive_changed_are_not_measured(connect: Any, bench: Any) ->
     assert code == 1 and "did not arrive as sent" in out and not phone.starts
 
 
-def test_a_run_may_be_longer_than_the_longest_silence(connect: Any, bench: Any) -> None:
+def test_run_may_exceed_the_silence_limit(connect: Any, bench: Any) -> None:
     def slow(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         for done in range(5):
             say("cooling", done, 5)
@@ -242,7 +240,7 @@ def test_a_run_may_be_longer_than_the_longest_silence(connect: Any, bench: Any) 
     assert bench("--repeats=1", "--lengths=9")[0] == 0
 
 
-def test_a_last_line_that_comes_after_the_process_ended_counts(connect: Any, bench: Any) -> None:
+def test_late_last_line_still_counts(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     phone.log_delay = 1.0
     connect(phone)
@@ -288,9 +286,7 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
         (ending(lambda phone, extras: {**result(phone, extras), "measurements": []}), "one measurement; received 0"),
     ],
 )
-def test_a_run_that_fails_is_named_the_others_measured_and_the_same_command_tries_it_again(
-    connect: Any, bench: Any, tmp_path: Path, app: Any, said: str
-) -> None:
+def test_failed_run_is_reported_and_retried(connect: Any, bench: Any, tmp_path: Path, app: Any, said: str) -> None:
     def second_fails(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         return (app if len(phone.starts) == 2 else good)(phone, extras, say)
 
@@ -306,7 +302,7 @@ def test_a_run_that_fails_is_named_the_others_measured_and_the_same_command_trie
     assert all(each.status == "ok" for each in joined(tmp_path).values())
 
 
-def test_a_phone_on_which_everything_fails_is_given_up(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_repeated_failures_stop_a_phone(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, refused)
     connect(phone)
     code, out, _ = bench()
@@ -343,13 +339,13 @@ def test_interrupted_command_cleans_up_and_resumes(
     assert len(phone.starts) == 6 and len(joined(tmp_path)[9].round_sizes) == 3
 
 
-def test_a_phone_that_gave_nothing_is_a_failure(connect: Any, bench: Any) -> None:
+def test_phone_without_results_fails(connect: Any, bench: Any) -> None:
     connect(FakePhone(SERIAL, refused))
     code, out, _ = bench("--repeats=1", "--lengths=9")
     assert code == 1 and "nothing was measured: affinity must be any" in out
 
 
-def test_a_full_disk_is_one_phones_problem(
+def test_full_disk_stops_one_phone_only(
     connect: Any, bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phones = [FakePhone(serial, good) for serial in ("one", "two")]
@@ -369,7 +365,7 @@ def test_a_full_disk_is_one_phones_problem(
     assert len(list((tmp_path / "out").glob("pixel_4_*.json"))) == 1
 
 
-def test_more_threads_than_the_app_takes_are_refused_at_once(connect: Any, bench: Any) -> None:
+def test_too_many_threads_are_refused(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     code, _, err = bench("--threads=1,32")
@@ -383,7 +379,7 @@ def test_the_bounds_are_the_apps() -> None:
     assert f"MOST_THREADS = {phone_app.MOST_THREADS};" in source
 
 
-def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> None:
+def test_full_phone_is_reported_and_cleaned(connect: Any, bench: Any) -> None:
     phone = FakePhone(SERIAL, good)
     phone.room = 50_000
     connect(phone)
@@ -392,7 +388,7 @@ def test_a_full_phone_says_so_and_is_cleaned_up(connect: Any, bench: Any) -> Non
     assert list(phone.files) == [APK] and not phone.starts
 
 
-def test_several_phones_at_the_same_time_and_one_is_lost(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_other_phones_survive_a_lost_one(connect: Any, bench: Any, tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=20)
 
     def together(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
@@ -420,7 +416,7 @@ def test_the_report_takes_a_phones_file(connect: Any, bench: Any, tmp_path: Path
     assert "Latency of exported bundles on a Pixel 4" in page and json.loads(path.read_text("utf-8"))["quick"] is False
 
 
-def test_failures_that_are_not_in_a_row_end_nothing(connect: Any, bench: Any) -> None:
+def test_separate_failures_stop_nothing(connect: Any, bench: Any) -> None:
     def every_second(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         return (refused if len(phone.starts) % 2 else good)(phone, extras, say)
 

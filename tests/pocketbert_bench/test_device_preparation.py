@@ -14,7 +14,7 @@ from pocketbert import cli
 from pocketbert_bench import adb
 
 
-def test_the_app_is_installed_where_it_is_another(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_other_app_build_is_replaced(connect: Any, bench: Any, tmp_path: Path) -> None:
     apk = tmp_path / "app.apk"
     apk.write_bytes(b"an apk")
     same, other, bare = (
@@ -54,7 +54,7 @@ def test_an_app_that_cannot_be_installed(connect: Any, bench: Any, tmp_path: Pat
     assert sum(each.startswith("exec:cmd package") for each in server.requests) == (1 if error else 0)
 
 
-def test_a_connection_that_breaks_off_while_installing_is_made_again(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_broken_install_is_retried(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, good, installed=None)
     phone.drops = {"install": 2}
     connect(phone)
@@ -63,7 +63,7 @@ def test_a_connection_that_breaks_off_while_installing_is_made_again(connect: An
     assert phone.drops["install"] == 0 and phone.files == {APK: b"an apk"}
 
 
-def test_a_phone_by_cable_and_by_network_is_one(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_same_phone_twice_is_refused(connect: Any, bench: Any, tmp_path: Path) -> None:
     own = {"ro.serialno": "9A231FFAZ00123"}
     cable, network = (FakePhone(name, good, **own) for name in ("9A231FFAZ00123", "192.0.2.7:5555"))
     connect(cable, network)
@@ -75,7 +75,7 @@ def test_a_phone_by_cable_and_by_network_is_one(connect: Any, bench: Any, tmp_pa
     assert cable.starts and not network.starts
 
 
-def test_phones_that_cannot_be_used_are_all_named_before_anything_is_measured(connect: Any, bench: Any) -> None:
+def test_all_unusable_phones_are_listed_first(connect: Any, bench: Any) -> None:
     phones = {
         "GOOD": {},
         "OLD": {"ro.build.version.sdk": "25", "ro.build.version.release": "7.1.2"},
@@ -96,7 +96,7 @@ def test_phones_that_cannot_be_used_are_all_named_before_anything_is_measured(co
     assert not fakes["GOOD"].starts and not fakes["GOOD"].pushed
 
 
-def test_a_damaged_bundle_is_reported_and_not_pushed(connect: Any, bench: Any, tmp_path: Path) -> None:
+def test_damaged_bundle_is_reported_not_pushed(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, good)
     connect(phone)
     damaged = shutil.copytree(BUNDLE, tmp_path / "damaged")
@@ -108,7 +108,7 @@ def test_a_damaged_bundle_is_reported_and_not_pushed(connect: Any, bench: Any, t
     assert bench("--lengths=8", "--overwrite")[0] == 2
 
 
-def test_without_adb_the_message_says_where_it_comes_from(
+def test_missing_adb_error_names_its_package(
     monkeypatch: pytest.MonkeyPatch, connect: Any, bench: Any, tmp_path: Path
 ) -> None:
     connect()

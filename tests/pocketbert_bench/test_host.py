@@ -54,9 +54,7 @@ def test_each_configuration_is_measured_whole(model_path: Path) -> None:
     assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
 
 
-def test_calls_that_never_become_steady_are_marked(
-    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsteady_calls_are_marked(model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "LONGEST_WARM_UP_SECONDS", 0.05)
     run, calls = Worker.run, iter(range(1000))
 
@@ -75,7 +73,7 @@ def test_calls_that_never_become_steady_are_marked(
     assert "sum unsteady: calls of 5 tokens, 1 thread, had not become steady" in page
 
 
-def test_a_wrong_answer_is_a_failure_and_not_a_number(model_path: Path) -> None:
+def test_wrong_output_fails_without_latency(model_path: Path) -> None:
     # The sum's largest value is 7; a thousandth of it is allowed.
     subjects = [
         bench_subjects.configuration(model_path, 5, calls=(bench_subjects.sum_call(5, wrong_by=wrong_by),))
@@ -89,7 +87,7 @@ def test_a_wrong_answer_is_a_failure_and_not_a_number(model_path: Path) -> None:
     assert results.problems(results.to_json(bench_subjects.result(good, named))) == []
 
 
-def test_an_answer_that_is_no_number_fails(model_path: Path) -> None:
+def test_nan_output_fails(model_path: Path) -> None:
     from pocketbert_bench import worker
 
     outputs = {"logits": np.array([[1.0, np.nan]])}
@@ -113,7 +111,7 @@ def test_broken_file_fails_alone(model_path: Path, tmp_path: Path, content: byte
     assert bad.status == "failed" and bad.error and said in bad.error and "\n" not in bad.error
 
 
-def test_a_process_that_dies_is_a_sentence(model_path: Path) -> None:
+def test_crashed_process_gives_a_sentence(model_path: Path) -> None:
     with Worker(bench_subjects.configuration(model_path)) as worker:
         assert len(worker.run([0, 0, 0])) == 3
         os.kill(worker._process.pid, signal.SIGKILL)
@@ -122,7 +120,7 @@ def test_a_process_that_dies_is_a_sentence(model_path: Path) -> None:
             worker.run([0])
 
 
-def test_a_process_that_hangs_is_given_up(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_process_times_out(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Worker(bench_subjects.configuration(model_path)) as worker:
         os.kill(worker._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(host, "SECONDS_TO_ANSWER", 0.2)
@@ -130,7 +128,7 @@ def test_a_process_that_hangs_is_given_up(model_path: Path, monkeypatch: pytest.
             worker.run([0])
 
 
-def test_order_is_shuffled_and_the_rounds_interleave(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_shuffled_and_rounds_interleave(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[str] = []
     take_turn = host._Subject.take_turn
     monkeypatch.setattr(
@@ -143,7 +141,7 @@ def test_order_is_shuffled_and_the_rounds_interleave(model_path: Path, monkeypat
     assert len({tuple(each) for each in rounds}) > 1
 
 
-def test_the_delegates_part_is_counted_between_its_edges() -> None:
+def test_delegated_ops_are_counted_between_edges() -> None:
     from pocketbert_bench import worker
 
     class FakeInterpreter:
@@ -177,7 +175,7 @@ def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
     assert results.problems(results.to_json(measured)) == []
 
 
-def test_a_bundles_calls_are_its_golden_examples(bundle: Path) -> None:
+def test_bundle_calls_are_golden_examples(bundle: Path) -> None:
     found = configurations.from_bundle(bundle, None, [1])
     assert [each.length for each in found] == [9, 17]
     for each in found:
@@ -190,7 +188,7 @@ def test_a_bundles_calls_are_its_golden_examples(bundle: Path) -> None:
     assert len(found[1].calls) >= len(found[0].calls) >= 1
 
 
-def test_damaged_bundles_and_absent_lengths_become_failures(bundle: Path, tmp_path: Path) -> None:
+def test_damaged_bundles_and_absent_lengths_fail(bundle: Path, tmp_path: Path) -> None:
     import shutil
 
     damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
@@ -211,7 +209,7 @@ def test_nonsense_is_refused_before_anything_runs(tmp_path: Path) -> None:
         host.bench_bundles([tmp_path], threads=[0])
 
 
-def test_the_golden_tolerance_follows_the_largest_answer(model_path: Path) -> None:
+def test_golden_tolerance_scales_with_largest_output(model_path: Path) -> None:
     subject = bench_subjects.configuration(model_path)
     largest = float(bench_subjects.TABLE[[1, 4, 10]].sum(axis=0).max())
     assert subject.tolerance() == pytest.approx(1e-3 * largest)

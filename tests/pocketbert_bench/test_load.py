@@ -56,7 +56,7 @@ def test_unknown_counters_are_null():
     assert found.others_cpu_percent is found.steal_percent is found.waiting_percent is None
 
 
-def test_too_short_turns_tell_nothing_of_ticks():
+def test_short_turns_give_no_cpu_share():
     found = summarize(dataclasses.replace(TURN, wall_seconds=0.1))
     assert found.others_cpu_percent is found.steal_percent is None and found.waiting_percent == 5.0
 
@@ -94,7 +94,7 @@ def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
         ({"calibration_ratio": 1.4}, "a fixed calculation took 1.40 times its shortest time"),
     ],
 )
-def test_busy_machine_is_named_in_warning_table_and_page(change, said, tmp_path):
+def test_busy_machine_warns_everywhere(change, said, tmp_path):
     busy = dataclasses.replace(QUIET, **change)
     assert load.warning([QUIET, busy, QUIET]) == (
         f"machine was busy while 1 of 3 configurations were timed: {said}; latencies may be too high: close other "
@@ -117,14 +117,14 @@ def test_quiet_machine_gives_no_warning():
     assert QUIET.busy_because == "" and load.warning([QUIET, QUIET]) is None
 
 
-def test_the_worst_of_each_figure_is_warned_of():
+def test_warning_has_the_worst_figures():
     first = dataclasses.replace(QUIET, others_cpu_percent=20.0, steal_percent=None)
     second = dataclasses.replace(QUIET, others_cpu_percent=30.0, waiting_percent=None, steal_percent=9.0)
     said = load.warning([first, second])
     assert said and "2 of 2" in said and "30 % of CPU used by others, 9 % of CPU kept" in said
 
 
-def test_busy_processes_are_seen_beside_a_real_measurement(tmp_path, capsys, monkeypatch):
+def test_real_measurement_detects_busy_processes(tmp_path, capsys, monkeypatch):
     # The model answers within microseconds; ticks need more calls.
     monkeypatch.setattr(host, "MOST_RUNS", 100_000)
     model_path = bench_subjects.write_sum_model(tmp_path / "sum.tflite")

@@ -139,7 +139,7 @@ def test_partial_run_exports_int8_alone(tiny_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     "failure", [GateFailed(REFUSED), TrainingFailed("the loss is not finite")], ids=["gate", "loss"]
 )
-def test_a_negative_result_is_one_line_and_1(
+def test_negative_result_exits_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -79,7 +79,7 @@ class Page(html.parser.HTMLParser):
             self.text += data
 
 
-def test_rows_compare_with_the_plain_float_export_of_the_same_run(run: ResultFile) -> None:
+def test_rows_compare_with_plain_float_export(run: ResultFile) -> None:
     rows = {row.label: row for row in comparison.rows([run])}
     assert list(rows)[:2] == ["plain converter float32", "plain converter dynamic_wi8"]
     ours = rows["dynamic_wi8"]
@@ -90,7 +90,7 @@ def test_rows_compare_with_the_plain_float_export_of_the_same_run(run: ResultFil
     assert rows["cut <short>"].failures == ("it does not answer",) and not rows["cut <short>"].latencies
 
 
-def test_a_text_costs_the_shortest_length_that_holds_it(run: ResultFile) -> None:
+def test_text_costs_shortest_sufficient_length(run: ResultFile) -> None:
     rows = {row.label: row for row in comparison.rows([run])}
     assert rows["dynamic_wi8"].effective_latency_us(20, 1) == pytest.approx(1000)
     assert rows["dynamic_wi8"].effective_latency_us(33, 1) == pytest.approx(4000)
@@ -98,14 +98,14 @@ def test_a_text_costs_the_shortest_length_that_holds_it(run: ResultFile) -> None
     assert rows["dynamic_wi8"].effective_latency_us(129, 1) is None
 
 
-def test_runs_are_never_compared_with_one_another(run: ResultFile) -> None:
+def test_runs_are_never_compared(run: ResultFile) -> None:
     alone = bench_subjects.result(measurement("dynamic_wi8", 128, 1.0, recipe="dynamic_wi8", size_bytes=10))
     rows = comparison.rows([run, alone])
     (other,) = (row for row in rows if row.run is alone)
     assert other.reference is None and other.faster is None and other.smaller is None
 
 
-def test_the_page_is_whole_and_needs_nothing_from_outside(run: ResultFile, tmp_path: Path) -> None:
+def test_page_is_complete_and_self_contained(run: ResultFile, tmp_path: Path) -> None:
     path = report.build_report(
         [run],
         tmp_path / "report",
@@ -131,7 +131,7 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(run: ResultFile, tmp_p
     assert results.read(path.parent / "results.json") == run
 
 
-def test_the_headline_is_about_our_smallest_export(run: ResultFile) -> None:
+def test_headline_is_our_smallest_export(run: ResultFile) -> None:
     tiles = {name: (figure, detail) for figure, name, detail in report._tiles(comparison.rows([run]), {})}
     assert tiles["smaller"][0] == "3.50×" and tiles["faster"][0] == "3.00×"
     # 5 ms over 4 ms at 128 tokens; for 32 tokens the baseline pads and still takes 5 ms, ours 1 ms.
@@ -151,7 +151,7 @@ def test_few_rounds_are_no_comparison(rounds: int, compared: bool) -> None:
     assert (ours.faster is not None) == compared and ours.smaller is not None
 
 
-def test_a_lone_export_is_not_compared_with_itself(run: ResultFile) -> None:
+def test_lone_export_has_no_comparison(run: ResultFile) -> None:
     alone = bench_subjects.result(measurement("float32", 32, 3.0), accuracies=run.accuracies)
     assert report._tiles(comparison.rows([alone]), {}) == [("80.0 %", "accuracy", "float32 on 80 examples")]
 
@@ -171,7 +171,7 @@ def device_run(**changes: Any) -> ResultFile:
     )
 
 
-def test_every_run_is_a_section_of_its_own_with_plots_of_its_own(run: ResultFile, tmp_path: Path) -> None:
+def test_every_run_has_section_and_plots(run: ResultFile, tmp_path: Path) -> None:
     path = report.build_report([run, device_run(), device_run(title="Another phone's")], tmp_path / "report")
     text = path.read_text(encoding="utf-8")
     page = Page(text)
@@ -214,7 +214,7 @@ def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
     assert comparison.rankings(alone) == [alone]
 
 
-def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path: Path) -> None:
+def test_gpu_and_cpu_get_separate_sections(tmp_path: Path) -> None:
     archive = results.Runtime(name="tflite-aar", version="2.16.1")
     gpu = results.Delegate(name="GPU", delegated_ops=9, total_ops=10)
     both = device_run(
@@ -237,7 +237,7 @@ def test_the_gpu_and_the_processor_are_two_sections_on_one_runtime_too(tmp_path:
     assert "342 ms" not in report.build_report([alone], tmp_path / "alone").read_text(encoding="utf-8")
 
 
-def test_what_a_phone_was_like_stands_beside_its_figures(tmp_path: Path) -> None:
+def test_page_shows_a_phones_conditions(tmp_path: Path) -> None:
     conditions = results.DeviceConditions(
         affinity="big",
         processors_allowed="4-7",
@@ -264,7 +264,7 @@ def test_what_a_phone_was_like_stands_beside_its_figures(tmp_path: Path) -> None
     assert "State of the phone" not in page
 
 
-def test_the_papers_figures_stand_beside_a_phones_only(run: ResultFile, tmp_path: Path) -> None:
+def test_papers_figures_appear_for_phones_only(run: ResultFile, tmp_path: Path) -> None:
     host = Page(report.build_report([run], tmp_path / "host").read_text(encoding="utf-8")).text
     assert "Pixel 4" not in host and "342" not in host
     phone = Page(report.build_report([device_run()], tmp_path / "phone").read_text(encoding="utf-8")).text
@@ -299,7 +299,7 @@ def test_ratios_alone_make_a_page(tmp_path: Path, met: bool) -> None:
     assert ("missed" in text) is not met
 
 
-def test_nothing_is_overwritten_and_nothing_makes_no_page(run: ResultFile, tmp_path: Path) -> None:
+def test_existing_or_empty_report_is_refused(run: ResultFile, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least one measurement or ratio"):
         report.build_report([bench_subjects.result()], tmp_path / "empty")
     report.build_report([run], tmp_path / "report")

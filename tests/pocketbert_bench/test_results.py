@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(content: results.ResultFile, tmp_path: Pa
     assert results.read(tmp_path / "r.json") == content
 
 
-def test_the_schema_is_one_and_the_file_beside_the_module_is_it() -> None:
+def test_committed_schema_is_current() -> None:
     jsonschema.Draft202012Validator.check_schema(results.json_schema())
     committed = ROOT / "benchmarks" / "pocketbert_bench" / "results.schema.json"
     assert json.loads(committed.read_text(encoding="utf-8")) == results.json_schema(), (
@@ -67,7 +67,7 @@ def test_the_schema_is_one_and_the_file_beside_the_module_is_it() -> None:
     )
 
 
-def test_the_page_explains_every_field_of_every_part() -> None:
+def test_page_explains_every_field() -> None:
     page = results.page()
     for part in (results.ResultFile, results.Measurement, results.Ratio, results.Machine):
         assert f"## {part.__name__}\n" in page
@@ -103,7 +103,7 @@ def break_measurement(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ),
     ],
 )
-def test_a_damaged_file_is_refused_with_the_place(
+def test_damaged_file_error_names_the_place(
     content: results.ResultFile, tmp_path: Path, damage: Callable[[dict[str, Any]], None], said: str
 ) -> None:
     document = copy.deepcopy(results.to_json(content))
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_refused_with_the_place(
     ],
     ids=["half", "deep", "digits", "15 MB", "bytes"],
 )
-def test_unreadable_result_files_are_refused_in_one_line(
+def test_unreadable_result_fails_in_one_line(
     written: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "r.json"
@@ -151,7 +151,7 @@ def test_damaged_verification_is_refused(verification: str, content: results.Res
         benchmark.verification_of(tmp_path / "bundle")
 
 
-def test_mutated_result_files_are_read_or_refused(content: results.ResultFile, tmp_path: Path) -> None:
+def test_mutated_results_are_read_or_refused(content: results.ResultFile, tmp_path: Path) -> None:
     generator, read = random.Random(0), 0
     document, path = results.to_json(content), tmp_path / "r.json"
     places = list(_places(document))
@@ -208,7 +208,7 @@ def test_a_summary_is_numpys() -> None:
         ("lower", None, None),
     ],
 )
-def test_a_target_is_held_against_the_worse_end(better: Any, target: float | None, met: bool | None) -> None:
+def test_target_uses_the_intervals_worse_end(better: Any, target: float | None, met: bool | None) -> None:
     peer = np.linspace(3, 5, 21)
     ours = peer * np.linspace(0.745, 0.755, 21)
     ratio = results.ratio(
@@ -220,7 +220,7 @@ def test_a_target_is_held_against_the_worse_end(better: Any, target: float | Non
     assert ratio.met is met
 
 
-def test_a_ratio_of_something_that_failed_is_refused() -> None:
+def test_ratio_of_failed_measurement_is_refused() -> None:
     good, bad = bench_subjects.measurement("a", 32, 3.0), bench_subjects.failed("b", 32, "it broke")
     with pytest.raises(UserError, match="b: it broke"):
         results.latency_ratio("a", good, bad, "", None)

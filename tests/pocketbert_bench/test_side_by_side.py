@@ -57,7 +57,7 @@ def rows(run: ResultFile) -> list[comparison.Row]:
     return comparison.rows([run], {"pupil": "teacher"})
 
 
-def test_texts_with_other_answers_are_found_with_what_each_said() -> None:
+def test_disagreements_have_both_predictions() -> None:
     found = side_by_side.disagreements(
         ["a", "b", "c", "d"], np.array([0, 1, 2, 0]), names=NAMES, teacher=np.array(TEACHER), student=np.array(STUDENT)
     )
@@ -70,19 +70,19 @@ def test_texts_with_other_answers_are_found_with_what_each_said() -> None:
     assert "on 3 of 4 texts" in verdict and "teacher is right on 0 of them, the student on 2, neither on 1." in verdict
 
 
-def test_a_verdict_without_disagreement_and_without_neither() -> None:
+def test_verdict_covers_agreement_and_two_labels() -> None:
     assert "agree on all 1,234 texts" in pair().verdict
     verdict = pair(disagreement("a", 0.9, 0.9), disagreement("b", 0.8, 0.8, label="bad")).verdict
     assert verdict.endswith("the teacher is right on 1 of them, the student on 1.")
 
 
-def test_the_surest_are_those_where_neither_doubts() -> None:
+def test_surest_disagreements_are_confident_twice() -> None:
     found = pair(disagreement("a", 0.99, 0.51), disagreement("b", 0.7, 0.8), disagreement("c", 0.6, 0.99))
     assert [each.text for each in found.surest(2)] == ["b", "c"]
     assert len(found.surest(9)) == 3
 
 
-def test_a_student_is_compared_with_its_teachers_plain_export(run: ResultFile) -> None:
+def test_student_compares_with_teachers_plain_export(run: ResultFile) -> None:
     found = rows(run)
     assert [(row.model, row.label) for row in found] == [
         ("teacher", "plain converter float32"), ("teacher", "int8"), ("pupil", "float32"), ("pupil", "int8"),
@@ -94,14 +94,14 @@ def test_a_student_is_compared_with_its_teachers_plain_export(run: ResultFile) -
     assert alone.reference and (alone.reference.model, alone.reference.label) == ("pupil", "float32")
 
 
-def test_names_are_as_long_as_they_have_to_be(run: ResultFile) -> None:
+def test_names_add_network_only_if_ambiguous(run: ResultFile) -> None:
     found = rows(run)
     assert [comparison.name(row, found) for row in found] == [
         "plain converter float32", "teacher, int8", "float32", "pupil, int8",
     ]  # fmt: skip
 
 
-def test_costs_of_the_same_export_length_by_length(run: ResultFile) -> None:
+def test_costs_compare_same_export_by_length(run: ResultFile) -> None:
     whole = Pair(teacher="teacher", student="pupil", export="int8", examples=5, disagreements=())
     found = side_by_side.costs(rows(run), whole)
     assert found and (found.teacher.model, found.student.model, found.threads) == ("teacher", "pupil", 1)
@@ -115,7 +115,7 @@ def test_costs_of_the_same_export_length_by_length(run: ResultFile) -> None:
 @pytest.mark.parametrize(
     ("more", "learned", "change"), [(0, 0.825, "1.50 points worse"), (1, 0.865, "2.50 points better")]
 )
-def test_the_page_shows_both_and_the_surest_disagreements(
+def test_page_shows_pair_and_surest_disagreements(
     run: ResultFile, tmp_path: Path, more: int, learned: float, change: str
 ) -> None:
     teacher, student = run.accuracies
@@ -143,12 +143,12 @@ def test_the_page_shows_both_and_the_surest_disagreements(
     assert whole.verdict in lines
 
 
-def test_a_pair_that_was_not_measured_still_shows_where_it_differs(run: ResultFile, tmp_path: Path) -> None:
+def test_unmeasured_pair_still_shows_disagreements(run: ResultFile, tmp_path: Path) -> None:
     unmeasured = pair(disagreement("odd one", 0.75, 0.75))
     page = report.build_report([run], tmp_path / "report", pair=unmeasured).read_text(encoding="utf-8")
     assert "odd one" in page and "Teacher and student</h2>" not in page
 
 
-def test_without_a_pair_the_page_is_about_exports_alone(run: ResultFile, tmp_path: Path) -> None:
+def test_page_without_pair_shows_exports_only(run: ResultFile, tmp_path: Path) -> None:
     page = report.build_report([run], tmp_path / "report").read_text(encoding="utf-8")
     assert "Disagreements</h2>" not in page

@@ -6,12 +6,12 @@ import pytest
 from pocketbert_bench import statistics
 
 
-def test_median_absolute_deviation_is_that_of_the_definition() -> None:
+def test_median_absolute_deviation_matches_definition() -> None:
     # Median 5; distances 4, 3, 0, 2, 95: median 3. A mean or a standard deviation would be far larger.
     assert statistics.median_absolute_deviation([1, 2, 5, 7, 100]) == 3
 
 
-def test_the_interval_holds_the_median_and_narrows_with_samples() -> None:
+def test_interval_narrows_with_samples() -> None:
     generator = np.random.default_rng(1)
     widths = []
     for count in (20, 2000):
@@ -24,7 +24,7 @@ def test_the_interval_holds_the_median_and_narrows_with_samples() -> None:
     assert widths[1] == pytest.approx(0.44, rel=0.3)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_interval_has_nominal_coverage() -> None:
     generator = np.random.default_rng(2)
     covered = 0
     for seed in range(200):
@@ -34,19 +34,19 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 178 <= covered <= 199
 
 
-def test_the_interval_is_the_same_every_time() -> None:
+def test_interval_is_deterministic() -> None:
     samples = np.random.default_rng(3).normal(size=37)
     assert statistics.bootstrap_median(samples, seed=4) == statistics.bootstrap_median(samples, seed=4)
     assert statistics.bootstrap_median(samples, seed=4) != statistics.bootstrap_median(samples, seed=5)
 
 
-def test_many_samples_are_resampled_without_filling_the_memory() -> None:
+def test_resampling_many_samples_bounds_memory() -> None:
     # 2000 x 3,000,001 indices at once would be 48 GB.
     low, high = statistics.bootstrap_median(np.arange(3_000_001.0), resamples=3)
     assert low == pytest.approx(1_500_000, rel=0.01) and high == pytest.approx(1_500_000, rel=0.01)
 
 
-def test_a_paired_ratio_removes_what_slows_both() -> None:
+def test_paired_ratio_removes_common_slowdown() -> None:
     generator = np.random.default_rng(5)
     slow = generator.uniform(1, 9, 41)
     ratio, (low, high) = statistics.paired_ratio(3 * slow * generator.normal(1, 0.01, 41), 4 * slow)
@@ -63,7 +63,7 @@ def test_pairs_that_are_none_are_refused(ours: list[float], peer: list[float], s
         statistics.paired_ratio(ours, peer)
 
 
-def test_round_medians_split_where_the_rounds_end() -> None:
+def test_round_medians_split_at_round_ends() -> None:
     assert statistics.round_medians([1, 2, 9, 4, 5, 7], [3, 1, 2]).tolist() == [2, 4, 6]
     with pytest.raises(ValueError, match="do not make up"):
         statistics.round_medians([1, 2, 3], [2, 2])

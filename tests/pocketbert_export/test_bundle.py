@@ -98,7 +98,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
     assert json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))["passed"] is True
 
 
-def test_it_predicts_as_the_model_does_whatever_the_length(bundle: Bundle, model: Model) -> None:
+def test_bundle_predicts_like_model(bundle: Bundle, model: Model) -> None:
     assert model.tokenizer is not None
     received = bundle.predictor().logits(TEXTS)
     for text, logits in zip(TEXTS, received, strict=True):
@@ -115,7 +115,7 @@ def test_pairs_are_told_apart(bundle: Bundle, model: Model) -> None:
     assert networks.relative(expected, received) < 2e-4
 
 
-def test_goldens_hold_texts_ids_and_both_answers(bundle: Bundle, model: Model) -> None:
+def test_goldens_have_texts_ids_both_outputs(bundle: Bundle, model: Model) -> None:
     assert {golden.length for golden in bundle.goldens} == set(LENGTHS)
     tokenizer = bundle.tokenizer()
     for golden in bundle.goldens:
@@ -136,7 +136,7 @@ def test_a_length_that_is_not_there(bundle: Bundle) -> None:
         bundle.run(networks.inputs_of(networks.bert_config(), length=8))
 
 
-def test_damaged_and_missing_files_are_all_named(copy: Path) -> None:
+def test_all_damaged_and_missing_files_listed(copy: Path) -> None:
     vocabulary = (copy / "vocab.txt").read_bytes()
     (copy / "vocab.txt").write_bytes(vocabulary[:-2] + b"x\n")
     (copy / "model.tflite").write_bytes((copy / "model.tflite").read_bytes()[:-5])
@@ -193,7 +193,7 @@ def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     assert networks.relative(expected, bundle.predictor().logits(TEXTS)) < 2e-4
 
 
-def test_the_source_is_named_by_its_checksum(bundle: Bundle, directory: Path) -> None:
+def test_source_is_recorded_by_checksum(bundle: Bundle, directory: Path) -> None:
     from pocketbert.files import sha256
 
     content = json.loads((bundle.directory / "bundle.json").read_text(encoding="utf-8"))
@@ -216,7 +216,7 @@ def test_bad_arguments_write_nothing(directory: Path, tmp_path: Path, arguments:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_encoder_without_vocabulary_or_with_a_masked_lm_head(tmp_path: Path) -> None:
+def test_model_without_vocabulary_or_head_fails(tmp_path: Path) -> None:
     networks.network(networks.bert_config()).save_pretrained(tmp_path / "bare")
     with pytest.raises(UserError, match="needs a vocabulary"):
         export(tmp_path / "bare", tmp_path / "bundle", recipe="float32", lengths=(7,))

@@ -52,7 +52,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[WindowOptions]:
     return seen
 
 
-def test_questions_to_a_bundle_that_answers_them(
+def test_questions_train_and_export_a_bundle(
     bare: Path, windows: list[WindowOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 240, 0, impossible=0.3)
@@ -106,7 +106,7 @@ def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"{share:.4f}" in page and "bundle" in page and "Confusion matrix" in page
 
 
-def test_dev_split_of_a_table_is_stratified(tmp_path: Path) -> None:
+def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
     # Two rows of one class that a draw without classes would put both into the dev split.
     texts = [f"text {row}" for row in range(100)]
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
@@ -128,7 +128,7 @@ def test_dev_split_of_a_table_is_stratified(tmp_path: Path) -> None:
         ({"--train-file": ""}, "the data are either"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_fails_in_one_line(
     change: dict[str, str], message: str, bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions = tiny_questions.write_questions(tmp_path / "questions.json", 9, 0)

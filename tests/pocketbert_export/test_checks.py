@@ -93,12 +93,12 @@ def test_size(good: OpHistogram, int8: OpHistogram) -> None:
     assert file_checks.check_size(int8, weight_shapes(), 1).passed
 
 
-def test_size_fails_when_the_weights_are_wider_than_the_recipe_says(good: OpHistogram) -> None:
+def test_size_check_fails_for_wide_weights(good: OpHistogram) -> None:
     assert not file_checks.check_size(good, weight_shapes(), 1).passed
     assert not file_checks.check_size(good, weight_shapes(), 2).passed
 
 
-def test_size_fails_when_a_table_is_stored_twice(good: OpHistogram) -> None:
+def test_size_check_fails_for_duplicate_table(good: OpHistogram) -> None:
     assert not file_checks.check_size(good, [handmade.KERNEL.shape, handmade.TYPE_TABLE.shape], 4).passed
 
 
@@ -109,7 +109,7 @@ def test_finite() -> None:
     assert not checks.check_finite({"other": LOGITS, "logits": 0 * LOGITS}).passed
 
 
-def test_difference_is_relative_to_the_root_mean_square() -> None:
+def test_difference_is_relative_to_rms() -> None:
     # The root mean square of these is 5, the difference 1 in one of four.
     reference = np.array([[5.0, -5.0], [5.0, 5.0]], np.float32)
     largest, rms = checks.check_difference(
@@ -140,7 +140,7 @@ def test_difference_fails_beyond_each_recipes_bound(recipe: str) -> None:
     [{"logits": LOGITS * np.nan}, {"logits": LOGITS[:, :2]}, {"scores": LOGITS}],
     ids=["not a number", "other shape", "other name"],
 )
-def test_difference_fails_on_answers_that_cannot_be_compared(answers: dict[str, np.ndarray]) -> None:
+def test_difference_fails_on_incomparable_outputs(answers: dict[str, np.ndarray]) -> None:
     found = checks.check_difference({"logits": LOGITS}, answers, BOUNDS["dynamic_wi8"])
     assert [(check.passed, check.measured) for check in found] == [(False, None)] * 2
 
@@ -162,7 +162,7 @@ def test_labels_count_near_ties_as_agreeing() -> None:
         assert not checks.check_labels(TASK, logits + constant, swapped + constant, BOUNDS["float32"]).passed
 
 
-def test_labels_fail_when_a_clear_lead_is_lost() -> None:
+def test_labels_fail_when_clear_lead_flips() -> None:
     swapped = LOGITS.copy()
     swapped[3] = LOGITS[3][[1, 0, 2]]
     check = checks.check_labels(TASK, LOGITS, swapped, BOUNDS["dynamic_wi8"])
@@ -199,7 +199,7 @@ def scored(metric: float, count: int, lost: int = 0, won: int = 0) -> list[Score
         (25.0, 120, 60, False),
     ],
 )
-def test_int8_may_lose_half_a_point_or_what_chance_takes(points: float, lost: int, won: int, passes: bool) -> None:
+def test_int8_may_lose_what_chance_explains(points: float, lost: int, won: int, passes: bool) -> None:
     check = checks.check_metric("f1", 853, *scored(points, 853, lost, won), BOUNDS["dynamic_wi8"])
     assert check.passed is passes
     assert check.measured == pytest.approx(points)
@@ -223,7 +223,7 @@ def test_answers_may_be_right_in_part(lost: int, won: int, passes: bool) -> None
     assert found.passed is passes
 
 
-def test_scores_are_held_against_points_or_one_answers_worth() -> None:
+def test_scores_may_lose_one_examples_worth() -> None:
     for recipe, count, points, passes in (
         ("dynamic_wi8", 1500, 0.49, True),
         ("dynamic_wi8", 1500, 0.51, False),
@@ -258,7 +258,7 @@ def test_real_values_leave_out_padding() -> None:
     assert real["pooled_output"].shape == (2, 5)
 
 
-def test_a_score_that_never_varies_fails_however_large_its_mean() -> None:
+def test_constant_score_with_large_mean_fails() -> None:
     scores = np.array([3.5, 2.5, 3.4, 2.6, 3.0], np.float32)
     constant = np.full_like(scores, 3.0)
     found = checks.check_difference(
@@ -270,7 +270,7 @@ def test_a_score_that_never_varies_fails_however_large_its_mean() -> None:
 
 
 @pytest.mark.parametrize("task", [TASK, get_task(TaskConfig(kind="span"))], ids=["classification", "span"])
-def test_a_constant_in_all_logits_makes_no_difference_smaller(task: Task) -> None:
+def test_constant_in_logits_hides_no_difference(task: Task) -> None:
     logits = LOGITS if task is TASK else LOGITS.ravel()
     wrong = logits[::-1].copy()
     for constant in (0.0, 100.0):
@@ -303,7 +303,7 @@ def test_answers_must_follow_the_text(slope: float, noise: float, passes: bool) 
     assert response(slope, noise).passed is passes
 
 
-def test_a_change_within_float32_rounding_is_not_compared() -> None:
+def test_float32_rounding_is_not_compared() -> None:
     tiny, nothing, scale = {"x": np.full([3, 2], 1e-6)}, {"x": np.zeros([3, 2])}, {"x": np.ones([3, 2])}
     assert checks.check_response("segments", "other segment ids", tiny, nothing, scale).passed
     assert not checks.check_response("segments", "other segment ids", {"x": tiny["x"] * 1e3}, nothing, scale).passed

@@ -24,9 +24,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "directory"
 
 
-def test_it_exports_and_prints_one_json_object(
-    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_prints_one_json_object(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "dev.csv"
     table.write_text("text,label\nthe film is good,good\na dull film,bad\nthe sun,fair\n", encoding="utf-8")
     arguments = [
@@ -54,7 +52,7 @@ def test_it_exports_and_prints_one_json_object(
     assert "--overwrite" in capsys.readouterr().err
 
 
-def test_a_gate_that_fails_ends_with_1_and_leaves_nothing(
+def test_failed_gate_exits_1_without_output(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = dataclasses.replace(checks.BOUNDS["dynamic_wi8"], rms_difference=1e-9)
@@ -78,7 +76,7 @@ def test_a_gate_that_fails_ends_with_1_and_leaves_nothing(
         (["--model=DIRECTORY", "--output=bundle", "--lengths=7,99"], "received 99"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(
+def test_bad_input_exits_2(
     arguments: list[str],
     reason: str,
     directory: Path,

@@ -61,7 +61,7 @@ def model(request: pytest.FixtureRequest) -> Model:
     return networks.network(config)
 
 
-def test_float32_answers_as_the_model_at_every_length(model: Model) -> None:
+def test_float32_matches_model_at_every_length(model: Model) -> None:
     content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
     for length in LENGTHS:
         inputs = networks.inputs_of(model.config, length=length)
@@ -70,7 +70,7 @@ def test_float32_answers_as_the_model_at_every_length(model: Model) -> None:
 
 
 @pytest.mark.parametrize("task", [None, TaskConfig(kind="span"), TaskConfig(kind="regression")])
-def test_every_kind_of_output_keeps_its_name_and_shape(task: TaskConfig | None) -> None:
+def test_outputs_keep_names_and_shapes(task: TaskConfig | None) -> None:
     model = networks.network(networks.bert_config(), [task] if task else [])
     content = to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe("float32"))
     inputs = networks.inputs_of(model.config, length=13)
@@ -95,7 +95,7 @@ def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
         assert found.signatures[f"length_{length}"].outputs["logits"].shape == (1, 3)
 
 
-def test_distilbert_has_no_segments_and_gives_the_models_answers() -> None:
+def test_distilbert_without_segments_matches_model() -> None:
     config = networks.bert_config(model_type="distilbert", type_vocab_size=0, pooler="none")
     model = networks.network(config)
     content = to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe("float32"))
@@ -105,7 +105,7 @@ def test_distilbert_has_no_segments_and_gives_the_models_answers() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_path: Path) -> None:
+def test_operators_are_builtin_weights_match_recipe(recipe: str, tmp_path: Path) -> None:
     model = networks.network(networks.bert_config())
     found = histogram(to_tflite(optimize_graph(model, GraphOptimizations()), (13,), get_recipe(recipe)), tmp_path)
     assert not found.custom
@@ -120,7 +120,7 @@ def test_builtin_operators_only_and_weights_as_the_recipe_says(recipe: str, tmp_
     assert found.weight_bytes <= large * width + small * 4 + 1024
 
 
-def test_weights_and_scales_are_shared_between_lengths(tmp_path: Path) -> None:
+def test_lengths_share_weights_and_scales(tmp_path: Path) -> None:
     model = networks.network(networks.bert_config(num_layers=1))
     recipe = get_recipe("dynamic_wi8")
     shared = to_tflite(model, (5, 13), recipe)
@@ -206,21 +206,21 @@ def test_lengths_are_checked(lengths: tuple[int, ...], reason: str) -> None:
     assert check_lengths([13, 5], networks.bert_config()) == (5, 13)
 
 
-def test_an_unknown_recipe_is_named_with_those_there_are() -> None:
+def test_unknown_recipe_error_lists_recipes() -> None:
     with pytest.raises(UserError, match="float32, float16, dynamic_wi8; received 'int8'"):
         get_recipe("int8")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["minilmv2_6l_384d", "tinybert_4l_312d", "mobilebert"])
-def test_two_more_lengths_add_less_than_five_percent(name: str) -> None:
+def test_two_lengths_add_under_five_percent(name: str) -> None:
     model = optimize_graph(from_preset(preset(name).config, [networks.SENTIMENT]), GraphOptimizations())
     for recipe in ("float32", "dynamic_wi8"):
         one, three = (len(to_tflite(model, lengths, get_recipe(recipe))) for lengths in ((128,), (32, 64, 128)))
         assert three < 1.05 * one
 
 
-def test_the_same_weights_give_the_same_bytes(small_directory: Path, small_bundle: Path, tmp_path: Path) -> None:
+def test_same_weights_give_same_bytes(small_directory: Path, small_bundle: Path, tmp_path: Path) -> None:
     # Keras numbers the layers of all models in a process.
     for seed in (1, 2):
         from_preset(networks.bert_config(num_layers=1), seed=seed)
@@ -231,7 +231,7 @@ def test_the_same_weights_give_the_same_bytes(small_directory: Path, small_bundl
 
 
 @pytest.mark.slow
-def test_a_new_process_exports_what_this_one_does(tmp_path: Path) -> None:
+def test_another_process_exports_same_bytes(tmp_path: Path) -> None:
     bare = tiny_finetuning.write_model(tmp_path / "bare")
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(200, 0))
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))

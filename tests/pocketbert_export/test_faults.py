@@ -195,7 +195,7 @@ def failed(verification: Verification) -> set[str]:
 
 
 @pytest.mark.parametrize("fault", REFUSED)
-def test_a_bundle_that_contradicts_itself_does_not_open(fault: str, copy: Path) -> None:
+def test_contradictory_bundle_does_not_open(fault: str, copy: Path) -> None:
     inject, message = REFUSED[fault]
     inject(copy)
     with pytest.raises(UserError, match=message) as raised:
@@ -212,7 +212,7 @@ def test_the_gate_names_the_fault(fault: str, copy: Path, small_model: Model, to
     assert check in failed(verification)
 
 
-def test_segments_are_probed_where_int8_and_single_texts_hide_them(
+def test_int8_single_texts_still_check_segments(
     small_directory: Path, small_model: Model, tokenizers: object, tmp_path: Path
 ) -> None:
     # Equal rows move no logit by more than int8's bounds allow.
@@ -225,9 +225,7 @@ def test_segments_are_probed_where_int8_and_single_texts_hide_them(
     assert segments.measured == 1.0 and "0 times as far" in segments.reason
 
 
-def test_a_constant_does_not_hide_a_head_that_ignores_the_text(
-    copy: Path, small_model: Model, tokenizers: object
-) -> None:
+def test_constant_hides_no_text_ignoring_head(copy: Path, small_model: Model, tokenizers: object) -> None:
     weights = small_model.weights_by_path()
     kernel, bias = (weights[f"heads.classification.output.{name}"] for name in ("kernel", "bias"))
     kept = bias.numpy()
@@ -243,7 +241,7 @@ def test_a_constant_does_not_hide_a_head_that_ignores_the_text(
     assert {"sensitivity", "goldens: largest difference", "logits: largest difference"} <= failed(found)
 
 
-def test_a_file_cut_short_is_one_line_whoever_opens_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_file_fails_in_one_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut(copy)
     for command in (["verify", str(copy)], ["predict", f"--model={copy}", f"--input={copy / 'labels.txt'}"]):
         assert cli.main(command) == 2
@@ -272,7 +270,7 @@ def test_predict_prints_no_nan(
     assert printed.err.strip().count("\n") == 0
 
 
-def test_no_file_from_outside_reaches_a_phone(copy: Path) -> None:
+def test_outside_files_never_reach_a_phone(copy: Path) -> None:
     from pocketbert_bench.device import bundle_files
 
     assert layout.GOLDENS_FILE in bundle_files(copy)
@@ -290,7 +288,7 @@ def test_bench_reads_both_answers(kind: str, copy: Path, tokenizers: object) -> 
     assert all("of the file's outputs from the float" in str(each.problem) for each in from_bundle(copy, None, [1]))
 
 
-def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None:
+def test_encoder_of_384_tokens_stays_small(tmp_path: Path) -> None:
     config = networks.bert_config(max_position_embeddings=384, num_layers=1)
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
     networks.network(config, (), tokenizer).save_pretrained(tmp_path / "model")
@@ -300,7 +298,7 @@ def test_a_bare_encoder_of_384_tokens_has_a_small_bundle(tmp_path: Path) -> None
     assert shapes == {(1, 128, HIDDEN), (1, 384, HIDDEN)}
 
 
-def test_the_table_in_the_documentation_is_complete() -> None:
+def test_documented_fault_table_is_complete() -> None:
     page = DOCS.read_text(encoding="utf-8")
     listed = re.findall(r"^\| \d+ \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
     assert len(listed) >= 30

@@ -37,7 +37,7 @@ def multiply(model: Model, layer: int, factor: float) -> None:
     gamma.assign(gamma * factor)
 
 
-def test_an_overflow_is_warned_of_by_its_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overflow_warning_names_the_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Beyond what is folded, so that the file computes NoNorm as it is; in the last layer, so that no softmax turns
     # float16's rounding of weights into another answer.
     written = export(tmp_path, {2: 3000.0})
@@ -54,7 +54,7 @@ def test_an_overflow_is_warned_of_by_its_layer(tmp_path: Path, capsys: pytest.Ca
     assert "verify: warning: layer 2's hidden state: " in capsys.readouterr().err
 
 
-def test_the_maxima_are_of_the_folded_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maxima_come_from_folded_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain, larger = tmp_path / "plain", tmp_path / "larger"
     plain.mkdir(), larger.mkdir()
     before = export(plain, {})["activation_range"]

@@ -314,7 +314,7 @@ def test_models_are_named_by_task() -> None:
         ),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_before_anything_is_answered(
+def test_bad_input_fails_before_any_prediction(
     arguments: list[str],
     message: str,
     paths: dict[str, Path],
@@ -339,7 +339,7 @@ def test_bad_input_is_refused_before_anything_is_answered(
     assert not list(tmp_path.iterdir())
 
 
-def test_answers_that_are_not_finite_are_no_submission(
+def test_nonfinite_outputs_give_no_submission(
     models: dict[str, Model], paths: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bias = models["stsb"].weights_by_path()["heads.regression.output.bias"]

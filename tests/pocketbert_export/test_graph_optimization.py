@@ -49,7 +49,7 @@ def test_answers_stay(source: QueryKeySource | None, optimization: str) -> None:
     assert difference(model, optimized) < TOLERANCE
 
 
-def test_projections_are_fused_by_default_where_blocks_have_a_bottleneck() -> None:
+def test_bottleneck_blocks_fuse_projections_by_default() -> None:
     bert, mobilebert = networks.network(networks.bert_config()), networks.network(networks.mobilebert_config("shared"))
     asked, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
     assert decide(bert, GraphOptimizations())["fuse_projections"].startswith("does not pay")
@@ -60,7 +60,7 @@ def test_projections_are_fused_by_default_where_blocks_have_a_bottleneck() -> No
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_folding_leaves_no_norm_in_the_encoder(source: QueryKeySource) -> None:
+def test_folding_removes_all_encoder_norms(source: QueryKeySource) -> None:
     model = networks.network(networks.mobilebert_config(source))
     optimized = optimize_graph(model, only("fold_no_norm"))
     paths = optimized.weights_by_path()
@@ -77,7 +77,7 @@ def test_folding_leaves_no_norm_in_the_encoder(source: QueryKeySource) -> None:
     assert set(changed) == set(paths) - untouched
 
 
-def test_folding_keeps_a_masked_lm_heads_layer_norm() -> None:
+def test_folding_keeps_mlm_heads_layer_norm() -> None:
     task = TaskConfig(kind="masked_lm")
     model = networks.network(networks.mobilebert_config(), [task])
     optimized = optimize_graph(model, GraphOptimizations())
@@ -85,7 +85,7 @@ def test_folding_keeps_a_masked_lm_heads_layer_norm() -> None:
     assert difference(model, optimized) < TOLERANCE
 
 
-def test_a_gamma_of_zero_is_not_folded() -> None:
+def test_zero_gamma_is_not_folded() -> None:
     model = networks.network(networks.mobilebert_config())
     gamma = model.weights_by_path()["encoder.layers.1.feed_forwards.0.norm.gamma"]
     gamma.assign(np.where(np.arange(16) == 5, 0.0, gamma.numpy()))
@@ -96,7 +96,7 @@ def test_a_gamma_of_zero_is_not_folded() -> None:
     assert difference(model, optimized) < TOLERANCE
 
 
-def test_gammas_behind_a_linear_map_alone_may_be_zero() -> None:
+def test_zero_gamma_after_dense_layer_folds() -> None:
     model = networks.network(networks.mobilebert_config())
     for name in ("input_norm", "query_key_norm"):
         gamma = model.weights_by_path()[f"encoder.layers.0.bottleneck.{name}.gamma"]
@@ -105,7 +105,7 @@ def test_gammas_behind_a_linear_map_alone_may_be_zero() -> None:
     assert difference(model, optimize_graph(model, GraphOptimizations())) < TOLERANCE
 
 
-def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
+def test_tiny_product_of_gammas_not_folded() -> None:
     model = networks.network(networks.mobilebert_config(num_layers=6))
     for layer in range(6):
         model.weights_by_path()[f"encoder.layers.{layer}.bottleneck.output_norm.gamma"].assign(np.full(28, 0.2))
@@ -115,7 +115,7 @@ def test_many_small_gammas_are_not_folded_where_their_product_is_tiny() -> None:
 @pytest.mark.parametrize(
     "config", [networks.bert_config(), networks.mobilebert_config("shared")], ids=["bert", "no_norm"]
 )
-def test_padding_is_masked_in_half_precision_too(config: EncoderConfig) -> None:
+def test_padding_is_masked_in_half_precision(config: EncoderConfig) -> None:
     model = networks.network(config)
     optimized = optimize_graph(model, NONE)
     inputs = networks.inputs_of(config)
@@ -147,7 +147,7 @@ def test_the_model_itself_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("kind", ["span", "masked_lm", None])
-def test_first_token_only_leaves_other_tokens_readers_alone(kind: TaskKind | None) -> None:
+def test_first_token_only_skips_token_heads(kind: TaskKind | None) -> None:
     tasks = [TaskConfig(kind=kind)] if kind else []
     model = networks.network(networks.bert_config(), tasks)
     assert decide(model, GraphOptimizations())["first_token_only"].startswith("does not suit")
@@ -155,7 +155,7 @@ def test_first_token_only_leaves_other_tokens_readers_alone(kind: TaskKind | Non
 
 
 @pytest.mark.parametrize("kind", ["regression", "next_sentence"])
-def test_first_token_only_suits_what_reads_the_first_token(kind: TaskKind) -> None:
+def test_first_token_only_suits_sentence_heads(kind: TaskKind) -> None:
     model = networks.network(networks.bert_config(), [TaskConfig(kind=kind)])
     optimized = optimize_graph(model, only("first_token_only"))
     assert decide(model, GraphOptimizations())["first_token_only"] == APPLIED

@@ -67,7 +67,7 @@ def table(folder: Path, cells: list[object], name: str = "dev.csv") -> Path:
         (("1", "0"), "", [], 2 / 7),
     ],
 )
-def test_model_with_other_label_order_is_scored_right(
+def test_other_label_order_is_scored_correctly(
     labels: tuple[str, ...],
     name: str,
     flags: list[str],
@@ -90,7 +90,7 @@ def read(file: Path, task: TaskConfig, *flags: str) -> list[int]:
 MOOD = TaskConfig(kind="classification", name="mood", labels=("sad", "glad", "mad"))
 
 
-def test_order_that_is_not_its_own_inverse(tmp_path: Path) -> None:
+def test_cyclic_label_order_is_scored_correctly(tmp_path: Path) -> None:
     file = table(tmp_path, [0, 1, 2, 2, 0, 1, "mad"])
     # 0 is mad, at the logit 2; 1 is sad, at 0; 2 is glad, at 1.
     assert read(file, MOOD, "--labels=mad,sad,glad") == [2, 0, 1, 1, 2, 0, 2]
@@ -116,7 +116,7 @@ def test_numbers_without_order_are_refused(cells: list[object], flags: list[str]
         read(table(tmp_path, cells), MOOD, *flags)
 
 
-def test_labels_go_with_a_file_of_classes(tmp_path: Path) -> None:
+def test_labels_need_a_file_with_classes(tmp_path: Path) -> None:
     file = table(tmp_path, [*NUMBERS])
     for task, flags in (
         (TaskConfig(kind="regression"), [f"--file={file}"]),

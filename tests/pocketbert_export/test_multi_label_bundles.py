@@ -74,7 +74,7 @@ def test_evaluate_scores_decisions(folder, model, capsys):
     assert 0.5 < found["baseline"]["metrics"]["micro_f1"] < found["metrics"]["micro_f1"]
 
 
-def test_predict_gives_a_probability_for_each_label(folder, tmp_path, capsys):
+def test_predict_gives_each_labels_probability(folder, tmp_path, capsys):
     texts = ["lovely film with bad plot and awful weak story great warm", "the film of a scene"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     assert cli.main(["predict", f"--model={folder / 'run/model'}", f"--input={tmp_path / 'texts.txt'}"]) in (None, 0)
@@ -86,7 +86,7 @@ def test_predict_gives_a_probability_for_each_label(folder, tmp_path, capsys):
         assert answer["labels"] == [name for name, value in answer["probabilities"].items() if value >= 0.5]
 
 
-def test_gate_compares_each_label_of_each_example(folder):
+def test_gate_compares_every_label(folder):
     found = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
     assert found["labels"]["passed"] and "of 94 decisions, one for each example and label" in found["labels"]["reason"]
     assert "micro_f1" in found["metric"]["reason"]
@@ -108,7 +108,7 @@ def test_lost_decisions_fail_the_gate():
     assert check_labels(TASK, reference, reference + 4, bounds).measured < 0.6
 
 
-def test_near_ties_agree_and_others_do_not():
+def test_only_near_ties_count_as_agreement():
     bounds, reference = BOUNDS["dynamic_wi8"], np.ones([100, 2], np.float32)
     for logit, passes in ((0.5 * bounds.rms_difference, True), (2 * bounds.rms_difference, False)):
         reference[:, 0] = logit
@@ -129,7 +129,7 @@ def test_sigmoid_of_large_logits():
 
 
 @pytest.mark.parametrize("command", ["distill", "augment"])
-def test_commands_without_soft_labels_refuse_it_in_one_line(folder, command, tmp_path, capsys):
+def test_commands_refuse_multi_label(folder, command, tmp_path, capsys):
     arguments = [f"--train-file={folder / 'train.jsonl'}", "--kind=multi_label", f"--output={tmp_path / 'out'}"]
     more = {
         "distill": ["--method=tinybert", f"--teacher={folder / 'run/model'}", f"--student={folder / 'start'}"],

@@ -56,7 +56,7 @@ def test_lines(
         np.testing.assert_allclose(list(answer["probabilities"].values()), probabilities, atol=2e-5)
 
 
-def test_json_lines_from_standard_input_mix_pairs_and_texts(
+def test_stdin_json_may_mix_pairs_texts(
     small_model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
@@ -77,7 +77,7 @@ def test_json_lines_from_standard_input_mix_pairs_and_texts(
         )
 
 
-def test_no_locale_and_no_half_of_a_pair_ends_the_answers(
+def test_c_locale_writes_lone_surrogates(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # JSON may name half of a surrogate pair, which no encoding of Unicode has bytes for.

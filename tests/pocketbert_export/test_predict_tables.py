@@ -40,7 +40,7 @@ def call(directory: Path, *arguments: object) -> int:
     return cli.main(["predict", f"--model={directory}", *map(str, arguments)])
 
 
-def test_rows_of_a_csv_file_are_answered_and_no_header(
+def test_csv_rows_are_predicted_without_header(
     small_model: Model, small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_csv(tmp_path / "x.csv", [["id", "review"], *([str(row), text] for row, text in enumerate(TEXTS))])
@@ -76,7 +76,7 @@ def test_pairs_in_columns(
     np.testing.assert_allclose([answer["top"][0]["probability"] for answer in answers], best.max(axis=1), atol=2e-5)
 
 
-def test_csv_answers_are_read_back_as_they_are(
+def test_csv_predictions_survive_a_round_trip(
     small_model: Model, small_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predict, "LINES_A_CHUNK", 2)
@@ -117,7 +117,7 @@ def test_best_labels(
     assert [row[2::2] for row in rows] == [[label for _, label in best] for best in expected]
 
 
-def test_csv_answers_come_before_the_input_ends(
+def test_csv_predictions_stream_before_input_ends(
     small_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predict, "LINES_A_CHUNK", 2)
@@ -167,9 +167,7 @@ def test_several_labels_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_answers_that_are_not_finite_are_refused(
-    tmp_path: Path, small_model: Model, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nonfinite_outputs_are_refused(tmp_path: Path, small_model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     model = networks.network(networks.bert_config(num_layers=1), tokenizer=small_model.tokenizer)
     model.weights_by_path()["heads.classification.output.bias"].assign(np.array([0, np.nan, 0], np.float32))
     model.save_pretrained(tmp_path / "model")

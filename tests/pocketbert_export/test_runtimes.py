@@ -70,7 +70,7 @@ def test_old_runtime_refuses_channelwise_int8(runtime: str, tmp_path: Path) -> N
             run(runtime, model, batches())
 
 
-def test_a_damaged_file_ends_its_own_process_only(tmp_path: Path) -> None:
+def test_damaged_file_crashes_only_its_process(tmp_path: Path) -> None:
     model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
     model.write_bytes(model.read_bytes()[:600])
     with pytest.raises(RuntimeRefused, match="litert ended with code"):
@@ -116,7 +116,7 @@ def test_old_runtime_without_an_older_python(python_3_13: Path, monkeypatch: pyt
         runtimes.environment_of_tflite_2_16()
 
 
-def test_pip_that_fails_leaves_nothing_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "wrong.lock"
     lock.write_text("numpy==1.26.4 --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
     monkeypatch.setattr(runtimes, "LOCK_FILE", lock)

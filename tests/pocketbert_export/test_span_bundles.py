@@ -52,7 +52,7 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict[str, Path]) -> None:
+def test_gate_scores_questions_and_keeps_threshold(made: dict[str, Path]) -> None:
     verification = json.loads((made["bundle"] / "verification.json").read_text())
     metric = next(check for check in verification["checks"] if check["name"] == "metric")
     assert metric["passed"] and "f1" in metric["reason"] and "37 examples" in metric["reason"]
@@ -66,7 +66,7 @@ def test_the_gate_scores_questions_and_the_bundle_keeps_the_threshold(made: dict
     np.testing.assert_array_equal(tokens["input_word_ids"], golden.inputs["input_word_ids"])
 
 
-def test_model_and_bundle_predict_the_same_answers(made: dict[str, Path]) -> None:
+def test_model_and_bundle_predict_same_answers(made: dict[str, Path]) -> None:
     questions = list(QuestionFile(made["questions"]))[:9]
     inputs = [(question.question, question.context) for question in questions]
     model, bundle = pb.from_pretrained(made["model"]), Bundle.open(made["bundle"])
@@ -80,7 +80,7 @@ def test_model_and_bundle_predict_the_same_answers(made: dict[str, Path]) -> Non
     assert len(model.predict(inputs, n_best=2)[0]["answers"]) == 2
 
 
-def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp_path: Path) -> None:
+def test_gate_rejects_bundle_with_worse_answers(made: dict[str, Path], tmp_path: Path) -> None:
     # A model whose end is always the first token: its float answers are others than the bundle's.
     model = pb.from_pretrained(made["model"])
     questions = QuestionFile(made["questions"])
@@ -109,7 +109,7 @@ def test_the_gate_refuses_a_bundle_that_answers_worse(made: dict[str, Path], tmp
 
 
 @pytest.mark.parametrize("form", ["model", "bundle"])
-def test_evaluate_gives_what_squads_own_script_gives(
+def test_evaluate_matches_squads_script(
     form: str, made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     window = f"--max-length={tiny_questions.MAX_LENGTH}"
@@ -178,7 +178,7 @@ def test_predict_reads_a_file_of_questions(made: dict[str, Path], capsys: pytest
         assert message in capsys.readouterr().err
 
 
-def test_several_languages_are_scored_apart_and_together(
+def test_languages_are_scored_separately_and_together(
     made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, seed in (("dev-context-en-question-en", 5), ("dev-context-de-question-en", 6)):
@@ -201,7 +201,7 @@ def test_several_languages_are_scored_apart_and_together(
         assert result["parts"][part]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
 
 
-def test_ids_are_checked_in_all_files_before_anything_is_answered(
+def test_all_ids_are_checked_before_predicting(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_questions.write_questions(tmp_path / "dev-context-de-question-en.json", 11, 5)
@@ -213,7 +213,7 @@ def test_ids_are_checked_in_all_files_before_anything_is_answered(
     assert "ids of questions must differ" in capsys.readouterr().err
 
 
-def test_model_and_bundle_are_compared_in_the_same_windows(made: dict[str, Path]) -> None:
+def test_model_and_bundle_use_same_windows(made: dict[str, Path]) -> None:
     both = open_both(made["model"], made["bundle"], stride=3)
     for predictor in both:
         assert (predictor.max_length, predictor.windows) == (tiny_questions.MAX_LENGTH, {"stride": 3})
@@ -254,9 +254,7 @@ def test_lengths_where_none_are_given(kind: Any, positions: int, longest: int | 
         assert default_lengths(None, positions, longest) == lengths
 
 
-def test_squad_1_is_scored_by_its_own_rules(
-    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_squad_1_uses_its_own_rules(made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions = tiny_questions.write_questions(tmp_path / "dev-v1.1.json", 13, 7)
     answers = tmp_path / "answers.json"
     window = f"--max-length={tiny_questions.MAX_LENGTH}"
@@ -296,7 +294,7 @@ def test_bad_input(
     assert message.format(**names) in capsys.readouterr().err
 
 
-def test_predict_reads_no_plain_lines_as_questions(
+def test_predict_rejects_plain_lines_as_questions(
     made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "x.csv").write_text("question,context\nwho,she\n")

@@ -85,7 +85,7 @@ def test_f1_is_that_of_glues_class(
 
 
 @pytest.mark.parametrize(("given", "name"), [([], "f1"), (["--metric=matthews"], "matthews")])
-def test_the_gate_asks_the_tasks_own_metric(
+def test_gate_uses_the_tasks_metric(
     given: list[str], name: str, model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = [f"--model={paths['model']}", f"--data={paths['glue']}", *given]
@@ -124,7 +124,7 @@ TEXTS = Examples(["a"], None, np.array([1], np.int32), ["0"], "here")
         ("none", "accuracy", "must be one of none for a model without a task"),
     ],
 )
-def test_a_metric_that_the_task_has_not_is_refused(task: str, metric: str, message: str) -> None:
+def test_metric_of_another_task_is_refused(task: str, metric: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         gate_metric(TASKS[task], metric, TEXTS)
 
@@ -137,7 +137,7 @@ def test_a_metric_needs_labels() -> None:
         assert gate_metric(TASKS["two"], None, examples) == "accuracy"
 
 
-def test_a_wrong_metric_is_refused_before_the_conversion(
+def test_wrong_metric_fails_before_conversion(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pocketbert_export.exporter.to_tflite", lambda *_, **__: pytest.fail("it converted"))

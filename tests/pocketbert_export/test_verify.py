@@ -96,7 +96,7 @@ def test_a_sound_bundle_passes(sound: Path) -> None:
     ],
     ids=["flex", "custom", "zero", "leak", "length"],
 )
-def test_a_wrong_bundle_fails_for_its_reason(bag: handmade.Bag, names: set[str], tmp_path: Path) -> None:
+def test_wrong_bundle_fails_with_its_reason(bag: handmade.Bag, names: set[str], tmp_path: Path) -> None:
     verification = verify_bundle(handmade.write_bundle(tmp_path / "wrong", bag))
     assert failed(verification) == names
     with pytest.raises(GateFailed, match="does not pass its gate: ") as caught:
@@ -105,7 +105,7 @@ def test_a_wrong_bundle_fails_for_its_reason(bag: handmade.Bag, names: set[str],
         assert name in str(caught.value)
 
 
-def test_no_recipe_helps_a_file_that_cannot_be_called(tmp_path: Path) -> None:
+def test_uncallable_file_suggests_no_other_recipe(tmp_path: Path) -> None:
     folder = handmade.write_bundle(tmp_path / "flex", handmade.Bag(foreign="flex"), recipe="dynamic_wi8")
     with pytest.raises(GateFailed) as caught:
         verify_bundle(folder).require()
@@ -129,7 +129,7 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
         verify_bundle(folder)
 
 
-def test_a_file_that_was_broken_before_it_was_listed_is_refused(tmp_path: Path) -> None:
+def test_file_broken_before_listing_is_refused(tmp_path: Path) -> None:
     folder = handmade.write_bundle(tmp_path / "bundle", handmade.Bag())
     (folder / "model.tflite").write_bytes((folder / "model.tflite").read_bytes()[:900])
     bundle_folders.describe_again(folder)
@@ -150,7 +150,7 @@ def old_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def test_what_the_old_runtime_does_not_load_fails_there_alone(old_bundle: Path) -> None:
+def test_unsupported_file_fails_on_old_runtime(old_bundle: Path) -> None:
     verification = verify_bundle(old_bundle)
     assert [(check.name, check.runtime) for check in verification.failures] == [("runs", TFLITE_2_16)]
     assert "FULLY_CONNECTED" in verification.failures[0].reason
@@ -158,7 +158,7 @@ def test_what_the_old_runtime_does_not_load_fails_there_alone(old_bundle: Path) 
     assert list(verification.runtimes) == [LITERT]
 
 
-def test_a_file_that_understates_its_versions_is_judged_on_its_answers(old_bundle: Path) -> None:
+def test_understated_versions_are_judged_by_outputs(old_bundle: Path) -> None:
     model = schema.ModelT.InitFromPackedBuf((old_bundle / "model.tflite").read_bytes(), 0)
     for code in model.operatorCodes:
         if code.builtinCode == schema.BuiltinOperator.FULLY_CONNECTED:
@@ -225,7 +225,7 @@ def own_labels(model: Model) -> list[int]:
     return model(inputs, training=False)["logits"].numpy().argmax(axis=1).tolist()
 
 
-def test_real_texts_are_compared_with_the_float_model(model: Model, exported: tuple[Path, Path]) -> None:
+def test_real_texts_compare_with_float_model(model: Model, exported: tuple[Path, Path]) -> None:
     verification = verify_bundle(exported[1], reference=model, examples=examples(own_labels(model)))
     assert verification.passed, verification.failures
     by_name = {check.name: check for check in verification.checks}
@@ -252,7 +252,7 @@ def test_another_model_fails(model: Model, exported: tuple[Path, Path]) -> None:
     }
 
 
-def test_a_float_file_is_too_large_for_int8(model: Model, exported: tuple[Path, Path], tmp_path: Path) -> None:
+def test_float_file_exceeds_int8_size(model: Model, exported: tuple[Path, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported[1], tmp_path / "bundle"))
     bundle_folders.describe_again(folder, recipe="dynamic_wi8")
     verification = verify_bundle(folder, reference=model, examples=examples())
@@ -263,7 +263,7 @@ def test_a_float_file_is_too_large_for_int8(model: Model, exported: tuple[Path, 
     assert size.bound < size.measured + 512 * sum(verification.operators.values()) + 16_384
 
 
-def test_the_command_prints_and_ends_with_0(
+def test_verify_prints_json_and_exits_0(
     exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory, bundle = exported
@@ -276,7 +276,7 @@ def test_the_command_prints_and_ends_with_0(
     assert described["examples"] == {"count": 2, "source": str(table), "labelled": True}
 
 
-def test_the_command_ends_with_1_and_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_verify_exits_1_with_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = handmade.write_bundle(tmp_path / "zero", handmade.Bag(zero=True))
     assert cli.main(["verify", str(folder)]) == 1
     captured = capsys.readouterr()
@@ -300,7 +300,7 @@ def test_the_command_refuses_bad_input(
     assert message in capsys.readouterr().err
 
 
-def test_place_takes_the_shortest_length_that_fits() -> None:
+def test_bucketing_takes_shortest_sufficient_length() -> None:
     inputs = handmade.rows(11, 40)
     counts = inputs["input_mask"].sum(axis=1)
     placed = bucket_by_length(inputs, [11, 3, 6], pad_token_id=65)
@@ -317,7 +317,7 @@ def test_place_takes_the_shortest_length_that_fits() -> None:
         assert part.inputs["input_word_ids"].shape == (len(part.indices), part.length)
 
 
-def test_fit_length_fills_up_with_the_padding_id() -> None:
+def test_fit_length_pads_with_padding_id() -> None:
     inputs = handmade.rows(4, 3)
     fitted = fit_length(inputs, 7, pad_token_id=65)
     for name, fill in zip(handmade.INPUT_NAMES, (65, 0, 0), strict=True):
@@ -333,7 +333,7 @@ def test_place_refuses_what_fits_nowhere() -> None:
         fit_length(inputs, 7, pad_token_id=0)
 
 
-def test_noise_stays_in_the_vocabulary_and_in_the_padding() -> None:
+def test_noise_stays_in_vocabulary_and_padding() -> None:
     inputs = cut(handmade.rows(9, 50), 6, pad_token_id=0)
     assert inputs["input_mask"][:, 6:].sum() == 0
     noisy = with_noise(inputs, np.random.default_rng(1), vocab_size=handmade.VOCAB_SIZE, type_vocab_size=2)
@@ -347,7 +347,7 @@ def test_noise_stays_in_the_vocabulary_and_in_the_padding() -> None:
     assert noisy["input_type_ids"].max() == 1
 
 
-def test_probes_give_answers_back_to_their_rows() -> None:
+def test_validation_inputs_return_outputs_by_row() -> None:
     goldens = [handmade.rows(9, 1, seed=seed) for seed in (1, 2)]
     validation_inputs = ValidationInputs(
         handmade.rows(9, 12), (5, 9), pad_token_id=0, vocab_size=67, type_vocab_size=2, goldens=goldens

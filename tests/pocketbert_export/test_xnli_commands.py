@@ -65,7 +65,7 @@ def accuracies(model: pb.Model, data: Path) -> dict[str, float]:
     return {"accuracy": sum(found.values()) / 3} | found
 
 
-def test_training_chooses_by_the_mean_over_languages(run: Path, data: Path) -> None:
+def test_training_selects_by_mean_over_languages(run: Path, data: Path) -> None:
     result = json.loads((run / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "accuracy"
     model = pb.from_pretrained(run / "model")
@@ -85,7 +85,7 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_evaluation_of_a_directory_and_a_bundle(
+def test_evaluate_scores_directory_and_bundle(
     run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = json.loads((run / "result.json").read_text("utf-8"))["metrics"]

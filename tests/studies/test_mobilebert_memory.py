@@ -45,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_transfer_keeps_no_more_than_its_gradient_needs() -> None:
+def test_transfer_saves_only_what_gradients_need() -> None:
     """Of attention the difference of the distributions; of features that of the normalized ones, and one centred."""
     counts = {kind: _kept_of_a_layer(kind) for kind in ("passes", "transfer")}
     pairs, hidden = (B, STUDENT.num_attention_heads, S, S), (B, S, STUDENT.hidden_size)
