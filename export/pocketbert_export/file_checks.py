@@ -73,7 +73,7 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], bytes_
     # About 300 bytes per operator with its tensors; the graph has few and small constants.
     bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
     reason = (
-        f"the file has {histogram.file_bytes:,} bytes, including {histogram.weight_bytes:,} of weights; the model's weights "
+        f"the file has {histogram.file_bytes:,} bytes, {histogram.weight_bytes:,} of them weights; the model's weights "
         f"take {expected:,} bytes in this recipe, and the bound adds room for {histogram.num_operators} operators"
     )
     return Check(
