@@ -23,7 +23,6 @@ from typing import Any
 
 TESTS = Path(__file__).parent
 SOURCES = [str(TESTS.parent / name) for name in ("modeling", "export", "benchmarks")]
-KILLED_RUNS = TESTS / "pocketbert" / "training" / "killed_runs.py"
 # What most programs import; the rest they import themselves.
 IMPORTED = ("tensorflow", "tensorflow_text", "tf_keras", "sklearn.metrics", "scipy.stats", "pocketbert.model")
 
@@ -75,7 +74,7 @@ def run(
 
 def run_killed(moments: str, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a `pocketbert` command that is killed at these moments and begun again; see `killed_runs.py`."""
-    answer = run(KILLED_RUNS, [moments, *arguments], environment=environment)
+    answer = run(TESTS / "killed_runs.py", [moments, *arguments], environment=environment, paths=[TESTS])
     assert answer.returncode == 0, answer.stderr[-3000:]
     return answer
 

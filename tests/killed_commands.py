@@ -123,7 +123,7 @@ def kill(folder: Path, inputs: Path, name: str, every: int) -> int:
     attempts.mkdir()
     if earlier is not None:
         options = [each for each in command if each != "--overwrite"]
-        assert killing.attempt(lambda: run([*options, *earlier])(before), None, before) == 0
+        assert killing.attempt(lambda: run([*options, *earlier])(before)) == 0
 
     def prepare(root: Path) -> None:
         shutil.copytree(before, root, dirs_exist_ok=True)
@@ -135,7 +135,7 @@ if __name__ == "__main__":
     for module in MODULES:
         importlib.import_module(module)
     place = Path(sys.argv[2])
-    assert killing.attempt(lambda: write_inputs(place / "inputs"), None, place) == 0
+    assert killing.attempt(lambda: write_inputs(place / "inputs")) == 0
     for chosen in sys.argv[1].split(","):
         changes = kill(place / chosen, place / "inputs", chosen, int(sys.argv[3]) if len(sys.argv) > 3 else 1)
         print(f"{chosen}: {changes} changes", flush=True)

@@ -1,7 +1,7 @@
-"""Kills a process at each of its changes of the file system, one attempt a change.
+"""Kills processes with SIGKILL at chosen moments; each attempt is a fork of this process.
 
-A change is what Python's audit events see: a file opened for writing, a rename, a removal, a new folder. An attempt is
-a fork of this process, which dies by SIGKILL just before the change.
+`kill_before` counts changes of the file system, as Python's audit events see them: a file opened for writing, a rename,
+a removal, a new folder. `kill_at` counts training steps, or files and folders renamed into place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,59 @@ def kill_before(change: int, root: Path) -> None:
     sys.addaudithook(watch)
 
 
-def attempt(action: Callable[[], int | None], change: int | None, root: Path) -> int:
-    """One attempt in a process of its own; returns its exit code, or minus the signal that ended it."""
+def kill_at(moment: str, first: Callable[[], object] = lambda: None) -> None:
+    """Makes this process kill itself at a moment of a `pocketbert` command.
+
+    Args:
+      moment: `step:N`, before the N-th training step; `aside:N`, before the N-th rename of a file or folder into place;
+        `placed:N`, after it.
+      first: called just before the end.
+    """
+    from pocketbert import files
+    from pocketbert.training.stage_run import StageRun
+
+    event, number = moment.split(":")
+    left = int(number)
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            first()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(rename: Callable[..., Any]) -> Callable[..., Any]:
+        def counted_rename(*arguments: Any) -> Any:
+            if event == "aside":
+                count()
+            done = rename(*arguments)
+            if event == "placed":
+                count()
+            return done
+
+        return counted_rename
+
+    if event != "step":
+        os.replace, files._rename = counted(os.replace), counted(files._rename)
+        return
+    steps = StageRun.steps
+
+    def counted_steps(self: Any, epoch: int, plan: Any, start: int) -> Iterator[Any]:
+        count()
+        for losses in steps(self, epoch, plan, start):
+            yield losses
+            count()
+
+    StageRun.steps = counted_steps  # type: ignore[method-assign]
+
+
+def attempt(action: Callable[[], int | None], before: Callable[[], object] = lambda: None) -> int:
+    """Calls `before` and `action` in a process of its own; returns its exit code, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            if change is not None:
-                kill_before(change, root)
+            before()
             code = action() or 0
         except Exception:
             traceback.print_exc()
@@ -92,19 +138,19 @@ def kill_at_each_change(
     whole = folder / "whole"
     whole.mkdir()
     prepare(whole)
-    assert attempt(lambda: action(whole), None, whole) == 0
+    assert attempt(lambda: action(whole)) == 0
     expected = compared(whole)
     change = 1
     while True:
         root = folder / f"killed_{change}"
         root.mkdir()
         prepare(root)
-        code = attempt(lambda root=root: action(root), change, root)  # type: ignore[misc]
+        code = attempt(partial(action, root), partial(kill_before, change, root))
         if code != -signal.SIGKILL:
             assert code == 0
             return change - 1
         before = compared(root)
-        code = attempt(lambda root=root: action(root), None, root)  # type: ignore[misc]
+        code = attempt(partial(action, root))
         after = compared(root)
         complete = code == 2 and all(before.get(name) == content for name, content in expected.items())
         assert code == 0 or complete, f"killed at change {change}, the action then ended with {code}: {sorted(before)}"

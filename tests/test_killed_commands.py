@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
+import killed_commands
 import pytest
-
-TESTS = Path(__file__).parent
-NAMES = (
-    "convert", "convert_overwrite", "export", "export_overwrite", "finetune", "finetune_overwrite", "augment",
-    "augment_overwrite", "pretrain_data", "pretrain_data_overwrite", "distill", "cache_teacher", "bundle",
-)  # fmt: skip
-
-
-def kill(names: str, folder: Path, every: int) -> str:
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "killed_commands.py"), names, str(folder), str(every)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", killed_commands.commands(Path()))
 def test_killed_at_each_change(name: str, tmp_path: Path) -> None:
-    assert f"{name}: " in kill(name, tmp_path, 1)
+    done = forks.run(Path(killed_commands.__file__), [name, str(tmp_path)], paths=[forks.TESTS], timeout=3600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{name}: " in done.stdout

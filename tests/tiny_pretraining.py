@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import forks
 import numpy as np
 import tiny
 
 from pocketbert.checkpoints.huggingface import write_config
 
-TESTS = Path(__file__).parent
 MAX_LENGTH = 21
 # Every kind of random state is in use: dropout on attention and hidden states, masks and order.
 MODEL = tiny.BERT.replace(num_layers=1, initializer_range=0.05)
@@ -75,17 +75,9 @@ def command_line(folder: Path, *more: str) -> list[str]:
 
 def process(moments: str, command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     """`killed_runs.py` with these arguments, as a process of its own."""
-    # The package is looked for here first, since the tests may bring a part of it.
-    program = f"""
-import runpy, sys
-sys.path[:0] = {[str(TESTS), str(TESTS.parent / "modeling")]!r}
-import tiny_pretraining
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(TESTS / "pocketbert" / "training" / "killed_runs.py"), moments, *command],
-        env={**os.environ, **environment},
+        [sys.executable, str(forks.TESTS / "killed_runs.py"), moments, *command],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(forks.SOURCES), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

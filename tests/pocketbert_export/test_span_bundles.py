@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tiny_finetuning
 import tiny_questions
 from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
@@ -19,8 +18,11 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.questions import QuestionFile
+from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.tasks.predictor import model_predictor
+from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.finetune import finetune
 from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS
 from pocketbert_export.exporter import export
@@ -38,11 +40,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     questions = tiny_questions.write_questions(folder / "dev.json", 37, 1, impossible=0.3)
     train = QuestionFile(tiny_questions.write_questions(folder / "train.json", 200, 0, impossible=0.3))
     bare = tiny_finetuning.write_model(folder / "bare")
-    options = runs.FinetuneOptions(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
-    found = runs.finetune(
-        bare, tiny_questions.TASK, train, QuestionFile(questions), folder / "run", options, ("exact_match", "f1"), "f1"
-    )
-    model = Path(found.model_directory)
+    config = FinetuneConfig(learning_rate=3e-3, epochs=1, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+    data = TaskData(task=tiny_questions.TASK, train=train, dev=QuestionFile(questions))
+    model = Path(finetune(bare, data, folder / "run", config=config).model_directory)
     export(model, folder / "bundle", recipe="float32", lengths=LENGTHS, examples=QuestionFile(questions))
     return {"model": model, "bundle": folder / "bundle", "questions": questions}
 

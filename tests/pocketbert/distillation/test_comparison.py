@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tiny_distillation
 import tiny_finetuning
 import toy_method
 
 import pocketbert as pb
 from pocketbert.data import batches
+from pocketbert.data.task_data import TextData
 from pocketbert.distillation import comparison, comparison_report
 from pocketbert.distillation import run as distillation
-from pocketbert.distillation.comparison import compared
+from pocketbert.distillation.comparison import compared, distill_and_compare
 from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.initialization import TeacherLayers
+from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.training import trainer
 from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig
@@ -55,18 +57,15 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {
         "method": method,
         "student": teacher.parent / "student",
-        "teacher_layers": (),
-        "teacher_directory": teacher,
-        "store": None,
-        "task_data": tiny_distillation.task_data(teacher, task=TASK),
-        "text": None,
+        "teacher": teacher,
+        "data": tiny_distillation.task_data(teacher, task=TASK),
     }
 
 
 @pytest.fixture(scope="module")
 def compared_run(arguments: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("runs") / "compared"
-    return folder, runs.distill_and_compare((5,), folder, RUN, **arguments)
+    return folder, distill_and_compare((5,), output=folder, run=RUN, **arguments)
 
 
 def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -87,7 +86,7 @@ def test_both_have_as_many_steps_and_evaluations(compared_run: tuple[Path, dict[
 def test_fine_tuned_alone_is_what_finetune_gives(
     compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
-    data = arguments["task_data"]
+    data = arguments["data"]
     config = FinetuneConfig(learning_rate=RATE, warmup_ratio=0.25, epochs=4, batch_size=16, max_length=23)
     finetune(arguments["student"], data, tmp_path / "run", config=config, run=RUN)
     ours, theirs = (lines_of(folder, "train") for folder in (compared_run[0] / "fine_tuned", tmp_path / "run"))
@@ -122,8 +121,8 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(Ended):
             patch.setattr(trainer, "write_checkpoint", interrupting)
-            runs.distill_and_compare((5,), folder, run, **arguments)
-    answer = runs.distill_and_compare((5,), folder, run, **arguments)
+            distill_and_compare((5,), output=folder, run=run, **arguments)
+    answer = distill_and_compare((5,), output=folder, run=run, **arguments)
     assert "going on after step 15, in stage fine_tuning" in capsys.readouterr().err
     for name in ("model/model.safetensors", "fine_tuned/model/model.safetensors", "fine_tuned/metrics.jsonl"):
         assert (folder / name).read_bytes() == (compared_run[0] / name).read_bytes(), name
@@ -172,7 +171,8 @@ def test_both_start_from_the_same_weights(
     monkeypatch.setattr(trainer, "StageRun", Watched)
     # Fresh weights, on which a method may copy.
     with pytest.raises(Ended):
-        runs.distill_and_compare((8,), tmp_path / "run", RUN, **{**arguments, "student": STUDENT, "method": method})
+        fresh = {**arguments, "student": STUDENT, "method": method}
+        distill_and_compare((8,), output=tmp_path / "run", run=RUN, **fresh)
     first, alone = starts
     assert first.keys() == alone.keys()
     assert not [name for name in first if not np.array_equal(first[name], alone[name])]
@@ -232,10 +232,10 @@ def test_several_seeds_give_mean_and_spread_of_both(
 
     monkeypatch.setattr(comparison, "distill_planned", pretended)
     monkeypatch.setattr(comparison, "run_plan", pretended)
-    run = dataclasses.replace(RUN, evaluation_steps=3, patience=2)
+    run = dataclasses.replace(RUN, evaluation_steps=3, patience=2, overwrite=True)
     # What a kill left of the summary of an attempt before.
     (tmp_path / ".result.json.partial").write_text("{")
-    answer = runs.distill_and_compare((3, 4), tmp_path, run, learning_rate=0.25, overwrite=True, **arguments)
+    answer = distill_and_compare((3, 4), output=tmp_path, run=run, learning_rate=0.25, **arguments)
     assert [(name, overwrite) for name, _, overwrite in made] == [
         ("seed-3", True), ("seed-3/fine_tuned", True), ("seed-4", True), ("seed-4/fine_tuned", True)
     ]  # fmt: skip
@@ -294,10 +294,10 @@ def test_students_that_do_not_beat_the_baseline_are_named() -> None:
 
 
 def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
-    data = arguments["task_data"]
+    data = arguments["data"]
     plain = dataclasses.replace(data.train, labels=None, source="plain.csv")
     follows = toy_method.toy(only="hidden", student_features={"hidden_states": (1,), "logits": ()})
-    return {"task_data": dataclasses.replace(data, train=plain), "method": follows}
+    return {"data": dataclasses.replace(data, train=plain), "method": follows}
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,7 @@ def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
             "the student must learn from a teacher; labels of toy is fine-tuning already",
         ),
         (
-            lambda _: {
-                "method": toy_method.toy(only="hidden", data="text"), "task_data": None, "text": Path(__file__)
-            },
+            lambda _: {"method": toy_method.toy(only="hidden", data="text"), "data": TextData(__file__)},
             "only a task has labels to fine-tune on; toy ends with stage hidden, which learns from text; leave the",
         ),
     ],
@@ -325,18 +323,18 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     changes: Callable[..., dict[str, Any]], message: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        runs.distill_and_compare((0,), tmp_path / "run", RUN, **{**arguments, **changes(arguments)})
+        distill_and_compare((0,), output=tmp_path / "run", run=RUN, **{**arguments, **changes(arguments)})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_student_of_a_nameless_teachers_layers_has_its_head(arguments: dict[str, Any], tmp_path: Path) -> None:
     nameless = dataclasses.replace(tiny_finetuning.TASK, name="", labels=("LABEL_0", "LABEL_1"))
-    tokenizer = pb.from_pretrained(arguments["teacher_directory"]).tokenizer
+    tokenizer = pb.from_pretrained(arguments["teacher"]).tokenizer
     teacher = pb.from_preset(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)
     teacher.save_pretrained(tmp_path / "teacher")
-    layers = {"student": None, "teacher_layers": (2,), "teacher_directory": tmp_path / "teacher"}
-    preparation = runs.plan(run=RUN, **{**arguments, **layers})
-    student = distillation.DistillationTrainer(preparation, tmp_path, open_distribution()).model
+    layers = {"student": TeacherLayers((2,), None), "teacher": tmp_path / "teacher"}
+    plan = plan_distillation(run=RUN, **{**arguments, **layers})
+    student = distillation.DistillationTrainer(plan, tmp_path, open_distribution()).model
     ours, theirs = student.weights_by_path(), teacher.weights_by_path()
     heads = [name for name in ours if name.startswith("heads.")]
     assert heads and all(np.array_equal(ours[name], theirs[name]) for name in heads)

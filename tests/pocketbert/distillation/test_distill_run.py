@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
@@ -21,12 +20,13 @@ from safetensors.numpy import load_file
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data import batches
-from pocketbert.data.task_data import TaskData
+from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.plan import CachedTeacher
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import trainer
@@ -57,11 +57,11 @@ def distill(teacher: Path, task_data: Any) -> Callable[..., DistillResult]:
         arguments = {
             "method": METHOD,
             "student": tiny_distillation.STUDENT,
-            "teacher_directory": teacher,
-            "task_data": task_data,
+            "data": task_data,
+            "teacher": teacher,
             "run": RUN,
         }
-        return runs.distill(output=output, **{**arguments, **changes})
+        return distillation.distill(output=output, **{**arguments, **changes})
 
     return call
 
@@ -130,7 +130,7 @@ def test_a_finished_run_gives_its_result_and_refuses_other_options(
     assert "this run is finished" in capsys.readouterr().err
     assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(UserError, match="finished run with other options: option_scale=1.0, received 2.0, seed=5"):
-        distill(finished, options=toy_method.toy(scale=2.0), run=dataclasses.replace(RUN, seed=6))
+        distill(finished, method=toy_method.toy(scale=2.0), run=dataclasses.replace(RUN, seed=6))
 
 
 class Interrupted(BaseException):
@@ -240,14 +240,14 @@ def test_a_store_takes_the_teachers_place(
     cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
         patch.setattr(distillation, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
-        result = distill(tmp_path / "run", method=method, store=tmp_path / "store", teacher_directory=None)
+        result = distill(tmp_path / "run", method=method, teacher=CachedTeacher(tmp_path / "store"))
     assert result.teacher_metrics is None and pb.from_pretrained(result.model_directory).tokenizer is not None
     ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
     # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
     assert [line["hidden"] for line in ours] == pytest.approx([line["hidden"] for line in theirs], rel=1e-3)
     other = dataclasses.replace(task_data, train=task_data.train.select(range(80)))
     with pytest.raises(UserError, match="another dataset"):
-        distill(tmp_path / "other", method=method, store=tmp_path / "store", task_data=other)
+        distill(tmp_path / "other", method=method, teacher=CachedTeacher(tmp_path / "store", teacher), data=other)
     assert not (tmp_path / "other").exists()
 
 
@@ -277,14 +277,13 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
         return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
 
     data = {"task": task, "train": scored(20, 0), "dev": scored(9, 1), "metrics": ("pearson",)}
-    result = runs.distill(
-        output=tmp_path / "run",
+    result = distillation.distill(
+        tiny_distillation.STUDENT,
+        TaskData(**data, main_metric="pearson"),
+        tmp_path / "run",
+        teacher=tmp_path / "scorer",
+        method=TinyBERT(max_length=23, prediction_epochs=1, without=("embedding", "transformer")),
         run=RunConfig(precision="bfloat16"),
-        method="tinybert",
-        options=TinyBERT(max_length=23, prediction_epochs=1, without=("embedding", "transformer")),
-        student=tiny_distillation.STUDENT,
-        teacher_directory=tmp_path / "scorer",
-        task_data=TaskData(**data, main_metric="pearson"),
     )
     assert set(result.metrics) == {"pearson"} == set(result.teacher_metrics or ())
     kept = load_file(tmp_path / "run" / "model" / "model.safetensors")
@@ -343,13 +342,12 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
         (text / name).write_text("\n\n".join(f"{line.capitalize()}." for line in part), encoding="utf-8")
 
     def general(text: Path) -> DistillResult:
-        return runs.distill(
-            method="tinybert",
-            options=TinyBERT(max_length=16, general_steps=7, general_batch_size=8),
-            student=tiny_distillation.STUDENT,
-            teacher_directory=teacher,
-            text=text,
-            output=tmp_path / "run",
+        return distillation.distill(
+            tiny_distillation.STUDENT,
+            TextData(text),
+            tmp_path / "run",
+            teacher=teacher,
+            method=TinyBERT(max_length=16, general_steps=7, general_batch_size=8),
         )
 
     result = general(text)
@@ -389,19 +387,18 @@ def refusals() -> list[Any]:
     return [
         ({"student": "no_such_student"}, "a preset, a model directory or a config.json; received no_such_student"),
         ({"student": student.replace(vocab_size=98)}, "the teacher's has 97 tokens, the student's 98"),
-        ({"task_data": None}, "a task's examples, plain text or pretraining examples; received none"),
+        ({"data": None}, "a task's examples, plain text or pretraining examples; received none"),
         (
-            {"teacher_directory": None},
+            {"teacher": None},
             "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a cache",
         ),
-        ({"store": Path("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
+        ({"teacher": CachedTeacher("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
         ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
         (
             {"method": toy_method.toy(only="hidden", data="text")},
             "stage hidden learns from plain text; received none",
         ),
         ({"method": toy_method.toy(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
-        ({"method": "no_such_method"}, "no distillation method 'no_such_method'; the methods are"),
     ]
 
 
@@ -412,7 +409,7 @@ def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
     more = dataclasses.replace(task_data.train, labels=None, source="more.jsonl")
     unlabelled = dataclasses.replace(task_data, train=plain)
     # What follows the teacher alone needs none.
-    result = distill(tmp_path / "hidden", method=toy_method.toy(only="hidden"), task_data=unlabelled)
+    result = distill(tmp_path / "hidden", method=toy_method.toy(only="hidden"), data=unlabelled)
     assert result.steps == 12
     monkeypatch.setattr(trainer, "make_model", None)
     augmented = dataclasses.replace(unlabelled, augmented=more)
@@ -425,7 +422,7 @@ def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
     ):
         message = f"stage labels learns from labels; {source} has none; give labelled examples"
         with pytest.raises(UserError, match=message):
-            distill(tmp_path / "run", method=method, task_data=data)
+            distill(tmp_path / "run", method=method, data=data)
         assert not (tmp_path / "run").exists()
 
 

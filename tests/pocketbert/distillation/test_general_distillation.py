@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny
 import tiny_distillation
@@ -19,10 +18,12 @@ import pocketbert as pb
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.packing import pack
+from pocketbert.data.task_data import TextData
 from pocketbert.data.text import read_documents
 from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
-from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.config import RunConfig
 from pocketbert.training.stage_data import EncodedSource, StageData
 
 MAX_LENGTH, BATCH_SIZE, SEED = 23, 8, 5
@@ -56,15 +57,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
 
 def general(teacher: Path, text: Path, output: Path, student: Any = tiny_distillation.STUDENT, **options: Any) -> Any:
     given = {"max_length": MAX_LENGTH, "general_epochs": 1, "general_batch_size": BATCH_SIZE, **options}
-    return runs.distill(
-        method="tinybert",
-        options=TinyBERT(**given),
-        student=student,
-        teacher_directory=teacher,
-        text=text,
-        output=output,
-        run=RunConfig(seed=SEED),
-    )
+    return distill(student, TextData(text), output, teacher=teacher, method=TinyBERT(**given), run=RunConfig(seed=SEED))
 
 
 def packed(teacher: Path, text: Path, segments: Any) -> EncodedExamples:
@@ -219,13 +212,12 @@ def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path
     assert {name: line[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert line["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
-    tuned: DistillResult = runs.distill(
-        method="tinybert",
-        options=TinyBERT(max_length=MAX_LENGTH, prediction_epochs=1, without=("embedding", "transformer")),
-        student=result.model_directory,
-        teacher_directory=directory,
-        task_data=tiny_distillation.task_data(directory),
-        output=tmp_path / "task",
+    tuned = distill(
+        result.model_directory,
+        tiny_distillation.task_data(directory),
+        tmp_path / "task",
+        teacher=directory,
+        method=TinyBERT(max_length=MAX_LENGTH, prediction_epochs=1, without=("embedding", "transformer")),
     )
     assert [stage["name"] for stage in tuned.stages] == ["prediction"]
     assert tuned.teacher_metrics == {"accuracy": 1.0} and tuned.model.config == student

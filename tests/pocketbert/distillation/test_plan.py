@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import runs
 import tiny_distillation
 import tiny_finetuning
 import toy_method
 
-from pocketbert.data.task_data import TaskData
+from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache_layout import read_manifest
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.evaluation import cached_teacher_metrics
-from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.plan import CachedTeacher, DistillationPlan, plan_distillation
+from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
 from pocketbert.training.stage import Epochs, OptimizerConfig
@@ -48,22 +47,18 @@ def task_data() -> TaskData:
 @pytest.fixture(scope="module")
 def given(teacher: Path, task_data: TaskData) -> dict[str, Any]:
     return {
-        "method": get_method("tinybert"),
-        "options": BOTH_STAGES,
-        "run": RunConfig(),
         "student": tiny_distillation.STUDENT,
-        "teacher_layers": (),
-        "teacher_directory": teacher,
-        "store": None,
-        "task_data": task_data,
-        "text": None,
+        "data": task_data,
+        "teacher": teacher,
+        "method": BOTH_STAGES,
+        "run": RunConfig(),
     }
 
 
 @pytest.fixture(scope="module")
 def dumped(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = tmp_path_factory.mktemp("stores") / "task"
-    cache_stages(runs.plan(**given), store)
+    cache_stages(plan_distillation(**given), store)
     return store
 
 
@@ -74,7 +69,7 @@ def store(dumped: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def from_store(given: dict[str, Any], store: Path) -> dict[str, Any]:
-    return {**given, "teacher_directory": None, "store": store}
+    return {**given, "teacher": CachedTeacher(store)}
 
 
 def changed(folder: Path, **changes: Any) -> None:
@@ -93,9 +88,9 @@ def add_general(store: Path) -> None:
 
 
 def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dict[str, Any], store: Path) -> None:
-    before = runs.plan(**from_store)
+    before = plan_distillation(**from_store)
     add_general(store)
-    after = runs.plan(**from_store)
+    after = plan_distillation(**from_store)
     assert after.spec == before.spec and after.spec.teacher.num_layers == 2
     assert after.stages == before.stages and after.vocabulary.path.parent.name == "intermediate"
     assert after.recorded()["teacher_cache_sha256"] == before.recorded()["teacher_cache_sha256"]
@@ -103,11 +98,11 @@ def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dic
 
 def test_the_stages_that_are_read_decide_the_result_and_no_other(from_store: dict[str, Any], store: Path) -> None:
     def digest(**options: Any) -> str:
-        return str(runs.plan(**{**from_store, **options}).recorded()["teacher_cache_sha256"])
+        return str(plan_distillation(**{**from_store, **options}).recorded()["teacher_cache_sha256"])
 
-    both, prediction = digest(), digest(options=PREDICTION)
+    both, prediction = digest(), digest(method=PREDICTION)
     changed(store / "intermediate", dataset="0" * 64)
-    assert digest() != both and digest(options=PREDICTION) == prediction
+    assert digest() != both and digest(method=PREDICTION) == prediction
 
 
 def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
@@ -116,17 +111,17 @@ def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
     kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
 
     def found(**changes: Any) -> Any:
-        return cached_teacher_metrics(runs.plan(**{**from_store, **changes}))
+        return cached_teacher_metrics(plan_distillation(**{**from_store, **changes}))
 
-    assert found() == found(options=PREDICTION) == kept and set(kept) == {"accuracy"}
+    assert found() == found(method=PREDICTION) == kept and set(kept) == {"accuracy"}
     assert "was not measured" not in capsys.readouterr().err
-    data = from_store["task_data"]
-    assert found(task_data=dataclasses.replace(data, dev=data.dev.select(range(10)))) is None
-    assert found(task_data=dataclasses.replace(data, metrics=("accuracy", "f1"))) is None
-    assert found(options=dataclasses.replace(BOTH_STAGES, max_length=18)) is None
+    data = from_store["data"]
+    assert found(data=dataclasses.replace(data, dev=data.dev.select(range(10)))) is None
+    assert found(data=dataclasses.replace(data, metrics=("accuracy", "f1"))) is None
+    assert found(method=dataclasses.replace(BOTH_STAGES, max_length=18)) is None
     assert capsys.readouterr().err.count("the teacher was not measured on these development examples") == 3
     # A run that reads nothing of a teacher compares itself to none.
-    assert found(options=dataclasses.replace(BOTH_STAGES, without=("augmentation", "task_distillation"))) is None
+    assert found(method=dataclasses.replace(BOTH_STAGES, without=("augmentation", "task_distillation"))) is None
     assert "was not measured" not in capsys.readouterr().err
     for what in ("teacher", "tokenizer"):
         before = getattr(read_manifest(store / "intermediate").identity, what)
@@ -148,7 +143,7 @@ def test_stages_of_two_teachers_or_tokenizers_are_refused(
         "SHA-256 000000000000… in prediction; make them with one cache-teacher command"
     )
     with pytest.raises(UserError, match=message):
-        runs.distill(output=tmp_path / "run", **from_store)
+        distill(output=tmp_path / "run", **from_store)
     assert not (tmp_path / "run").exists()
 
 
@@ -166,15 +161,15 @@ def cased(folder: Path) -> None:
 
 @pytest.mark.parametrize("edit", [edited_vocabulary, cased])
 def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
-    from_store: dict[str, Any], teacher: Path, tmp_path: Path, edit: Any
+    from_store: dict[str, Any], store: Path, teacher: Path, tmp_path: Path, edit: Any
 ) -> None:
     now = Path(shutil.copytree(teacher, tmp_path / "teacher"))
     edit(now)
     with pytest.raises(UserError, match="the cache must match this run; received another tokenizer"):
-        runs.distill(output=tmp_path / "run", **{**from_store, "teacher_directory": now})
+        distill(output=tmp_path / "run", **{**from_store, "teacher": CachedTeacher(store, now)})
     assert not (tmp_path / "run").exists()
     # Nothing but the tokenizer differs, and without the teacher there is nothing to differ from.
-    assert runs.plan(**from_store).vocabulary.path.parent.parent == from_store["store"]
+    assert plan_distillation(**from_store).vocabulary.path.parent.parent == store
 
 
 @pytest.mark.parametrize("given_teacher", [True, False])
@@ -184,17 +179,17 @@ def test_what_no_stage_reads_is_refused(
     text = tmp_path / "wikipedia.txt"
     text.write_text("the film .\n")
     start = given if given_teacher else from_store
-    augmented = dataclasses.replace(given["task_data"].train, source="more.jsonl")
-    data = dataclasses.replace(given["task_data"], augmented=augmented)
+    augmented = dataclasses.replace(given["data"].train, source="more.jsonl")
+    data = dataclasses.replace(given["data"], augmented=augmented)
     with pytest.raises(UserError, match="learns from augmented examples; received more.jsonl; leave them out"):
-        runs.plan(**{**start, "task_data": data})
+        plan_distillation(**{**start, "data": data})
     with pytest.raises(UserError) as caught:
-        runs.plan(**{**start, "method": toy_method.toy(), "options": None, "text": text, "task_data": None})
+        plan_distillation(**{**start, "method": toy_method.toy(), "data": TextData(text)})
     said = str(caught.value)
     assert f"no stage of this run learns from plain text; received {text}; leave it out (--text)" in said
     reads = dataclasses.replace(BOTH_STAGES, without=())
-    assert isinstance(runs.plan(**{**given, "task_data": data, "options": reads}), DistillationPlan)
-    assert isinstance(runs.plan(**{**given, "task_data": None, "text": text}), DistillationPlan)
+    assert isinstance(plan_distillation(**{**given, "data": data, "method": reads}), DistillationPlan)
+    assert isinstance(plan_distillation(**{**given, "data": TextData(text)}), DistillationPlan)
 
 
 def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], store: Path) -> None:
@@ -202,12 +197,11 @@ def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], s
     wrong = {
         **given,
         "method": toy_method.toy(only="hidden", data="text", max_length=30, keep="best", **best),
-        "options": None,
         "student": tiny_distillation.STUDENT.replace(vocab_size=98),
-        "store": store,
+        "teacher": CachedTeacher(store, given["teacher"]),
     }
     with pytest.raises(UserError) as caught:
-        runs.plan(**wrong)
+        plan_distillation(**wrong)
     for each in (
         "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 tokens, the "
         "student's 98",
@@ -222,7 +216,7 @@ def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], s
 def test_everything_that_cannot_be_read_is_in_one_message(given: dict[str, Any], task_data: TaskData) -> None:
     empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="f1")
     with pytest.raises(UserError) as caught:
-        runs.plan(**{**given, "task_data": empty, "student": "no_such_student"})
+        plan_distillation(**{**given, "data": empty, "student": "no_such_student"})
     for each in (
         "the main metric must be among accuracy; received f1",
         "there must be development examples; made for the test holds none",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import runs
 import tiny_distillation
 from toy_method import ToyMethod
 
@@ -39,10 +38,4 @@ def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(run.DistillationTrainer, "_train_stage", begin)
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
         with pytest.raises(expected):
-            runs.distill(
-                method=CopyingMethod(),
-                student=student,
-                teacher_directory=teacher,
-                task_data=data,
-                output=tmp_path / expected.__name__,
-            )
+            run.distill(student, data, tmp_path / expected.__name__, teacher=teacher, method=CopyingMethod())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
@@ -21,11 +19,13 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.distillation.plan import CachedTeacher, DistillationPlan, plan_distillation
+from pocketbert.distillation.run import distill
 from pocketbert.tasks.question_answering import encode_questions
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 
-OPTIONS = TinyBERT(
+METHOD = TinyBERT(
     without=("augmentation",),
     max_length=tiny_questions.MAX_LENGTH,
     intermediate_epochs=1,
@@ -57,32 +57,23 @@ def task_data(folder: Path) -> TaskData:
     )
 
 
-def preparation(folder: Path, teacher: Path, **changes: Any) -> Any:
-    given: dict[str, Any] = {
-        "method": TinyBERT(),
-        "options": OPTIONS,
-        "run": RunConfig(),
-        "student": tiny_distillation.STUDENT,
-        "teacher_layers": (),
-        "teacher_directory": teacher,
-        "store": None,
-        "task_data": task_data(folder),
-        "text": None,
-    }
-    return runs.plan(**{**given, **changes})
+def planned(folder: Path, teacher: Path, method: TinyBERT = METHOD) -> DistillationPlan:
+    return plan_distillation(
+        tiny_distillation.STUDENT, task_data(folder), teacher=teacher, method=method, run=RunConfig()
+    )
 
 
 def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
-    _, prediction = preparation(tmp_path, teacher, options=TinyBERT(max_length=23)).stages
+    _, prediction = planned(tmp_path, teacher, TinyBERT(max_length=23)).stages
     # Appendix B: "the prediction-layer distillation on the original training dataset".
     assert prediction.data == "task"
     with pytest.raises(Exception, match="384 tokens; the student has"):
-        preparation(tmp_path, teacher, options=TinyBERT())
+        planned(tmp_path, teacher, TinyBERT())
 
 
 @pytest.mark.parametrize("padding", [0, 3])
 def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
-    prepared = preparation(tmp_path, teacher, options=TinyBERT(max_length=19, temperature=2.0))
+    prepared = planned(tmp_path, teacher, TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
     model = pb.from_pretrained(teacher)
     encoded = encode_questions(prepared.data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
@@ -108,25 +99,17 @@ def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_p
     terms = TinyBERT().loss(prediction, {name: tf.constant(theirs[name]) for name in names}, features, {}, inputs)
     # float32 sums of some 20 terms.
     assert float(terms["prediction"]) == pytest.approx(np.mean(losses["prediction"]), rel=1e-5)
-    labels = preparation(tmp_path, teacher, options=TinyBERT(max_length=19, without=("prediction",))).stages[1]
+    labels = planned(tmp_path, teacher, TinyBERT(max_length=19, without=("prediction",))).stages[1]
     terms = TinyBERT().loss(labels, {}, features, {}, {**inputs, "labels": tf.constant(positions)})
     assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
 
 
 def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_path: Path) -> None:
-    stored = cache_stages(preparation(tmp_path, teacher), tmp_path / "store", dtype="float32")
+    stored = cache_stages(planned(tmp_path, teacher), tmp_path / "store", dtype="float32")
     assert [folder.name for folder in stored] == ["intermediate", "prediction"]
     results = {
-        name: runs.distill(
-            method="tinybert",
-            student=tiny_distillation.STUDENT,
-            output=tmp_path / name,
-            task_data=task_data(tmp_path),
-            options=OPTIONS,
-            teacher_directory=teacher,
-            store=store,
-        )
-        for name, store in {"live": None, "stored": tmp_path / "store"}.items()
+        name: distill(tiny_distillation.STUDENT, task_data(tmp_path), tmp_path / name, teacher=source, method=METHOD)
+        for name, source in {"live": teacher, "stored": CachedTeacher(tmp_path / "store", teacher)}.items()
     }
     live = pb.from_pretrained(results["live"].model_directory)
     assert results["live"].metrics["f1"] > 0.8

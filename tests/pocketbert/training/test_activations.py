@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny
 import tiny_finetuning
@@ -21,34 +20,23 @@ import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange
 from pocketbert.data.batches import encode, plan_batches
 from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import activations, trainer
 from pocketbert.training import run as driving
 from pocketbert.training.callbacks import NoLog
-from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
+from pocketbert.training.finetune import finetune
+from pocketbert.training.pretrain import pretrain
 from pocketbert.training.run import Clock
 from pocketbert.training.state import TrainState
 
 # Weights of order 1 would let NoNorm's values grow with depth.
 CONFIG = tiny.MOBILEBERT.replace(num_layers=2)
-OPTIONS = runs.FinetuneOptions(
-    learning_rate=3e-3, epochs=2, batch_size=16, max_length=23, seed=5, precision="float32", checkpoint_seconds=0.0
-)
+FINETUNE_CONFIG = FinetuneConfig(learning_rate=3e-3, epochs=2, batch_size=16, max_length=23)
 FEATURES = ("hidden_states", "attention_logits")
-
-
-def finetune(output: Path, model_directory: Path, **changes: Any) -> Any:
-    given: dict[str, Any] = {
-        "train": tiny_finetuning.examples(50, seed=0),
-        "dev": tiny_finetuning.examples(21, seed=1),
-        "options": OPTIONS,
-        **changes,
-    }
-    return runs.finetune(
-        model_directory, tiny_finetuning.TASK, output=output, metrics=("accuracy",), main_metric="accuracy", **given
-    )
 
 
 def log_of(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -84,14 +72,21 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     # The first epoch's weights are kept.
     scores = iter([0.7, 0.5])
     monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
-    result = finetune(tmp_path / "run", model_directory)
-    assert result.best_step == 4 and result.steps == 8
-    train = encode(
-        tiny_finetuning.examples(50, seed=0), pb.from_pretrained(model_directory).tokenizer, OPTIONS.max_length
+    train = tiny_finetuning.examples(50, seed=0)
+    result = finetune(
+        model_directory,
+        TaskData(
+            task=tiny_finetuning.TASK, train=train, dev=tiny_finetuning.examples(21, seed=1), metrics=("accuracy",)
+        ),
+        tmp_path / "run",
+        config=FINETUNE_CONFIG,
+        run=RunConfig(seed=5, checkpoint_seconds=0.0),
     )
-    rows = plan_batches(train.lengths, batch_size=8, seed=5, epoch=0)[:4]
+    assert result.best_step == 4 and result.steps == 8
+    encoded = encode(train, pb.from_pretrained(model_directory).tokenizer, FINETUNE_CONFIG.max_length)
+    rows = plan_batches(encoded.lengths, batch_size=8, seed=5, epoch=0)[:4]
     found = result.activation_range
-    assert_measured(found, measured(result.model_directory, (train.batch(row)[0] for row in rows)))
+    assert_measured(found, measured(result.model_directory, (encoded.batch(row)[0] for row in rows)))
     assert json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["activation_range"] == found
     kept, last = log_of(tmp_path / "run", "activations")
     assert (kept["step"], last["step"]) == (4, 8) and "stage" not in kept
@@ -157,25 +152,24 @@ def interrupting(write: Callable[..., None], times: int) -> Callable[..., None]:
 def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = tiny_pretraining.write_data(tmp_path / "data")
+    data = PretrainingData.open(tiny_pretraining.write_data(tmp_path / "data"))
 
     def run(output: Path) -> Any:
-        return runs.pretrain(
-            model=CONFIG.replace(num_layers=1),
-            data=data,
-            output=output,
-            options=PretrainConfig(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1),
+        return pretrain(
+            CONFIG.replace(num_layers=1),
+            data,
+            output,
+            config=PretrainConfig(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1),
             run=RunConfig(seed=3, evaluation_steps=2, checkpoint_seconds=0.0),
         )
 
     result = run(tmp_path / "whole")
-    opened = PretrainingData.open(data)
-    rows = opened.plan(batch_size=8, seed=3, epoch=0)[:4]
-    batches = list(opened.dataset(rows, seed=3, epoch=0))
+    rows = data.plan(batch_size=8, seed=3, epoch=0)[:4]
+    batches = list(data.dataset(rows, seed=3, epoch=0))
     inputs = [{name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")} for batch in batches]
     assert_measured(result.activation_range, measured(result.model_directory, inputs))
     # Without dev text too: every second step, and after an epoch of four and at the end.
-    assert len(opened) // 32 == 4
+    assert len(data) // 32 == 4
     lines = log_of(tmp_path / "whole", "activations")
     assert [(line["step"], line["stage"]) for line in lines] == [(step, "pretraining") for step in (2, 4, 5)]
     assert log_of(tmp_path / "whole", "dev") == []

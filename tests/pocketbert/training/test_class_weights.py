@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_finetuning
 from sklearn.utils.class_weight import compute_class_weight
@@ -16,9 +14,11 @@ from sklearn.utils.class_weight import compute_class_weight
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.training.class_weights import class_weights
 from pocketbert.training.config import FinetuneConfig
+from pocketbert.training.finetune import finetune
 
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 
@@ -76,9 +76,9 @@ def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     assert given.labels is not None
     # 5 of 23 and all the others: a mean over classes differs from one over examples.
     train = given.select([*np.flatnonzero(given.labels == 1)[:5], *np.flatnonzero(given.labels == 0)[:18]])
-    options = runs.FinetuneOptions(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
-    arguments: dict[str, Any] = {"metrics": ("accuracy",), "main_metric": "accuracy"}
-    runs.finetune(model, task, train, given, folder / "run", options, **arguments)
+    config = FinetuneConfig(epochs=1, batch_size=23, max_length=23, class_weights=weights, learning_rate=1e-3)
+    data = TaskData(task=task, train=train, dev=given, metrics=("accuracy",), main_metric="accuracy")
+    finetune(model, data, folder / "run", config=config)
     first = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["split"] == "train" and first["step"] == 1
     return first["loss"], model, task, train

@@ -10,24 +10,25 @@ from typing import Any
 import forks
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
 from pocketbert.training import trainer
 from pocketbert.training.callbacks import LossWatch
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import finetune, finetune_seeds
 from pocketbert.training.run_folder import open_run
 from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import TrainState, read_checkpoint, write_checkpoint
 
-OPTIONS = runs.FinetuneOptions(
-    learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, seed=5, checkpoint_seconds=0.0, warmup_ratio=0.2
-)
+CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=3, batch_size=16, max_length=23, warmup_ratio=0.2)
+RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +36,19 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def arguments(model_directory: Path, **changes: Any) -> dict[str, Any]:
-    return {
-        "model_directory": model_directory,
+def arguments(
+    model_directory: Path, config: FinetuneConfig = CONFIG, run: RunConfig = RUN, **changes: Any
+) -> dict[str, Any]:
+    """The keywords of `finetune`; `changes` are fields of its data."""
+    data = {
         "task": tiny_finetuning.TASK,
         "train": tiny_finetuning.examples(150, seed=0),
         "dev": tiny_finetuning.examples(43, seed=1),
-        "options": OPTIONS,
         "metrics": ("accuracy", "f1"),
         "main_metric": "accuracy",
         **changes,
     }
+    return {"model": model_directory, "data": TaskData(**data), "config": config, "run": run}
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
@@ -55,7 +58,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def finished(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    runs.finetune(output=folder, **arguments(model_directory))
+    finetune(output=folder, **arguments(model_directory))
     return folder
 
 
@@ -75,7 +78,7 @@ def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> N
     assert model.task is not None and model.task.labels == tiny_finetuning.TASK.labels
     assert model.tokenizer is not None
     dev = tiny_finetuning.examples(43, seed=1)
-    logits = model(model.tokenizer(dev.texts, max_length=OPTIONS.max_length))["logits"].numpy()
+    logits = model(model.tokenizer(dev.texts, max_length=CONFIG.max_length))["logits"].numpy()
     assert (logits.argmax(-1) == dev.labels).mean() == result["metrics"]["accuracy"]
 
 
@@ -91,7 +94,7 @@ def test_result_and_page_show_baseline_and_classes(finished: Path) -> None:
     assert result["positive_label"] == "high" and result["warnings"] == []
     # The best checkpoint's, whose metrics the result has.
     model = pb.from_pretrained(finished / "model")
-    said = model(model.tokenizer(dev.texts, max_length=OPTIONS.max_length))["logits"].numpy().argmax(-1)
+    said = model(model.tokenizer(dev.texts, max_length=CONFIG.max_length))["logits"].numpy().argmax(-1)
     report = classification_report(dev.labels, said, target_names=["low", "high"], output_dict=True)
     assert result["classes"]["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
     assert result["classes"]["by_label"]["low"]["recall"] == pytest.approx(report["low"]["recall"])
@@ -116,10 +119,8 @@ def test_model_that_learned_nothing_is_named(
     assert train.labels is not None
     dev = dataclasses.replace(train, labels=np.where(np.arange(40) < 3, 1, 0).astype(np.int32))
     only_low = dataclasses.replace(train, labels=np.zeros(40, np.int32))
-    options = dataclasses.replace(OPTIONS, epochs=2)
-    result = runs.finetune(
-        output=tmp_path / "run", **arguments(model_directory, train=only_low, dev=dev, options=options)
-    )
+    config = dataclasses.replace(CONFIG, epochs=2)
+    result = finetune(output=tmp_path / "run", **arguments(model_directory, config, train=only_low, dev=dev))
     assert result.metrics["accuracy"] == pytest.approx(37 / 40)
     (warning,) = result.warnings
     assert warning.startswith("the model does not beat the baseline: accuracy 0.9250; the baseline, always 'low', has")
@@ -148,15 +149,15 @@ def test_a_finished_run_gives_its_result_and_refuses_other_options(
     finished: Path, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
-    result = runs.finetune(output=finished, **arguments(model_directory))
+    result = finetune(output=finished, **arguments(model_directory))
     assert "this run is finished" in capsys.readouterr().err
     assert result.model_directory == str(finished / "model") and result.steps == 30
     assert (finished / "model" / "model.safetensors").stat().st_mtime_ns == before
-    other = dataclasses.replace(OPTIONS, learning_rate=2e-2, seed=6)
+    other = dataclasses.replace(CONFIG, learning_rate=2e-2), dataclasses.replace(RUN, seed=6)
     with pytest.raises(UserError, match="finished run.*learning_rate=0.01, received 0.02, seed=5, received 6.*overwri"):
-        runs.finetune(output=finished, **arguments(model_directory, options=other))
+        finetune(output=finished, **arguments(model_directory, *other))
     with pytest.raises(UserError, match="other options: dev_sha256="):
-        runs.finetune(output=finished, **arguments(model_directory, dev=tiny_finetuning.examples(44, seed=1)))
+        finetune(output=finished, **arguments(model_directory, dev=tiny_finetuning.examples(44, seed=1)))
 
 
 class Interrupted(BaseException):
@@ -178,17 +179,15 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
         patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
-            runs.finetune(output=tmp_path / "run", **arguments(model_directory))
+            finetune(output=tmp_path / "run", **arguments(model_directory))
     # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 14, "split": "train", "loss": 0.5, "learning_rate": 0.1}\n{"step": 1')
     with pytest.raises(UserError, match="unfinished run with other options: epochs=3, received 4;"):
-        runs.finetune(
-            output=tmp_path / "run", **arguments(model_directory, options=dataclasses.replace(OPTIONS, epochs=4))
-        )
+        finetune(output=tmp_path / "run", **arguments(model_directory, dataclasses.replace(CONFIG, epochs=4)))
     # How often checkpoints are written may change.
-    resumed = dataclasses.replace(OPTIONS, checkpoint_seconds=1e9)
-    runs.finetune(output=tmp_path / "run", **arguments(model_directory, options=resumed))
+    resumed = dataclasses.replace(RUN, checkpoint_seconds=1e9)
+    finetune(output=tmp_path / "run", **arguments(model_directory, run=resumed))
     assert "going on after step 13 of 30" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
 
@@ -278,10 +277,8 @@ def test_early_stop_evaluation_steps_and_the_best_checkpoint(
 
     monkeypatch.setattr(pb.Model, "save_pretrained", counted_save)
     # The shortest texts that there are; windows on paragraphs, which texts do not have, would need 5 tokens.
-    options = dataclasses.replace(OPTIONS, evaluation_steps=4, patience=2, max_length=3)
-    result = runs.finetune(
-        output=tmp_path / "run", **arguments(model_directory, options=options, metrics=("accuracy",))
-    )
+    options = dataclasses.replace(CONFIG, max_length=3), dataclasses.replace(RUN, evaluation_steps=4, patience=2)
+    result = finetune(output=tmp_path / "run", **arguments(model_directory, *options, metrics=("accuracy",)))
     # Evaluations after steps 4 and 8, after the epoch's 10th, and after step 12: the third and fourth are no better.
     assert [line["step"] for line in log_of(tmp_path / "run") if line["split"] == "dev"] == [4, 8, 10, 12]
     assert (result.steps, result.best_step, result.metrics) == (12, 8, {"accuracy": 0.7})
@@ -293,16 +290,16 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
         plain = tiny_finetuning.examples(count, seed)
         return dataclasses.replace(plain, pairs=plain.texts[::-1], labels=plain.labels.astype(np.float32) * 2.5)
 
-    options = dataclasses.replace(OPTIONS, precision="bfloat16", epochs=2)
-    summary = runs.finetune_seeds(
+    options = dataclasses.replace(CONFIG, epochs=2), dataclasses.replace(RUN, precision="bfloat16")
+    summary = finetune_seeds(
         (3, 8),
         output=tmp_path / "runs",
         **arguments(
             model_directory,
+            *options,
             task=TaskConfig(kind="regression", name="score"),
             train=scored(90, 0),
             dev=scored(37, 1),
-            options=options,
             metrics=("pearson", "spearman"),
             main_metric="pearson",
         ),
@@ -319,7 +316,7 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
     model = pb.from_pretrained(tmp_path / "runs" / "seed-3" / "model")
     assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
     with pytest.raises(UserError, match="hold runs of these seeds alone"):
-        runs.finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
+        finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
 
 
 def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:

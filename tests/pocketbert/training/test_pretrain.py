@@ -11,7 +11,6 @@ from typing import Any
 import forks
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_finetuning
 import tiny_pretraining
@@ -23,24 +22,24 @@ from pocketbert import cli
 from pocketbert._keras import tf_keras
 from pocketbert.commands.command_line import parse
 from pocketbert.configs import TaskConfig
+from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.data.task_data import TextData
+from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.method import DistillationSpec
+from pocketbert.distillation.plan import CachedTeacher
+from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.training import trainer
 from pocketbert.training.config import PretrainConfig, RunConfig
 from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
+from pocketbert.training.pretrain import pretrain
 from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
 from pocketbert.training.stage_data import PretrainingSource
 from pocketbert.training.step import TrainingModel
 
 HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
 METRICS = ["masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy"]
-
-
-def opened(folder: Path) -> Any:
-    from pocketbert.data.pretraining_data import PretrainingData
-
-    return PretrainingData.open(folder)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, f
 def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished: Path, inputs: Path) -> None:
     lines = log_of(finished)
     # Whole batches of 32 are an epoch, and evaluations come every 5 steps besides.
-    epoch = len(opened(inputs / "data")) // 32
+    epoch = len(PretrainingData.open(inputs / "data")) // 32
     assert 1 < epoch < 5
     evaluated = sorted({*range(epoch, 7, epoch), 5, 6})
     assert [(line["step"], line["split"]) for line in lines] == [
@@ -109,7 +108,7 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
     assert config["architectures"] == ["BertForPreTraining"]
     model = pb.from_pretrained(finished / "model")
     assert model.config == tiny_pretraining.MODEL and model.tasks == HEADS and model.tokenizer is not None
-    dev = opened(inputs / "dev")
+    dev = PretrainingData.open(inputs / "dev")
     plan = dev.plan(batch_size=32, seed=0, epoch=0)[:2]
     batches = list(dev.dataset(plan, seed=0, epoch=0).as_numpy_iterator())
     # Sums of 64 and of about 200 float32 logarithms of order 1: within 1e-5.
@@ -117,15 +116,14 @@ def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished
 
 
 def test_bfloat16_run_learns_and_resumes(inputs: Path, tmp_path: Path) -> None:
-    result = runs.pretrain(
-        model=inputs / "config.json",
-        data=inputs / "data",
-        dev_data=inputs / "dev",
-        options=PretrainConfig(
+    result = pretrain(
+        inputs / "config.json",
+        PretrainingData.open(inputs / "data", inputs / "dev"),
+        tmp_path / "run",
+        config=PretrainConfig(
             steps=20, batch_size=30, micro_batches=3, optimizer="adamw", learning_rate=1e-2, warmup_steps=4
         ),
         run=RunConfig(precision="bfloat16", evaluation_batches=1),
-        output=tmp_path / "run",
     )
     # 12 of the 97 tokens are in the text: from about ln 97 = 4.6 down to ln 12 = 2.5 for one who has learned just that.
     first, *_, last = (line["masked_lm"] for line in log_of(tmp_path / "run") if line["split"] == "train")
@@ -152,7 +150,7 @@ def test_killed_runs_end_with_the_same_bits(
 
 
 def batch_of(inputs: Path, rows: int) -> dict[str, tf.Tensor]:
-    data = opened(inputs / "data")
+    data = PretrainingData.open(inputs / "data")
     return next(iter(data.dataset([np.arange(rows)], seed=3, epoch=1)))
 
 
@@ -231,7 +229,7 @@ def test_pretraining_keeps_heads_fine_tuning_drops_them(finished: Path, tmp_path
 
 
 def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path) -> None:
-    data = opened(inputs / "data")
+    data = PretrainingData.open(inputs / "data")
     first, same, second = (PretrainingSource(data, 3, stage) for stage in (0, 0, 1))
     rows = [source.plan(32, 0)[0] for source in (first, same, second)]
     assert np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
@@ -243,10 +241,10 @@ def test_whole_words_are_handed_on_and_recorded(
     finished: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert json.loads((finished / "run.json").read_text("utf-8"))["whole_words"] is False
-    given: dict[str, Any] = {"model": inputs / "config.json", "data": inputs / "data"}
-    given |= {"run": RunConfig(whole_words=True), "options": PretrainConfig(batch_size=32)}
+    given: dict[str, Any] = {"model": inputs / "config.json", "data": PretrainingData.open(inputs / "data")}
+    given |= {"run": RunConfig(whole_words=True), "config": PretrainConfig(batch_size=32)}
     with pytest.raises(UserError, match="a finished run with other options: .*whole_words="):
-        runs.pretrain(**given, output=finished)
+        pretrain(**given, output=finished)
     handed_on: list[dict[str, Any]] = []
 
     def source_of(*arguments: Any, **options: Any) -> None:
@@ -255,7 +253,7 @@ def test_whole_words_are_handed_on_and_recorded(
 
     monkeypatch.setattr(trainer, "PretrainingSource", source_of)
     with pytest.raises(UserError, match="seen"):
-        runs.pretrain(**given, output=tmp_path / "run")
+        pretrain(**given, output=tmp_path / "run")
     assert handed_on == [{"whole_words": True}]
 
 
@@ -280,17 +278,16 @@ class WithTeacher(toy_method.ToyMethod):
 
 def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inputs: Path, tmp_path: Path) -> None:
     student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
-    result = runs.distill(
+    result = distill(
+        student,
+        PretrainingData.open(inputs / "data", inputs / "dev"),
+        tmp_path / "run",
+        teacher=finished / "model",
         method=WithTeacher(),
-        student=student,
-        teacher_directory=finished / "model",
-        pretraining=inputs / "data",
-        dev_pretraining=inputs / "dev",
         run=RunConfig(evaluation_batches=2),
-        output=tmp_path / "run",
     )
     # Two epochs of whole batches of 16.
-    epoch = len(opened(inputs / "data")) // 16
+    epoch = len(PretrainingData.open(inputs / "data")) // 16
     assert [(stage["name"], stage["steps"]) for stage in result.stages] == [("hidden", 2 * epoch), ("pretraining", 3)]
     theirs = json.loads((finished / "result.json").read_text("utf-8"))["metrics"]
     assert result.teacher_metrics == pytest.approx(theirs, rel=1e-6) and set(result.metrics) == set(METRICS)
@@ -322,14 +319,13 @@ def refusals() -> list[Any]:
         ({"student": model.replace(max_position_embeddings=20)}, "texts of 21 tokens; the student has 20 positions"),
         ({"student": model.replace(type_vocab_size=1)}, "pairs of texts need 2 segments; the student has 1"),
         ({"method": WithoutTeacher(max_length=20)}, "may have 20 tokens; those of .*data have up to 21; make them"),
-        ({"pretraining": None, "text": Path("x")}, "stage pretraining learns from pretraining examples; recei"),
-        ({"pretraining": Path("no-such-folder")}, "no-such-folder"),
+        ({"data": TextData("x")}, "stage pretraining learns from pretraining examples; recei"),
         ({"method": WithTeacher(only="pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
-        ({"method": hidden, "store": Path("s")}, "s: the store must hold a folder a stage"),
+        ({"method": hidden, "teacher": CachedTeacher("s")}, "s: the store must hold a folder a stage"),
         ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "takes 999 examples a step; .* has"),
         ({"run": RunConfig(patience=2)}, "patience waits for a new best, and no stage here keeps its best weights"),
-        ({"run": RunConfig(whole_words=True), "pretraining": None, "text": Path("x")}, "whole_words is for pretrain"),
-        ({"teacher_layers": (1,)}, "a student that consists of a teacher's layers needs the teacher"),
+        ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words is for pretrain"),
+        ({"student": TeacherLayers((1,), model)}, "a student that consists of a teacher's layers needs the teacher"),
     ]  # fmt: skip
 
 
@@ -337,40 +333,34 @@ def refusals() -> list[Any]:
 def test_what_does_not_fit_is_refused_before_anything_is_written(
     changes: dict[str, Any], message: str, inputs: Path, tmp_path: Path
 ) -> None:
-    arguments = {"method": WithoutTeacher(), "student": tiny_pretraining.MODEL, "pretraining": inputs / "data"}
+    data = PretrainingData.open(inputs / "data")
+    arguments = {"method": WithoutTeacher(), "student": tiny_pretraining.MODEL, "data": data}
     with pytest.raises(UserError, match=message):
-        runs.distill(**{**arguments, **changes}, output=tmp_path / "run")
+        distill(**{**arguments, **changes}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, tmp_path: Path) -> None:
-    model = tiny_pretraining.MODEL
+    model, data = tiny_pretraining.MODEL, PretrainingData.open(inputs / "data")
     pieces = [*tiny_pretraining.PIECES]
     pieces[40:42] = reversed(pieces[40:42])
     tokenizer = pb.WordPieceTokenizer(tiny_pretraining.write_vocabulary(tmp_path / "vocab.txt", pieces))
     pb.from_preset(model, HEADS, tokenizer=tokenizer).save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="differ in 2 tokens, the first at id 40: 'word35' and 'word36'; make the"):
-        runs.pretrain(model=tmp_path / "other", data=inputs / "data", output=tmp_path / "run")
+        pretrain(tmp_path / "other", data, tmp_path / "run")
     pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
     with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
-        runs.distill(
-            method=WithTeacher(only="pretraining"), student=model, teacher_directory=tmp_path / "tuned",
-            pretraining=inputs / "data", output=tmp_path / "run",
-        )  # fmt: skip
+        distill(model, data, tmp_path / "run", teacher=tmp_path / "tuned", method=WithTeacher(only="pretraining"))
     with pytest.raises(UserError, match="reads hidden_states .*received neither"):
-        runs.distill(method=WithTeacher(), student=model, pretraining=inputs / "data", output=tmp_path / "run")
+        distill(model, data, tmp_path / "run", method=WithTeacher())
     with pytest.raises(UserError, match="a finished run with other options: .*pretraining_sha256="):
-        runs.pretrain(
-            model=inputs / "config.json",
-            data=inputs / "dev",
-            options=PretrainConfig(batch_size=32),
-            output=finished,
-        )
+        dev = PretrainingData.open(inputs / "dev")
+        pretrain(inputs / "config.json", dev, finished, config=PretrainConfig(batch_size=32))
     assert not (tmp_path / "run").exists()
 
 
 def test_dev_examples_are_fixed_and_bounded(inputs: Path) -> None:
-    model, data = pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=2), opened(inputs / "dev")
+    model, data = pb.from_preset(tiny_pretraining.MODEL, HEADS, seed=2), PretrainingData.open(inputs / "dev")
     evaluators = [PretrainingEvaluator(model, data, max_batches) for max_batches in (1, 1, 2)]
     once, again, more = (evaluator.metrics("now") for evaluator in evaluators)
     assert once == again == evaluators[0].metrics("later") and more != once

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runs
 import tensorflow as tf
 import tiny_finetuning
 import tiny_questions
@@ -23,6 +22,7 @@ from pocketbert.commands import task_options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.questions import Question, QuestionFile
+from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import TrainingFailed
 from pocketbert.tasks.answer_scores import squad_2_score
@@ -32,8 +32,11 @@ from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training import trainer
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import finetune
 
-OPTIONS = runs.FinetuneOptions(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+CONFIG = FinetuneConfig(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
+RUN = RunConfig()
 WINDOWS = WindowOptions(max_length=tiny_questions.MAX_LENGTH)
 
 
@@ -51,11 +54,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_finetuning.write_model(tmp_path_factory.mktemp("bare") / "model")
 
 
-def tune(bare: Path, files: dict[str, QuestionFile], output: Path, **changes: Any) -> Any:
-    options = dataclasses.replace(OPTIONS, **changes)
-    return runs.finetune(
-        bare, tiny_questions.TASK, files["train"], files["dev"], output, options, ("exact_match", "f1"), "f1"
-    )
+def tune(bare: Path, files: dict[str, QuestionFile], output: Path, run: RunConfig = RUN, **changes: Any) -> Any:
+    data = TaskData(task=tiny_questions.TASK, **files, metrics=("exact_match", "f1"), main_metric="f1")
+    return finetune(bare, data, output, config=dataclasses.replace(CONFIG, **changes), run=run)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_a_resumed_run_ends_with_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "write_checkpoint", interrupting)
         with pytest.raises(KeyboardInterrupt):
-            tune(bare, files, tmp_path / "run", checkpoint_seconds=0.0)
+            tune(bare, files, tmp_path / "run", RunConfig(checkpoint_seconds=0.0))
     again = tune(bare, files, tmp_path / "run")
     for name in ("model.safetensors", "config.json"):
         assert (Path(again.model_directory) / name).read_bytes() == (Path(finished.model_directory) / name).read_bytes()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import runs
 import tiny_pretraining
 
 import pocketbert as pb
@@ -15,6 +14,7 @@ from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptio
 from pocketbert.data.pretraining_run import write_pretraining_data
 from pocketbert.errors import UserError
 from pocketbert.training.config import PretrainConfig, RunConfig
+from pocketbert.training.pretrain import pretrain
 from pocketbert.training.stage_data import PretrainingSource
 
 SPECIAL = tiny_pretraining.PIECES[:5]
@@ -73,11 +73,11 @@ def test_baked_masks_stay_what_they_are(tmp_path: Path) -> None:
     baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
     config = tiny_pretraining.MODEL.replace(vocab_size=len(SPECIAL) + len(STEMS) + len(ENDINGS))
     with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
-        runs.pretrain(
-            model=config,
-            data=baked,
+        pretrain(
+            config,
+            PretrainingData.open(baked),
+            tmp_path / "run",
+            config=PretrainConfig(batch_size=8),
             run=RunConfig(whole_words=True),
-            options=PretrainConfig(batch_size=8),
-            output=tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()
