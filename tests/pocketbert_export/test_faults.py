@@ -33,7 +33,7 @@ from faults import (
     shuffled,
     tensors,
     vocabulary,
-    without_a_signature,
+    without_last_signature,
 )
 from safetensors.numpy import load, save
 
@@ -168,7 +168,7 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
     "a mask constant of -1e9": (mask_of(1e9), "constants", False),
     "an open batch dimension": (graph(open_batch), "shapes", False),
     "an input with another name": (renamed("inputs", b"input_mask", b"mask"), "signatures", False),
-    "a length without its signature": (graph(without_a_signature), "signatures", False),
+    "a length without its signature": (graph(without_last_signature), "signatures", False),
     "an output with another name": (renamed("outputs", b"logits", b"scores"), "outputs", False),
     "NaN weights": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "finite", False),
     "one weight matrix changed": (
@@ -176,9 +176,9 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
         "goldens: largest difference",
         False,
     ),
-    "ignored segment ids": (graph(equal_type_rows), "segments", True),
+    "ignored segment ids": (equal_type_rows(HIDDEN), "segments", True),
     "ignored segment ids, without the model": (
-        graph(equal_type_rows),
+        equal_type_rows(HIDDEN),
         "goldens: largest difference",
         False,
     ),
@@ -219,7 +219,7 @@ def test_int8_single_texts_still_check_segments(
     made = export(small_directory, tmp_path / "int8", recipe="dynamic_wi8", lengths=(7, 19))
     examples = default_examples(small_model.task)
     assert verify_bundle(made.directory, reference=small_model, examples=examples).passed
-    graph(equal_type_rows)(made.directory)
+    equal_type_rows(HIDDEN)(made.directory)
     found = verify_bundle(made.directory, reference=small_model, examples=examples)
     (segments,) = [check for check in found.checks if check.name == "segments"]
     assert segments.measured == 1.0 and "0 times as far" in segments.reason
@@ -242,7 +242,7 @@ def test_constant_hides_no_text_ignoring_head(copy: Path, small_model: Model, to
 
 
 def test_truncated_file_fails_in_one_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cut(copy)
+    cut(layout.MODEL_FILE, 900)(copy)
     for command in (["verify", str(copy)], ["predict", f"--model={copy}", f"--input={copy / 'labels.txt'}"]):
         assert cli.main(command) == 2
         printed = capsys.readouterr()

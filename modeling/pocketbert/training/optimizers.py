@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +23,27 @@ BIASES_AND_NORMS: tuple[str, ...] = (r"bias$", r"LayerNorm\.", r"layer_norm\.", 
 
 Multiplier = Callable[[str, tf.Tensor], "tf.Tensor | float"]
 GradientsAndVariables = Iterable[tuple["tf.Tensor | tf.IndexedSlices | None", tf.Variable]]
+
+
+@dataclass(frozen=True)
+class StepScalars:
+    """What every weight's update reads; computed once a step, since a large model has hundreds of weights.
+
+    Attributes:
+      step: int64, counts from 0.
+      rate: float32, the learning rate.
+      beta_1_power, beta_2_power: float32, beta^t for the correction 1 - beta^t, t counting from 1; 0 where nothing is
+        corrected.
+    """
+
+    step: tf.Tensor
+    rate: tf.Tensor
+    beta_1_power: tf.Tensor
+    beta_2_power: tf.Tensor
+
+    def times(self, factor: tf.Tensor | float) -> StepScalars:
+        """With a multiple of the rate."""
+        return replace(self, rate=self.rate * factor)
 
 
 class NamedOptimizer(tf_keras.optimizers.Optimizer):
@@ -82,6 +104,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         self.exclude_from_decay = tuple(exclude_from_decay)
         self.multiplier = multiplier
         self._name_of: dict[Any, str] | None = None
+        self._scalars: StepScalars | None = None
         if named_variables is not None:
             self.bind(named_variables)
 
@@ -158,18 +181,18 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         index = self._index_dict[key]
         name = self._weight_name(key)
         m, v = self._momentums[index], self._velocities[index]
-        factor = 1.0 if self.multiplier is None else self.multiplier(name, self.iterations.read_value())
-        rate = tf.cast(self.learning_rate, variable.dtype)
+        at = self._scalars or self._read_scalars()
+        factor = 1.0 if self.multiplier is None else self.multiplier(name, at.step)
         if isinstance(factor, int | float):
             if factor:
-                self._update(name, gradient, variable, m, v, rate * float(factor))
+                self._update(name, gradient, variable, m, v, at if factor == 1 else at.times(float(factor)))
             return
         factor = tf.cast(factor, variable.dtype)
         # A factor of 0 times the change would still turn -0.0 into 0.0, and a gradient of NaN into a weight of NaN.
         tf.cond(
             tf.equal(factor, 0.0),
             lambda: _done(self._update_moments(gradient, m, v)),
-            lambda: _done(self._update(name, gradient, variable, m, v, rate * factor)),
+            lambda: _done(self._update(name, gradient, variable, m, v, at.times(factor))),
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -192,22 +215,31 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         }
 
     def _update(
-        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, rate: tf.Tensor
+        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, at: StepScalars
     ) -> tf.Operation:
         raise NotImplementedError
+
+    def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
+        # Keras' hook, in which it calls `update_step` for each weight.
+        self._scalars = self._read_scalars()
+        try:
+            return super()._distributed_apply_gradients_fn(*arguments, **options)
+        finally:
+            self._scalars = None
+
+    def _read_scalars(self) -> StepScalars:
+        step = self.iterations.read_value()
+        powers = [tf.constant(0.0)] * 2
+        if self.bias_correction:
+            count = tf.cast(step + 1, tf.float32)
+            powers = [tf.pow(self.beta_1, count), tf.pow(self.beta_2, count)]
+        return StepScalars(step, tf.convert_to_tensor(self.learning_rate), *powers)
 
     def _update_moments(self, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable) -> tuple[tf.Tensor, tf.Tensor]:
         # 1 - beta from beta's float32, as the fused kernel and the bias correction have it.
         new_m = m.assign_add((gradient - m) * (1 - tf.constant(self.beta_1)), read_value=True)
         new_v = v.assign_add((tf.square(gradient) - v) * (1 - tf.constant(self.beta_2)), read_value=True)
         return tf.convert_to_tensor(new_m), tf.convert_to_tensor(new_v)
-
-    def _beta_powers(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """beta^t for the correction 1 - beta^t, t counting from 1; 0 where nothing is corrected."""
-        if not self.bias_correction:
-            return tf.constant(0.0), tf.constant(0.0)
-        step = tf.cast(self.iterations + 1, tf.float32)
-        return tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
 
     def _weight_name(self, key: Any) -> str:
         if self._name_of is None:
@@ -271,19 +303,18 @@ class AdamW(NamedOptimizer):
         )
 
     def _update(
-        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, rate: tf.Tensor
+        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, at: StepScalars
     ) -> tf.Operation:
-        beta_1_power, beta_2_power = self._beta_powers()
         if self._decays(name):
-            variable.assign_sub(variable * (rate * self.decay_rate))
+            variable.assign_sub(variable * (at.rate * self.decay_rate))
         # The fused kernel reads and writes each array once; written out, the step takes about twice as long.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=m.handle,
             v=v.handle,
-            beta1_power=beta_1_power,
-            beta2_power=beta_2_power,
-            lr=rate,
+            beta1_power=at.beta_1_power,
+            beta2_power=at.beta_2_power,
+            lr=at.rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon,
@@ -346,18 +377,17 @@ class LAMB(NamedOptimizer):
         return super().get_config() | {"exclude_from_trust_ratio": self.exclude_from_trust_ratio}
 
     def _update(
-        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, rate: tf.Tensor
+        self, name: str, gradient: tf.Tensor, variable: tf.Variable, m: tf.Variable, v: tf.Variable, at: StepScalars
     ) -> tf.Operation:
-        beta_1_power, beta_2_power = self._beta_powers()
         new_m, new_v = self._update_moments(gradient, m, v)
         weight = tf.convert_to_tensor(variable)
-        update = new_m / (1 - beta_1_power) / (tf.sqrt(new_v / (1 - beta_2_power)) + self.epsilon)
+        update = new_m / (1 - at.beta_1_power) / (tf.sqrt(new_v / (1 - at.beta_2_power)) + self.epsilon)
         if self._decays(name):
             update += self.decay_rate * weight
         if not _matches(self.exclude_from_trust_ratio, name):
             weight_norm, update_norm = tf.norm(weight), tf.norm(update)
-            rate *= tf.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
-        return variable.assign_sub(rate * update)
+            at = at.times(tf.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0))
+        return variable.assign_sub(at.rate * update)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

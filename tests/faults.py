@@ -8,7 +8,6 @@ from typing import Any
 
 import bundle_folders
 import flatbuffers
-import networks
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from safetensors.numpy import load, save
@@ -121,13 +120,16 @@ def floats(shape: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Inje
     return graph(apply)
 
 
-def equal_type_rows(model: schema.ModelT) -> None:
-    for buffer in constants(
-        model, [2, networks.bert_config().hidden_size], schema.TensorType.FLOAT32, schema.TensorType.INT8
-    ):
-        rows = np.array(buffer.data, np.uint8).reshape(2, -1)
-        rows[1] = rows[0]
-        buffer.data = rows.reshape(-1)
+def equal_type_rows(width: int) -> Inject:
+    """Both segments have one embedding, of so many numbers."""
+
+    def apply(model: schema.ModelT) -> None:
+        for buffer in constants(model, [2, width], schema.TensorType.FLOAT32, schema.TensorType.INT8):
+            rows = np.array(buffer.data, np.uint8).reshape(2, -1)
+            rows[1] = rows[0]
+            buffer.data = rows.reshape(-1)
+
+    return graph(apply)
 
 
 def mask_of(value: float) -> Inject:
@@ -161,14 +163,24 @@ def renamed(kind: str, old: bytes, new: bytes) -> Inject:
     return graph(apply)
 
 
-def without_a_signature(model: schema.ModelT) -> None:
-    model.signatureDefs = model.signatureDefs[:1]
+def without_last_signature(model: schema.ModelT) -> None:
+    model.signatureDefs = model.signatureDefs[:-1]
 
 
-def cut(folder: Path) -> None:
-    path = folder / layout.MODEL_FILE
-    path.write_bytes(path.read_bytes()[:900])
-    bundle_folders.describe_again(folder)
+def written(name: str, content: bytes) -> Inject:
+    """Another file in place of one; `bundle.json` is written as given."""
+
+    def inject(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+        if name != layout.BUNDLE_FILE:
+            bundle_folders.describe_again(folder)
+
+    return inject
+
+
+def cut(name: str, end: int) -> Inject:
+    """A file up to a byte."""
+    return lambda folder: written(name, (folder / name).read_bytes()[:end])(folder)
 
 
 def outside(name: str) -> Inject:
