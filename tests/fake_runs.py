@@ -8,9 +8,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pocketbert.errors import TrainingFailed, UserError
-from pocketbert.training.grid import Point, point_name
+from pocketbert.training.grid import Grid, Point, point_name
+from pocketbert.training.grid_run import run_grid
+
+GRID = Grid({"rate": (3, 1.5), "kind": ("a", "long")})
+SEEDS = (7, 2, 4)
+RECORDED = {"data": "some"}
 
 
 def score(point: Point, seed: int) -> float:
@@ -59,3 +65,16 @@ def wait(log: Path, point: Point, seed: int, folder: Path) -> None:
     """A run that takes for ever."""
     note(log, str(os.getpid()))
     time.sleep(600)
+
+
+def search(output: Path, make_run: Any, **changes: Any) -> dict[str, Any]:
+    """`run_grid` of `GRID` and `SEEDS`."""
+    return run_grid(
+        **{"grid": GRID, "seeds": SEEDS, "output": output, "recorded": RECORDED, "make_run": make_run, **changes}
+    )
+
+
+def begun(log: Path) -> list[str]:
+    """Point and seed of each run that has begun."""
+    lines = log.read_text("utf-8").splitlines() if log.exists() else []
+    return [" ".join(line.split()[1:3]) for line in lines if line.startswith("begin")]

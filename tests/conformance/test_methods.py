@@ -12,15 +12,27 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 import tiny_distillation
 import tiny_finetuning
-import tiny_mobilebert
 import tiny_pretraining
+from method_cases import (
+    HEADS,
+    Case,
+    batch,
+    each_case,
+    each_kind_of_data,
+    each_kind_of_stored_data,
+    label_terms,
+    labels_of,
+    make_case,
+    make_spec,
+    short_method,
+    shortened,
+    terms,
+)
 from safetensors.numpy import load_file
 
 import pocketbert as pb
-from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
 from pocketbert.data.pretraining_data import PretrainingData
@@ -28,146 +40,18 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
-from pocketbert.distillation.initialization import initialize_adapters
-from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
-from pocketbert.distillation.methods import get_method, names
+from pocketbert.distillation.method import DistillationSpec, Method
+from pocketbert.distillation.methods import names
 from pocketbert.distillation.run import distill
 from pocketbert.layers import loss_normalization
 from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
-from pocketbert.training.stage import LABEL_TERMS, Stage, Steps
+from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.stage_data import EncodedSource, PretrainingSource, Source, StageData
 from pocketbert.training.stage_run import StageRun
 from pocketbert.training.state import TrainState, write_checkpoint
 from pocketbert.training.step import adapter_variables
-
-# Teacher and student for methods that need a family of their own; every other method takes these.
-PAIRS: dict[str, tuple[EncoderConfig, EncoderConfig]] = {
-    "mobilebert": (tiny_mobilebert.TEACHER.replace(num_layers=2), tiny_mobilebert.STUDENT.replace(num_layers=2))
-}
-# The same, with as few layers and stages as there can be: for whole runs, where most of the time goes into graphs.
-SHALLOW_PAIRS = {name: (each[0].replace(num_layers=1), each[1].replace(num_layers=1)) for name, each in PAIRS.items()}
-PAIR = (tiny_distillation.TEACHER, tiny_distillation.STUDENT)
-# What a method may be given, by the heads that teacher and student then have.
-HEADS: dict[str, tuple[TaskConfig, ...]] = {
-    "classification": (TaskConfig(kind="classification", name="three", labels=("low", "middle", "high")),),
-    "regression": (TaskConfig(kind="regression", name="score"),),
-    "general": (),
-    "pretraining": tiny_mobilebert.HEADS,
-}
-
-
-def kinds(name: str) -> list[str]:
-    """What a method is given: its stages without a task say whether that is text or pretraining examples."""
-    stages = get_method(name)().stages(make_spec(name, "general"))
-    pretrains = any(stage.data == "pretraining" for stage in stages)
-    return ["pretraining"] if pretrains else [kind for kind in HEADS if kind != "pretraining"]
-
-
-def make_spec(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> DistillationSpec:
-    teacher, student = (SHALLOW_PAIRS if shallow else PAIRS).get(name, PAIR)
-    heads = HEADS[kind]
-    task = heads[0] if kind in ("classification", "regression") else None
-    return DistillationSpec(
-        teacher=teacher,
-        student=teacher if copies else student,
-        task=task,
-        teacher_task=task,
-        teacher_heads=tuple(head.kind for head in heads),
-    )
-
-
-CASES = [pytest.param(method, kind, id=f"{method}-{kind}") for method in names() for kind in kinds(method)]
-
-
-def cases(*excluded: str) -> Any:
-    """Every method with everything that it is given, but for some kinds."""
-    return pytest.mark.parametrize(("name", "kind"), [each for each in CASES if each.values[1] not in excluded])
-
-
-each_case = cases()
-# What takes seconds and does not depend on what the task's head is.
-each_kind_of_data = cases("regression")
-# Pretraining masks anew in each epoch, so a teacher's outputs cannot be cached.
-each_kind_of_stored_data = cases("regression", "pretraining")
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A method on tiny models, every stage cut to 23 tokens, 8 examples a batch and 3 steps."""
-
-    method: Method
-    spec: DistillationSpec
-    stages: tuple[Stage, ...]
-    teacher: Any
-    student: Any
-
-    def distillers(self) -> list[Distiller]:
-        return [
-            Distiller(self.student, self.method, stage, teacher=self.teacher, adapters=self.adapters)
-            for stage in self.stages
-        ]
-
-    @functools.cached_property
-    def adapters(self) -> dict[str, Any]:
-        adapters = dict(self.method.adapters(self.spec))
-        initialize_adapters(adapters, 0.2, seed=1)
-        return adapters
-
-
-def shortened(stage: Stage) -> Stage:
-    return dataclasses.replace(stage, max_length=23, duration=Steps(3), batch_size=8, micro_batches=1)
-
-
-def make_case(name: str, kind: str, *, copies: bool = False, shallow: bool = False) -> Case:
-    spec = make_spec(name, kind, copies=copies, shallow=shallow)
-    method = short_method(name)
-    stages = tuple(shortened(stage) for stage in plan_stages(method, spec))
-    teacher = pb.from_preset(spec.teacher, HEADS[kind], seed=12)
-    student = pb.from_preset(spec.student, HEADS[kind], seed=12 if copies else 4)
-    return Case(method, spec, stages, teacher, student)
-
-
-def short_method(name: str) -> Method:
-    """The method with its defaults, but for the length: the tiny models have few positions."""
-    method = get_method(name)
-    return method(**{field.name: 23 for field in dataclasses.fields(method) if field.name == "max_length"})
-
-
-def batch(kind: str, seed: int = 3) -> dict[str, tf.Tensor]:
-    if kind == "pretraining":
-        return tiny_mobilebert.batch(length=9, seed=seed)
-    random = np.random.default_rng(seed)
-    inputs = dict(tiny.batch(tiny_distillation.TEACHER, length=9, seed=seed))
-    rows = len(tiny.BATCH_LENGTHS)
-    if kind == "classification":
-        inputs["labels"] = tf.constant(random.integers(0, 3, rows).astype(np.int32))
-    elif kind == "regression":
-        inputs["labels"] = tf.constant(random.normal(size=rows).astype(np.float32))
-    return inputs
-
-
-def terms(distiller: Distiller, data: Any, targets: Any = None) -> dict[str, float]:
-    return dict(zip(distiller.loss_names, distiller.losses(data, targets).numpy().tolist(), strict=True))
-
-
-def other_labels(data: dict[str, tf.Tensor], name: str) -> dict[str, tf.Tensor]:
-    """The batch with other labels of one name; what has none keeps none."""
-    labels, classes = data[name], {"masked_lm_labels": 97, "next_sentence_labels": 2, "labels": 3}[name]
-    if labels.dtype != tf.int32:
-        return {**data, name: labels + 1.0}
-    return {**data, name: tf.where(labels < 0, labels, (labels + 1) % classes)}
-
-
-def label_terms(distiller: Distiller, data: dict[str, tf.Tensor], name: str) -> set[str]:
-    """The terms that other labels of one name change."""
-    one, two = terms(distiller, data), terms(distiller, other_labels(data, name))
-    return {term for term in one if term != "loss" and one[term] != two[term]}
-
-
-def labels_of(data: dict[str, tf.Tensor]) -> list[str]:
-    return [name for name in LABEL_TERMS.values() if name in data]
 
 
 def test_there_are_methods() -> None:

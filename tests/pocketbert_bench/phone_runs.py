@@ -35,3 +35,13 @@ def result(phone: FakePhone, extras: dict[str, str], **changes: Any) -> Changes:
 
 
 good = ending(result)
+
+
+def joined(folder: Path) -> dict[int, results.Measurement]:
+    """Length → measurement, of the one phone's joined file."""
+    (path,) = [each for each in (folder / "out").glob("*.json") if each.name != "plan.json"]
+    return {each.length: each for each in results.read(path).measurements if each.length}
+
+
+def asked(phone: FakePhone) -> list[tuple[str, str]]:
+    return [(each["repeat"], each["length"]) for each in phone.starts]

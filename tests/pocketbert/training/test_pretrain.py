@@ -15,6 +15,7 @@ import tensorflow as tf
 import tiny_finetuning
 import tiny_pretraining
 import toy_method
+from oracles.pretraining import METRICS, scores
 from safetensors.numpy import load_file
 
 import pocketbert as pb
@@ -39,7 +40,6 @@ from pocketbert.training.stage_data import PretrainingSource
 from pocketbert.training.step import TrainingModel
 
 HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
-METRICS = ["masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy"]
 
 
 @pytest.fixture(scope="module")
@@ -61,30 +61,6 @@ def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    logits = logits.astype(np.float64)
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-def scores(model: pb.Model, batches: list[dict[str, np.ndarray]]) -> dict[str, float]:
-    """Written from BERT's definition: masked tokens and examples of all batches count alike."""
-    words, sentences = [], []
-    for batch in batches:
-        inputs = {name: value for name, value in batch.items() if not name.endswith("labels")}
-        outputs = {name: log_softmax(value.numpy()) for name, value in model(inputs).items()}
-        for row, (labels, sentence) in enumerate(
-            zip(batch["masked_lm_labels"], batch["next_sentence_labels"], strict=True)
-        ):
-            for place, label in enumerate(labels):
-                if label >= 0:
-                    logs = outputs["prediction_logits"][row, place]
-                    words.append((-logs[label], logs.argmax() == label))
-            logs = outputs["seq_relationship_logits"][row]
-            sentences.append((-logs[sentence], logs.argmax() == sentence))
-    return dict(zip(METRICS, [*np.mean(words, axis=0), *np.mean(sentences, axis=0)], strict=True))
 
 
 def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished: Path, inputs: Path) -> None:

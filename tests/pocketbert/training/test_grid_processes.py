@@ -1,0 +1,206 @@
+"""A grid's runs in processes of their own, on this machine or on Ray's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import fake_runs
+import pytest
+from fake_runs import begun, search
+
+from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.training.grid import Grid
+from pocketbert.training.grid_workers import Processes, Ray
+
+
+def test_processes_work_side_by_side_each_with_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
+    log = tmp_path / "log"
+    arguments: dict[str, Any] = {"seeds": (2,), "make_run": functools.partial(fake_runs.make, log, company=2)}
+    summary = search(tmp_path / "many", workers=Processes(2), **arguments)
+    lines = [line.split() for line in log.read_text("utf-8").splitlines()]
+    assert {line[4] for line in lines if line[0] == "begin"} == {"3"}
+    assert len({line[3] for line in lines} - {str(os.getpid())}) == 4
+    at_work, most = 0, 0
+    for line in lines:
+        at_work += 1 if line[0] == "begin" else -1
+        most = max(most, at_work)
+    assert most == 2 and len(lines) == 8
+    run_log = tmp_path / "many" / "runs" / "rate=3,kind=a" / "seed-2.log"
+    assert run_log.read_text("utf-8") == "training says this\n"
+    said = capsys.readouterr().err
+    assert "4 runs, 0 of them finished; 2 at a time" in said and "training says this" not in said
+
+    one = search(tmp_path / "one", **arguments)
+    assert {**one, "best_model": ""} == {**summary, "best_model": ""}
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ("refused", UserError, "the input must be good; received bad"),
+        (
+            "killed",
+            TrainingFailed,
+            r"seed-2: the process ended with signal 9; see .*seed-2.log; the same command resumes",
+        ),
+        (
+            "failed",
+            TrainingFailed,
+            "every point of the grid has a failed run; rate=3,kind=a, seed 2: the loss of seed-2",
+        ),
+    ],
+)
+def test_what_goes_wrong_in_a_process_is_said_here(
+    how: str, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    one = Grid({"rate": (3,), "kind": ("a",)})
+    make = functools.partial(fake_runs.fail, how)
+    with pytest.raises(error, match=message):
+        search(tmp_path / "grid", make, grid=one, seeds=(2,), workers=Processes(2))
+
+
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_processes_end_with_the_one_that_began_them(how: str, tmp_path: Path) -> None:
+    # A shell that starts tests in the background has them ignore SIGINT, and what they start too.
+    program = f"""
+import functools, signal, sys
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = {sys.path!r}
+import fake_runs
+from pocketbert.training.grid_workers import Job, Processes
+if __name__ == "__main__":
+    jobs = [Job({{"rate": 1}}, seed, Path({str(tmp_path)!r}) / f"seed-{{seed}}") for seed in (0, 1)]
+    list(Processes(2).outcomes(functools.partial(fake_runs.wait, Path({str(tmp_path / "log")!r})), jobs))
+"""
+    script = tmp_path / "program.py"
+    script.write_text(program, encoding="utf-8")
+    parent = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        children = wait_for(lambda: found if len(found := pids(tmp_path / "log")) == 2 else None)
+        if how == "interrupted":
+            # Ctrl-C is for every process of a terminal; the parent alone answers.
+            os.kill(children[0], signal.SIGINT)
+            time.sleep(0.3)
+            assert is_alive(children[0]) and parent.poll() is None
+            os.killpg(parent.pid, signal.SIGINT)
+            parent.wait(timeout=30)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: not any(map(is_alive, children)) or None)
+
+
+def pids(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text("utf-8").split()] if log.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        # A dead process that nobody has asked about yet is a Z.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def wait_for(found: Any) -> Any:
+    until = time.monotonic() + 30
+    while (answer := found()) is None:
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+    return answer
+
+
+class FakeRay(types.ModuleType):
+    """Ray's functions that are used, in this process; what was asked of them is in `asked`."""
+
+    def __init__(self, nodes: list[dict[str, Any]]) -> None:
+        super().__init__("ray")
+        self.asked: list[Any] = []
+        self._nodes, self._waiting = nodes, dict[str, Any]()
+
+    def init(self, address: str, log_to_driver: bool) -> None:
+        self.asked.append(("init", address))
+
+    def cluster_resources(self) -> dict[str, float]:
+        alive = [node["Resources"] for node in self._nodes if node["Alive"]]
+        return {kind: sum(each.get(kind, 0) for each in alive) for kind in ("CPU", "GPU")}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self._nodes
+
+    def remote(self, **options: Any) -> Any:
+        self.asked.append(("remote", options))
+
+        def decorate(function: Any) -> Any:
+            def submit(*arguments: Any) -> str:
+                reference = f"reference {len(self.asked)}"
+                self._waiting[reference] = functools.partial(function, *arguments)
+                self.asked.append(("at work", len(self._waiting)))
+                return reference
+
+            return types.SimpleNamespace(remote=submit)
+
+        return decorate
+
+    def wait(self, references: list[str], num_returns: int) -> tuple[list[str], list[str]]:
+        # The last handed in is the first done.
+        return references[-num_returns:], references[:-num_returns]
+
+    def get(self, reference: str) -> Any:
+        return self._waiting.pop(reference)()
+
+    def shutdown(self) -> None:
+        self.asked.append(("shutdown",))
+
+
+def test_ray_gets_the_runs_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH"):
+        monkeypatch.setenv(name, "1")
+    machines = [
+        {"Alive": True, "Resources": {"CPU": 6.0, "GPU": 1.0}},
+        {"Alive": True, "Resources": {"CPU": 16.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0}},
+    ]
+    ray = FakeRay(machines)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    make = functools.partial(fake_runs.make, tmp_path / "log")
+    summary = search(tmp_path / "grid", make, seeds=(2,), workers=Ray(3, "auto"))
+    assert len(begun(tmp_path / "log")) == 4 and summary["best"]["options"] == {"rate": 3, "kind": "long"}
+    assert ray.asked[0] == ("init", "auto") and ray.asked[-1] == ("shutdown",)
+    # 22 cores and one GPU for 3 runs.
+    assert ray.asked[1] == (
+        "remote",
+        {"num_cpus": 7, "num_gpus": pytest.approx(1 / 3), "max_retries": 0, "max_calls": 1},
+    )
+    assert [asked[1] for asked in ray.asked if asked[0] == "at work"] == [1, 2, 3, 3]
+
+    # No run asks for more than a machine has.
+    monkeypatch.setitem(sys.modules, "ray", few := FakeRay(machines))
+    search(tmp_path / "few", make, seeds=(2,), workers=Ray(1, "auto"))
+    assert few.asked[1][1]["num_cpus"] == 16
+
+    with pytest.raises(UserError, match="the input must be good"):
+        search(tmp_path / "bad", functools.partial(fake_runs.fail, "refused"), workers=Ray(2, "auto"))
+    assert few.asked[-1] == ("shutdown",)
+    with pytest.raises(UserError, match="storage that all machines share"):
+        search(tmp_path / "elsewhere", lambda point, seed, folder: None, workers=Ray(2, "auto"))
+
+
+def test_without_ray_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"several machines need Ray; .*pip install 'pocketbert\[ray\]'"):
+        Ray(2, "auto")
