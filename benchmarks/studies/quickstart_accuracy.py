@@ -12,7 +12,7 @@ from typing import Any
 
 from pocketbert.data.assets import minilm
 from pocketbert.training.config import DistillResult, FinetuneResult
-from pocketbert.training.run import run_seeds
+from pocketbert.training.run_folder import run_seeds
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.quickstart_training import (
     METRIC,

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
+from pocketbert.progress import log_info
 
 FLOAT16_MAX = 65_504.0
 # Other texts can have larger activations, and sums inside a layer are larger than the measured features.
@@ -111,6 +112,12 @@ class ActivationWatch:
             return tuple(tf.stack([_largest(each) for each in found[name]]) for name in request)
 
         self._largest = largest
+
+    def report(self) -> dict[str, Any]:
+        """`ActivationRange.to_json` of the current weights; logs the largest activation and float16 warnings."""
+        maxima = self.maxima()
+        log_info(maxima.describe())
+        return maxima.to_json()
 
     def maxima(self) -> ActivationRange:
         """Activation range with the current weights.

@@ -13,7 +13,7 @@ import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
 from pocketbert.training.optimizers import AdamW
-from pocketbert.training.run import precision_policy
+from pocketbert.training.distribution import precision_policy
 
 
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])

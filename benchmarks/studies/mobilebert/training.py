@@ -120,7 +120,7 @@ def our_transfer_step(shape: Shape, *, teacher_precision: str = "float32") -> Ca
     """
     from pocketbert.distillation.distiller import Distiller
     from pocketbert.model import from_preset
-    from pocketbert.training.run import precision_policy
+    from pocketbert.training.distribution import precision_policy
     from pocketbert.training.step import make_optimizer
 
     method, stage = setting.transfer(shape)

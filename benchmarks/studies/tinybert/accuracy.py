@@ -251,8 +251,8 @@ def augment_task(task: str, output: Path, masked_lm: Path) -> dict[str, Any]:
 def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, output: Path) -> dict[str, Any]:
     """Trains one student; returns the metrics of its last epoch."""
     from pocketbert.distillation.initialization import TeacherLayers
-    from pocketbert.distillation.plan import CachedTeacher
     from pocketbert.distillation.run import distill
+    from pocketbert.distillation.teacher import CachedTeacher
     from pocketbert.training.config import RunConfig
 
     # Training on labels needs the teacher's folder for the vocabulary only, or for the student's first layers.

@@ -139,7 +139,7 @@ def _teacher(options: Options) -> Any:
     teacher, cache = options[DistillationOptions].teacher or None, options[DistillOptions].teacher_cache
     if not cache:
         return teacher
-    from pocketbert.distillation.plan import CachedTeacher
+    from pocketbert.distillation.teacher import CachedTeacher
 
     return CachedTeacher(cache, teacher)
 

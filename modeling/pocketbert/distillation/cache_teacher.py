@@ -1,4 +1,4 @@
-"""Running the teacher once: what a method's losses may know of it, written to a store."""
+"""Runs a teacher once and writes the targets of a method's losses to a teacher cache."""
 
 from __future__ import annotations
 
@@ -13,53 +13,51 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.teacher_cache_layout import DTYPES, TargetSpec
 from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
-from pocketbert.distillation.evaluation import cache_teacher_metrics
 from pocketbert.distillation.method import Method
-from pocketbert.distillation.plan import DistillationPlan, uncacheable
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.teacher import cache_teacher_metrics
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import bar, log_info
 from pocketbert.training.stage import Stage
-from pocketbert.training.stage_examples import StageExamples
 
-# The teacher's batches: as many examples as have about so many tokens together, whatever their length.
+# Tokens per batch of the teacher, so that short examples share a batch.
 TOKENS_A_BATCH = 4096
-# Sizes of batches that targets are tried on: all different, so that what changes with what is seen.
+# Batch sizes and lengths of the trials that find token axes; all numbers differ.
 _TRIALS = ((2, 5), (3, 7))
 
 
 def cache_stages(
     plan: DistillationPlan, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
 ) -> list[Path]:
-    """Writes the targets of every stage of a distillation that reads something of the teacher.
+    """Writes the targets of every stage that reads the teacher.
 
-    What all of them take is known before the first is written. The teacher's metrics on the development examples, if it
-    has a head for the task, come beside them in `teacher.json`.
+    The total size is computed before anything is written. If the teacher has a head for the task, its metrics on the
+    dev split are written to `teacher.json`.
 
     Args:
-      plan: of the distillation, with the teacher's folder.
-      output: the folder of stores, one a stage; what `distill` takes as its store.
-      dtype: of the stored numbers.
-      overwrite: throw away finished stores, or stores made from something else.
+      plan: plan of the distillation, with the teacher's model directory.
+      output: folder of the teacher cache, with one subfolder per stage; pass it to `distill` as `CachedTeacher`.
+      dtype: type of the stored numbers.
+      overwrite: discard caches that are finished or were made from other data.
 
     Returns:
-      The stages' folders.
+      Folders of the stages.
 
     Raises:
-      UserError: as `cache_targets`, but that the disk must have room for all stages; no stage reads anything of the
-        teacher, or one masks its text anew in each epoch.
+      UserError: as for `cache_targets`, for all stages together; or no stage reads the teacher, or a stage cannot be
+        cached.
     """
     assert plan.teacher_directory is not None
     stages = [stage for stage in plan.stages if stage.teacher_features]
-    problems = [uncacheable(stage) for stage in stages if uncacheable(stage)]
+    problems = [problem for stage in stages if (problem := plan.data.uncacheable(stage))]
     if not stages:
         problems.append("no stage reads anything of the teacher; there is nothing to cache")
     raise_if_any(problems, plan.objective.name)
     log_info(f"loading the teacher, {plan.teacher_directory}")
     teacher = from_pretrained(plan.teacher_directory)
-    examples = StageExamples(plan.data, plan.vocabulary.tokenizer(), plan.run.seed)
-    encoded = [examples.of_stage(stage) for stage in stages]
+    encoded = [_examples(plan, stage) for stage in stages]
     plans = [
         plan_teacher_cache(teacher, plan.teacher_directory, plan.objective, stage, each, output, dtype=dtype)
         for stage, each in zip(stages, encoded, strict=True)
@@ -83,28 +81,28 @@ def cache_targets(
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> Path:
-    """Writes what `method.targets` gives for every example, or what is still missing of it.
+    """Writes `method.targets` of every example; resumes an interrupted cache.
 
-    The teacher runs without dropout, in batches of one length, a shard's examples at a time; a shard's bytes depend on
-    its examples alone, so that a dump that was killed ends as it would have.
+    The teacher runs without dropout, one shard at a time, in batches of one length. The bytes of a shard depend only on
+    its examples, so an interrupted cache ends with the same bytes.
 
     Args:
-      teacher: loaded from `teacher_directory`.
-      teacher_directory: its folder, for its identity.
+      teacher: the teacher, loaded from `teacher_directory`.
+      teacher_directory: model directory of the teacher, for the identity of the cache.
       method: the method.
-      stage: one that reads something of the teacher.
-      encoded: the stage's examples, made by the teacher's tokenizer.
-      output: the folder of stores; this one's is called like the stage.
-      dtype: of the stored numbers.
-      overwrite: throw away a finished store of the stage, or one made from something else.
-      shard_bytes: about the size of a file; what a kill costs is the work of one.
+      stage: a stage that reads the teacher.
+      encoded: examples of the stage, from the teacher's tokenizer.
+      output: folder of the teacher cache; the stage gets a subfolder with its name.
+      dtype: type of the stored numbers.
+      overwrite: discard a cache of the stage that is finished or was made from other data.
+      shard_bytes: approximate size of a file, which is also the most work that an interruption loses.
 
     Returns:
-      The stage's folder.
+      Folder of the stage.
 
     Raises:
-      UserError: the stage reads nothing of the teacher, a target cannot be stored, a value does not fit `dtype`, the
-        disk has too little room, or the folder holds something else.
+      UserError: the stage does not read the teacher, a target cannot be stored, a value does not fit `dtype`, the disk
+        has too little room, or the folder contains other files.
     """
     plan = plan_teacher_cache(
         teacher, teacher_directory, method, stage, encoded, output, dtype=dtype, shard_bytes=shard_bytes
@@ -125,7 +123,7 @@ def plan_teacher_cache(
     dtype: str,
     shard_bytes: int = SHARD_BYTES,
 ) -> TeacherCachePlan:
-    """What `cache_targets` writes, with its size; arguments and errors are those."""
+    """Plans what `cache_targets` writes, with its size; same arguments and errors."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} reads nothing of the teacher; there is nothing to store")
     if dtype not in DTYPES:
@@ -151,7 +149,7 @@ def plan_teacher_cache(
 
 
 def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, writer: TeacherCacheWriter) -> None:
-    """Writes the shards that are not written yet."""
+    """Writes the missing shards."""
     pending = writer.pending
     plans = [_plan(encoded, shard.first, shard.examples) for shard in pending]
     batches = dataset(encoded, [indices for plan in plans for indices in plan])
@@ -175,17 +173,17 @@ def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExample
 def target_specs(
     teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, dtype: str
 ) -> tuple[tuple[TargetSpec, ...], set[str]]:
-    """The shapes of a stage's targets, and which of the stage's values and options decide them.
+    """Finds the shapes of a stage's targets, and the options that affect them.
 
-    `targets` is evaluated on batches of two sizes and two lengths: an axis that is as long as the batch both times is a
-    token axis, one that stays the same is not. Names say nothing.
+    Evaluates `targets` on batches of two sizes and two lengths. An axis that follows the length is a token axis; a
+    constant axis is not.
 
     Returns:
-      The targets in the order of their names, and names as in `teacher_cache_identity`'s options.
+      The targets in the order of their names, and the names of those options in `teacher_cache_identity`.
 
     Raises:
-      UserError: a target's first axis is not the batch's, an axis changes in another way, or its type is not a
-        floating-point one; all such targets are listed.
+      UserError: the first axis of a target is not the batch's, an axis changes in another way, or its type is not
+        floating-point; the message lists all such targets.
     """
     stage, read = watched(stage)
     trials = [_targets(teacher, method, stage, _trial(encoded, *sizes)) for sizes in _TRIALS]
@@ -213,7 +211,7 @@ def target_specs(
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """What the live path gives, in float32 where the teacher computes in less."""
+    """Targets as in a run with a live teacher, in float32."""
     features = teacher.features(inputs, stage.teacher_features, training=False)
     targets = method.targets(stage, features, inputs)
     return {name: tf.cast(value, tf.float32) if value.dtype.is_floating else value for name, value in targets.items()}
@@ -227,8 +225,15 @@ def _trial(encoded: EncodedExamples, size: int, length: int) -> dict[str, tf.Ten
     }
 
 
+def _examples(plan: DistillationPlan, stage: Stage) -> EncodedExamples:
+    encoded = plan.encoded(stage)
+    # Data in records are never cacheable, which was checked.
+    assert encoded is not None
+    return encoded
+
+
 def _plan(encoded: EncodedExamples, first: int, examples: int) -> list[np.ndarray]:
-    """The teacher's batches of some consecutive examples: of one length each, with about the same number of tokens."""
+    """Batches of consecutive examples; each batch has one length and about `TOKENS_A_BATCH` tokens."""
     indices = np.arange(first, first + examples)
     widths = bucketed(encoded.lengths[indices], encoded.max_length)
     plan: list[np.ndarray] = []

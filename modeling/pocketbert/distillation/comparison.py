@@ -1,7 +1,7 @@
-"""A distilled student beside the same student fine-tuned on the labels alone.
+"""Comparison of a distilled student with the no-distillation baseline: the same student, fine-tuned on labels.
 
-Both start from the same weights and take as many steps, and the best of equally many evaluations is kept, so that what
-is left between them is what the teacher and the augmented examples gave.
+Both start from the same weights, take the same number of steps and keep the best of the same number of evaluations, so
+the difference is due to the teacher and the augmented examples.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.pretraining_data import PretrainingData
-from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation import comparison_report
+from pocketbert.distillation.distiller import copy_teacher_layers
 from pocketbert.distillation.plan import DistillationPlan, plan_distillation
-from pocketbert.distillation.run import check_outputs, copy_teacher_layers, distill_planned
+from pocketbert.distillation.run import check_outputs, distill_planned
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model, from_pretrained
@@ -30,20 +29,27 @@ from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.objectives.finetuning import Finetuning, label_stage
 from pocketbert.training.plan import TrainingPlan
-from pocketbert.training.run import run_plan, run_seeds, spread
-from pocketbert.training.run_folder import COMPARISON_FILE, FINE_TUNED_FOLDER, LOG_FILE, REPORT_FILE
+from pocketbert.training.run_data import Data, open_data
+from pocketbert.training.run_folder import (
+    COMPARISON_FILE,
+    FINE_TUNED_FOLDER,
+    LOG_FILE,
+    REPORT_FILE,
+    run_seeds,
+    spread,
+)
 from pocketbert.training.stage import Steps
-from pocketbert.training.trainer import Trainer
+from pocketbert.training.trainer import Trainer, run_plan
 
 
 class _StudentFinetuner(Trainer):
-    """Fine-tunes the student from its initial weights.
+    """Trainer of the baseline, from the student's initial weights.
 
     Args:
-      plan: that of the fine-tuning.
-      folder: the run's.
-      distribution: the run's replicas.
-      beside: the distillation.
+      plan: plan of the fine-tuning.
+      folder: folder of the run.
+      distribution: replicas of the run.
+      beside: plan of the distillation.
     """
 
     def __init__(self, plan: TrainingPlan, folder: Path, distribution: Distribution, beside: DistillationPlan) -> None:
@@ -51,11 +57,11 @@ class _StudentFinetuner(Trainer):
         super().__init__(plan, folder, distribution)
 
     def make_model(self) -> Model:
-        """The student with its initial weights."""
+        """Makes the student with its initial weights."""
         return copy_teacher_layers(super().make_model(), self._beside)
 
     def begin(self) -> None:
-        """Copies the same weights as the method, and so reads the teacher, although this run does not follow it."""
+        """Copies the same weights as the method, so that both students start equal."""
         beside = self._beside
         if beside.start.start == "directory":
             return
@@ -68,35 +74,34 @@ class _StudentFinetuner(Trainer):
 def distill_and_compare(
     seeds: Sequence[int],
     student: Any,
-    data: TaskData | TextData | PretrainingData,
+    data: Data,
     output: str | os.PathLike[str],
     *,
     learning_rate: float | None = None,
     run: RunConfig = RunConfig(),  # noqa: B008
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Distils, then fine-tunes the same student on the labels alone, once a seed.
+    """Distils a student, then fine-tunes the same student on the labels, once per seed.
 
-    Killed at any moment and called again with the same arguments, it resumes. What `distill` has finished
-    in `output` is not made again.
+    Call it again with the same arguments to resume. It reuses a distillation that is finished in `output`.
 
     Args:
-      seeds: all different.
+      seeds: seeds without duplicates.
       student: as for `distill`.
-      data: likewise.
-      output: folder of the distillation, as of `distill`, or of `distill_seeds` where there are several seeds. Beside
-        each distilled student gets `fine_tuned/`, a run's folder; gets `comparison.json` and `report.html`.
-      learning_rate: the highest of the fine-tuning; None for that of the stage that trains the distilled student's
-        head. Schedule, batch size and length are that stage's.
-      run: how each is run; its seed is replaced.
+      data: as for `distill`.
+      output: folder of the distillation, as for `distill` or, with several seeds, `distill_seeds`. Each run's folder
+        receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
+      learning_rate: peak learning rate of the fine-tuning; None for that of the stage that trains the head. Schedule,
+        batch size and sequence length are those of that stage.
+      run: options of the runs; the seed is replaced.
       **arguments: `teacher` and `method`, as for `distill`.
 
     Returns:
-      What `distill` gives, or `distill_seeds`, and in `comparison` what `compared` does.
+      The result of `distill` or `distill_seeds`, with the result of `compared` as `comparison`.
 
     Raises:
-      UserError: as `distill`; or nothing can be compared, which is said before anything is trained.
-      TrainingFailed: as `distill`.
+      UserError: as for `distill`, or the comparison is not possible; nothing was trained.
+      TrainingFailed: as for `distill`.
     """
     pairs: list[_Pair] = []
     teacher = arguments.pop("teacher", None)
@@ -130,17 +135,17 @@ def distill_and_compare(
 
 
 def compared(pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: int) -> dict[str, Any]:
-    """What comparisons of one or more seeds say together.
+    """Summarizes comparisons of one or more seeds.
 
     Args:
-      pairs: of each seed the distilled student's result and the fine-tuned one's.
-      dev_examples: how many examples the metrics are of.
+      pairs: results of the distilled and the fine-tuned student, per seed.
+      dev_examples: number of examples in the dev split.
 
     Returns:
-      `main_metric`, `seeds`, `dev_examples`; `rows`, of `teacher`, `distilled` and `fine_tuned` the `name`, `metrics`
-      (each one's `spread` over the seeds; None for a teacher that was not scored), and the mean `steps` and `seconds`
-      (None of the teacher); `difference`, each metric's `spread` of distilled less fine-tuned, seed by seed;
-      `baseline`, as the results have it; and `warnings`, of which student and seed.
+      `main_metric`, `seeds`, `dev_examples`; `rows` for `teacher`, `distilled` and `fine_tuned`, with `name`, `metrics`
+      (`spread` over seeds; None for a teacher without metrics) and the mean `steps` and `seconds` (None for the
+      teacher); `difference`, the `spread` of distilled minus fine-tuned per metric, paired by seed; `baseline`, the
+      majority baseline of the results; and `warnings` with student and seed.
     """
     distilled: list[DistillResult] = [pair[0] for pair in pairs]
     fine_tuned: list[TrainResult] = [pair[1] for pair in pairs]
@@ -184,7 +189,7 @@ def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
-    """Of one seed both students, the lines of their logs, and how many examples scored them."""
+    """Both students of a seed, the lines of their logs, and the size of the dev split."""
 
     distilled: DistillResult
     fine_tuned: TrainResult
@@ -195,7 +200,7 @@ class _Pair:
 
 def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None) -> _Pair:
     _check(plan)
-    assert isinstance(plan.data, TaskData)
+    data = plan.data.given
     distilled = distill_planned(plan, folder)
     distilled_log = _read_log(folder)
     of_task = {stage.name for stage in plan.stages if stage.data != "text"}
@@ -205,7 +210,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         optimizer = dataclasses.replace(optimizer, learning_rate=learning_rate)
     steps = sum(stage["steps"] for stage in distilled.stages if stage["name"] in of_task)
     stage = label_stage(
-        plan.data.task,
+        data.task,
         name="fine_tuning",
         max_length=head.max_length,
         duration=Steps(steps),
@@ -222,9 +227,9 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         start=plan.start,
         tasks=plan.tasks,
         vocabulary=plan.vocabulary,
-        data=dataclasses.replace(plan.data, augmented=None),
+        data=open_data(dataclasses.replace(data, augmented=None)),
     )
-    log_info("the same student, fine-tuned on the labels alone")
+    log_info("baseline: fine-tuning the same student on the labels")
     trainer = functools.partial(_StudentFinetuner, beside=plan)
     fine_tuned = TrainResult.of(*run_plan(alone, folder / FINE_TUNED_FOLDER, trainer))
     return _Pair(
@@ -232,23 +237,24 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         fine_tuned=fine_tuned,
         distilled_log=distilled_log,
         fine_tuned_log=_read_log(folder / FINE_TUNED_FOLDER),
-        dev_examples=len(plan.data.dev),
+        dev_examples=len(data.dev),
     )
 
 
 def _check(plan: DistillationPlan) -> None:
-    """Refuses a distillation beside which fine-tuning says nothing."""
+    """Raises a `UserError` if fine-tuning is not a baseline for the distillation."""
     method, data, last = plan.objective.name, plan.data, plan.stages[-1]
     names = ", ".join(stage.name for stage in plan.stages)
     problems = []
-    if not isinstance(data, TaskData):
+    if data.task is None:
         problems.append(
             f"only a task has labels to fine-tune on; {method} ends with stage {last.name}, which learns from "
-            f"{last.data}; leave the comparison out, and compare what becomes of this student on a task"
+            f"{last.data}; leave the comparison out, and compare after you distil this student on a task"
         )
     else:
-        if not data.train.labelled:
-            problems.append(f"fine-tuning learns from labels; {data.train.source} has none; give labelled examples")
+        train = data.given.train
+        if not train.labelled:
+            problems.append(f"fine-tuning learns from labels; {train.source} has none; give labelled examples")
         if "logits" not in last.student_features:
             problems.append(
                 f"there must be a metric to compare; stage {last.name}, the last one, trains no head; end with one "

@@ -1,33 +1,48 @@
-"""One training step of any method: teacher and student in one graph, the method's losses, one update."""
+"""Training with a teacher: one step of any method, and the trainer of a distillation."""
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any, Protocol
 
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.teacher_cache import TeacherCache
+from pocketbert.distillation.initialization import initialize_adapters, teacher_arrays
 from pocketbert.distillation.method import Method
+from pocketbert.distillation.plan import DistillationPlan
+from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, measure_teacher
+from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity
+from pocketbert.files import write_json
+from pocketbert.model import Model, from_pretrained
+from pocketbert.progress import log_info
+from pocketbert.training.distribution import Distribution, precision_policy
+from pocketbert.training.initialization import assign_weights
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
+from pocketbert.training.run_folder import TEACHER_FILE, read_record
 from pocketbert.training.stage import FeatureRequest, Stage
 from pocketbert.training.step import Trainable, TrainingModel
+from pocketbert.training.trainer import Trainer
 
 
 class Teacher(Protocol):
-    """What gives features: a `Model`, or anything like it."""
+    """A `Model`, or any object that gives features."""
 
     def features(self, inputs: Any, request: FeatureRequest, training: bool | None = None) -> Features:
         """As `Model.features`."""
 
 
 class Distiller(TrainingModel):
-    """Trains a student in one stage of a method; see `TrainingModel` for the data sets that `fit` takes.
+    """Trains a student in one stage of a method; see `TrainingModel` for the datasets that `fit` takes.
 
-    The teacher is no part of this model: it runs without dropout, gets no gradient and is not saved.
+    The teacher is not part of this model: it runs without dropout, gets no gradients and is not saved.
 
     Args:
-      student: what learns.
-      method: gives targets and losses.
-      stage: one of its stages.
-      teacher: for targets that are not cached; None if they are, or if the stage reads nothing of a teacher.
-      adapters: the method's, with their weights; they learn too.
+      student: the trained model.
+      method: computes targets and losses.
+      stage: a stage of the method.
+      teacher: computes targets; None if targets are cached or the stage reads no teacher.
+      adapters: the method's adapters; they are trained too.
     """
 
     def __init__(
@@ -41,7 +56,7 @@ class Distiller(TrainingModel):
     ) -> None:
         super().__init__(student, method, stage, adapters=adapters)
         self._method = method
-        # In a function, since Keras makes a part of this model of every model that is an attribute.
+        # A function, because Keras tracks every model that is an attribute.
         self._read_teacher = None if teacher is None else _reader(teacher, stage)
 
     def targets(self, inputs: Batch) -> Targets:
@@ -54,6 +69,79 @@ class Distiller(TrainingModel):
                 "neither a teacher nor cached targets"
             )
         return self._method.targets(self.stage, self._read_teacher(inputs), inputs)
+
+
+class DistillationTrainer(Trainer):
+    """Trainer of a distillation, with a live or cached teacher and the method's adapters."""
+
+    plan: DistillationPlan
+
+    def __init__(self, plan: DistillationPlan, folder: Path, distribution: Distribution) -> None:
+        super().__init__(plan, folder, distribution)
+        self.adapters = dict(plan.objective.adapters(plan.spec))
+        initialize_adapters(self.adapters, self.model.config.initializer_range, plan.run.seed)
+
+    def make_model(self) -> Model:
+        """Makes the student with its initial weights."""
+        return copy_teacher_layers(super().make_model(), self.plan)
+
+    def make_step(self, stage: Stage) -> Distiller:
+        """As `Trainer`, with the teacher."""
+        live = bool(stage.teacher_features) and self.plan.teacher_cache is None
+        teacher = self.teacher if live else None
+        return Distiller(self.model, self.plan.objective, stage, teacher=teacher, adapters=self.adapters)
+
+    def teacher_cache(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
+        """Opens the cached targets of a stage."""
+        plan = self.plan
+        if plan.teacher_cache is None or not stage.teacher_features:
+            return None
+        identity = teacher_cache_identity(
+            plan.objective, stage, encoded, teacher_directory=plan.teacher_directory, tokenizer=plan.tokenizer
+        )
+        return TeacherCache.open(plan.teacher_cache / stage.name, identity)
+
+    def begin(self) -> None:
+        """Copies weights as the method requires, unless the student starts from a model directory."""
+        if self.plan.start.start != "directory":
+            self.plan.objective.initialize(self.teacher if self.plan.needs_teacher else None, self.model)
+
+    def run(self) -> dict[str, Any]:
+        """As `Trainer`, with the teacher's metrics."""
+        teacher_metrics = self._teacher_metrics()
+        return {**super().run(), "teacher_metrics": teacher_metrics}
+
+    @functools.cached_property
+    def teacher(self) -> Model:
+        """The live teacher, loaded on first use."""
+        assert self.plan.teacher_directory is not None
+        log_info(f"loading the teacher, {self.plan.teacher_directory}")
+        run = self.plan.run
+        with precision_policy(run.teacher_precision or run.precision):
+            return from_pretrained(self.plan.teacher_directory)
+
+    def _teacher_metrics(self) -> dict[str, float] | None:
+        """Measures a live teacher once per run, before training, or reads the metrics in the teacher cache."""
+        plan, path = self.plan, self.folder / TEACHER_FILE
+        if plan.teacher_cache is not None:
+            return cached_teacher_metrics(plan)
+        if not plan.needs_teacher or not is_scorable(plan):
+            return None
+        # All processes load the teacher together, so either all measure it or none does.
+        if not self.distribution.as_chief_says(path.exists()):
+            found = measure_teacher(self.teacher, plan)
+            if self.distribution.is_chief:
+                write_json(path, found)
+            return found
+        return read_record(path)
+
+
+def copy_teacher_layers(student: Model, plan: DistillationPlan) -> Model:
+    """Copies the teacher layers that the student starts from, if any; returns the student."""
+    if plan.start.layers:
+        layers, task = plan.start.layers, plan.spec.teacher_task
+        assign_weights(student, teacher_arrays(student, plan.teacher_directory, task, layers))
+    return student
 
 
 def _reader(teacher: Teacher, stage: Stage) -> Any:

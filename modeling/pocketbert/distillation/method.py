@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.training.initialization import Start, Vocabulary, tokenizer_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, Stage, position_problems
-from pocketbert.training.vocabulary import Start, Vocabulary, tokenizer_problems
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

@@ -1,4 +1,4 @@
-"""What watches a run: its log and its losses."""
+"""Metrics log and loss checks of a run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import tensorflow as tf
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.training.run_folder import LOG_FILE, TENSORBOARD_FOLDER
 
-# What a line of the log says beside its numbers.
+# Keys of a log line that are not metrics.
 LINE_NAMES = ("step", "split", "stage")
 
 
 class MetricsLog:
-    """`metrics.jsonl`, one object a line, and the same numbers as TensorBoard events.
+    """Writes `metrics.jsonl`, one JSON object per line, and the same values as TensorBoard events.
 
-    A line has `step` (steps taken), `split` (`train`, `dev`, or `activations` where those are watched), `stage` where a
-    run has stages, and the numbers.
+    A line has `step` (steps taken), `split` (`train`, `dev` or `activations`), `stage` if the run has named stages, and
+    the values.
 
     Args:
       folder: folder of the run.
-      position: bytes of the log to keep. What a killed run wrote after its last checkpoint goes; it will be written
-        again. The events are made anew from what is kept.
+      position: bytes of the log to keep. Lines after the last checkpoint of a killed run are removed, because the
+        resumed run writes them again. Events are written again from the kept lines.
 
     Raises:
       UserError: the log is shorter than `position`.
@@ -63,8 +63,8 @@ class MetricsLog:
         Args:
           step: steps taken.
           split: `train`, `dev` or `activations`.
-          numbers: name → number; not one of the names `step`, `split` and `stage`.
-          stage: the stage's name, or empty where a run has none.
+          numbers: name → value; the names `step`, `split` and `stage` are reserved.
+          stage: name of the stage, or empty.
         """
         line = {"step": step, "split": split, **({"stage": stage} if stage else {}), **numbers}
         self._stream.write(json.dumps(line, allow_nan=False).encode() + b"\n")
@@ -72,7 +72,7 @@ class MetricsLog:
         self._write_events(line)
 
     def sync(self) -> int:
-        """Makes sure that all lines are on disk; returns the log's length in bytes."""
+        """Flushes all lines to disk; returns the length of the log in bytes."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._events.flush()
@@ -87,7 +87,7 @@ class MetricsLog:
 
 
 class NoLog(MetricsLog):
-    """What a process has that does not write: its lines go nowhere."""
+    """A log that discards its lines, for processes that are not the chief."""
 
     def __init__(self) -> None:
         pass
@@ -106,15 +106,15 @@ class NoLog(MetricsLog):
 
 
 class LossWatch:
-    """Collects the steps' losses as they are, tensors, and looks at them only now and then.
+    """Collects losses as tensors and checks them in groups.
 
-    Looking means waiting for the accelerator; the step at fault is named all the same.
+    Reading a tensor waits for the accelerator, so the check is rare; errors still name the exact step.
 
     Args:
-      losses: those already looked at that no log line covers yet, a row a step.
+      losses: checked losses that no log line covers yet, one row per step.
       step: steps taken before the next loss.
-      names: what a row holds.
-      stage: the stage's name, or empty where a run has none.
+      names: names of the values in a row.
+      stage: name of the stage, or empty.
     """
 
     def __init__(
@@ -125,17 +125,17 @@ class LossWatch:
         self._step, self._names, self._stage = step, names, stage
 
     def add(self, losses: tf.Tensor) -> None:
-        """Takes the next step's losses, [names]."""
+        """Adds the losses of the next step, [names]."""
         self._unseen.append(losses)
 
     def look(self) -> list[list[float]]:
-        """Checks what was added since the last look.
+        """Checks the losses that were added since the last call.
 
         Returns:
           All rows since the last `clear`.
 
         Raises:
-          TrainingFailed: names the first step at which something is not finite.
+          TrainingFailed: a loss is not finite; the message names the first such step.
         """
         if self._unseen:
             for row in tf.stack(self._unseen).numpy().tolist():
@@ -146,7 +146,7 @@ class LossWatch:
         return list(self._seen)
 
     def clear(self) -> None:
-        """Forgets the losses that a log line now covers."""
+        """Discards the losses that a log line covers."""
         self.look()
         self._seen = []
 
@@ -154,7 +154,7 @@ class LossWatch:
         if all(map(math.isfinite, row)):
             return
         bad = {name: value for name, value in zip(self._names, row, strict=True) if not math.isfinite(value)}
-        # The loss is their sum: it is named only where no term of it is to blame.
+        # The loss is the sum of the terms, so name it only if all terms are finite.
         terms = [f"{name} {value}" for name, value in bad.items() if name != "loss"]
         where = f" of stage {self._stage}" if self._stage else ""
         raise TrainingFailed(

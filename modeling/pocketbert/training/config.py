@@ -1,4 +1,4 @@
-"""What a run is told, and what it answers; the fields become flags and docs. Nothing here imports TensorFlow."""
+"""Options and results of training runs. The fields become flags and docs. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pocketbert.training.class_weights import parse_class_weights
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
-# Fields of `RunConfig` that a grid of fine-tuning may vary.
+# Fields of `RunConfig` that a grid can vary.
 _VARIED_OF_A_RUN = ("precision", "evaluation_steps", "patience")
-# What answering questions alone uses.
+# Options for questions on paragraphs only.
 WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
 _T = TypeVar("_T", bound="TrainResult")
@@ -40,10 +40,9 @@ class RunConfig:
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
         `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
-        own TF_CONFIG and sees the same files; the first writes. `tpu`: a TPU of this machine, no pod; nobody has tried
-        this on one yet.
+        own TF_CONFIG and sees the same files; the first writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
       tpu: the TPU's name or address, for `tpu`.
-      overwrite: throw away a finished run in the output, or one with other options.
+      overwrite: discard a finished run in the output folder, or a run with other options.
     """
 
     GROUP: ClassVar = "Run"
@@ -68,7 +67,7 @@ class RunConfig:
         raise_if_any(problems, "run options")
 
     def recorded(self) -> dict[str, Any]:
-        """What of it decides a result, as JSON values."""
+        """Options that affect the result, as JSON values."""
         recorded = dataclasses.asdict(self)
         for name in ("checkpoint_seconds", "tpu", "overwrite"):
             del recorded[name]
@@ -90,7 +89,7 @@ class FinetuneConfig:
       stride: distance between windows in tokens (default: a third of --max-length).
       max_question_tokens: maximum question length; longer questions are truncated.
       weight_decay: decoupled weight decay, except for biases and norms.
-      clip_norm: maximum global gradient norm.
+      clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`.
     """
 
@@ -110,18 +109,14 @@ class FinetuneConfig:
     class_weights: str = "none"
 
     def __post_init__(self) -> None:
-        problems = []
-        for name in ("learning_rate", "epochs", "batch_size", "clip_norm"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                problems.append(f"{name} must be positive; received {value}")
+        problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))
         for name in ("warmup_ratio", "weight_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
-        if self.max_length < 3:
-            problems.append(f"max_length must leave room for a token between two special ones; got {self.max_length}")
-        if self.schedule not in ("linear", "constant"):
-            problems.append(f"schedule must be one of linear, constant; received {self.schedule!r}")
+            if getattr(self, name) >= 1:
+                problems.append(f"{name} must be less than 1; received {getattr(self, name)}")
+        if 0 < self.max_length < 3:
+            problems.append(
+                f"max_length must leave room for a token between two special tokens; received {self.max_length}"
+            )
         try:
             parse_class_weights(self.class_weights)
         except UserError as error:
@@ -129,11 +124,11 @@ class FinetuneConfig:
         raise_if_any(problems, "fine-tuning options")
 
     def windows(self) -> dict[str, Any]:
-        """How paragraphs are cut: fields of `WindowOptions`."""
+        """Fields of `WindowOptions`, for questions on paragraphs."""
         return {name: getattr(self, name) for name in WINDOW_OPTIONS}
 
 
-# What a grid cannot vary: labels, which class_weights may have, do not fit into the names of folders.
+# Fields that a grid cannot vary. class_weights may contain labels, which do not fit into names of folders.
 FIXED_IN_A_GRID = (
     "class_weights",
     *(field.name for field in dataclasses.fields(RunConfig) if field.name not in _VARIED_OF_A_RUN),
@@ -144,22 +139,22 @@ FIXED_IN_A_GRID = (
 class PretrainConfig:
     """How to pretrain. The defaults are those of MobileBERT's teacher (Sun et al. 2020, section 4.2).
 
-    What the paper leaves open is taken from its authors' code, google-research/mobilebert.
+    Values that the paper does not give come from its authors' code, google-research/mobilebert.
 
     Attributes:
-      steps: updates of the weights; the paper's 500,000.
-      epochs: passes over the data, in place of --steps.
-      batch_size: examples an update, over all replicas; the paper's 4096. BERT took 256 (and 1,000,000 steps).
-      micro_batches: parts of a replica's examples that are computed one after the other, for memory; the update is the
-        same.
-      optimizer: lamb, as the paper has it, or adamw, which is BERT's.
-      bias_correction: correct the moments, as LAMB's and Adam's papers do; the authors' code and BERT's do not.
-      learning_rate: the highest rate; the 1.5e-3 of the authors' LAMB for batches of 2048, since the paper gives none.
-        BERT's AdamW took 1e-4 for batches of 256.
-      schedule: after the warm-up, linear down to 0 at the last step, as the authors have it, or constant.
-      warmup_steps: steps in which the rate rises from 0; the authors' 10,000, and a tenth of all steps at most.
-      weight_decay: decoupled, not on biases and norms; the authors' 0.01.
-      clip_norm: the highest global norm of the gradients; the authors' 1.0; 0 for no clipping.
+      steps: number of updates (paper: 500,000).
+      epochs: passes over the data, instead of --steps.
+      batch_size: examples per update, over all replicas (paper: 4096; BERT: 256, for 1,000,000 steps).
+      micro_batches: number of parts per batch, to save memory; the update is the same.
+      optimizer: lamb (paper) or adamw (BERT).
+      bias_correction: correct the bias of the moments, as in the papers of LAMB and Adam; the authors' code and BERT's
+        code do not.
+      learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batches of
+        2048. BERT uses 1e-4 with AdamW for batches of 256.
+      schedule: schedule after the warm-up: linear to 0 (authors' code) or constant.
+      warmup_steps: number of warm-up steps (authors' code: 10,000), at most a tenth of all steps.
+      weight_decay: decoupled weight decay, except for biases and norms (authors' code: 0.01).
+      clip_norm: maximum global gradient norm (authors' code: 1.0); 0 for no clipping.
     """
 
     GROUP: ClassVar = "Pretraining"
@@ -188,24 +183,23 @@ class PretrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a finished run gave.
+    """Result of a finished run.
 
     Attributes:
-      model_directory: the model's, as the last stage left it; of a fine-tuning the best checkpoint's.
-      main_metric: the metric that chose it, or by which runs are compared; empty where nothing was evaluated.
-      metrics: the model's on the development examples; empty likewise.
-      seed: the run's.
-      best_step: steps taken before the evaluation that `metrics` is of.
-      steps: steps taken in all stages.
-      seconds: training and evaluation, over all attempts.
-      stages: of each stage its name, `steps`, `metrics` and `best_step`.
-      activation_range: the largest activations in each layer of a model with NoNorm, on a few training examples, and
-        what float16 would make of them, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for
-        others.
-      baseline: a constant answer and its metrics on the development examples, as `pocketbert.tasks.metrics.Scores`
-        has it; None without a task, or where no constant answer is right.
-      positive_label: the class that F1 is about, or None.
-      warnings: what makes the metrics worthless.
+      model_directory: model directory of the trained model.
+      main_metric: metric that selects checkpoints and compares runs; empty without an evaluation.
+      metrics: metrics of the model on the dev split; empty without an evaluation.
+      seed: seed of the run.
+      best_step: number of steps before the evaluation that gave `metrics`.
+      steps: number of steps in all stages.
+      seconds: time of training and evaluation, over all attempts.
+      stages: name, `steps`, `metrics` and `best_step` of each stage.
+      activation_range: for NoNorm models, the largest activations of each layer on some training examples, with
+        float16 warnings, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for other models.
+      baseline: the majority baseline and its metrics on the dev split, as in `pocketbert.tasks.metrics.Scores`; None
+        without a task, or for tasks without such a baseline.
+      positive_label: label that F1 treats as positive, or None.
+      warnings: reasons why the metrics are not meaningful.
     """
 
     model_directory: str
@@ -223,7 +217,7 @@ class TrainResult:
 
     @classmethod
     def of(cls: type[_T], folder: Path, result: Mapping[str, Any]) -> _T:
-        """The result of the run in a folder; its file does not name the folder, so that it may move."""
+        """Result of the run in a folder. The result file does not contain the folder, so you can move it."""
         from pocketbert.training.run_folder import MODEL_FOLDER
 
         return cls(model_directory=str(folder / MODEL_FOLDER), **result)
@@ -238,10 +232,10 @@ class TrainResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneResult(TrainResult):
-    """What a finished fine-tuning gave.
+    """Result of a finished fine-tuning.
 
     Attributes:
-      classes: the results of each class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
+      classes: results per class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
     """
 
     classes: dict[str, Any] | None = None
@@ -249,11 +243,12 @@ class FinetuneResult(TrainResult):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillResult(TrainResult):
-    """What a finished distillation gave.
+    """Result of a finished distillation.
 
     Attributes:
-      teacher_metrics: the teacher's on the same examples; with a teacher cache those that `cache-teacher` measured.
-        None where there is no teacher, it has no head for the task, or nobody measured it on these examples.
+      teacher_metrics: metrics of the teacher on the same dev split; with a teacher cache, those that `cache-teacher`
+        measured. None without a teacher, without a head for the task, or if the teacher was not measured on these
+        examples.
     """
 
     teacher_metrics: dict[str, float] | None

@@ -1,4 +1,4 @@
-"""Where a run computes: on one device, on all of this machine's, on several machines, or on a TPU (ADR 7)."""
+"""Devices and precision of a run: one device, all devices of a machine, several machines, or a TPU (ADR 7)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from pocketbert._keras import tf_keras
 from pocketbert.errors import UserError
 
 
 class Distribution:
-    """A run's replicas: each computes an equal part of every step's examples, and all hold the same weights.
+    """Replicas of a run. Each computes an equal part of every batch, and all have the same weights.
 
-    Models and optimizers are made inside `scope`.
+    Make models and optimizers inside `scope`.
 
     Args:
-      strategy: TensorFlow's.
-      is_chief: whether this process is the one that writes.
-      processes: how many processes the replicas are in.
+      strategy: TensorFlow's strategy.
+      is_chief: whether this process writes files.
+      processes: number of processes that contain the replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, *, is_chief: bool = True, processes: int = 1) -> None:
@@ -32,15 +33,15 @@ class Distribution:
         self._processes = processes
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Variables that are made inside have a copy a replica."""
+        """Context in which new variables get one copy per replica."""
         return self.strategy.scope()
 
     def batches(self, rows: Sequence[np.ndarray], make: Callable[[list[np.ndarray]], tf.data.Dataset]) -> Any:
-        """What the replicas of this process compute, an element a step.
+        """Batches for the replicas of this process, one element per step.
 
         Args:
-          rows: the examples of each step; their number is a multiple of the number of replicas.
-          make: a data set with a batch for each array of examples.
+          rows: indices of the examples of each step, a multiple of the number of replicas.
+          make: makes a dataset with one batch per array of indices.
         """
 
         def pieces(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -51,11 +52,11 @@ class Distribution:
         return self.strategy.distribute_datasets_from_function(pieces)
 
     def step(self, function: Callable[[Any], tf.Tensor], batches: Any) -> Callable[[Any], tf.Tensor]:
-        """A function of an element of `batches`, traced once: `function` on each replica.
+        """Compiles `function` to run on each replica; it is traced once.
 
         Args:
-          function: of one replica's batch; its result must be the same on all.
-          batches: what `batches` gave.
+          function: function of one replica's batch; all replicas must return the same value.
+          batches: result of `batches`.
         """
 
         def on_all(batch: Any) -> tf.Tensor:
@@ -64,7 +65,7 @@ class Distribution:
         return tf.function(on_all, input_signature=[batches.element_spec], autograph=False)
 
     def as_chief_says(self, answer: bool) -> bool:
-        """The chief's answer, in every process; none continues before all have asked."""
+        """Gives every process the chief's answer; waits until all processes have called it."""
         if self._processes == 1:
             return answer
         share = tf.constant(float(answer and self.is_chief))
@@ -76,24 +77,24 @@ class Distribution:
         return bool(self.strategy.experimental_local_results(results)[0] > 0)
 
     def wait(self) -> None:
-        """Continues when every process has arrived."""
+        """Waits until every process has called it."""
         self.as_chief_says(True)
 
     def leave(self) -> None:
-        """As `wait`, where nothing follows: a process that came through and has ended is no failure of this one."""
+        """As `wait`, at the end of a run: a process that has already ended is not an error."""
         with contextlib.suppress(tf.errors.UnavailableError):
             self.wait()
 
 
 def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribution:
-    """The replicas that a run asks for.
+    """Opens the replicas of a run.
 
     Args:
-      strategy: `one`, `mirrored`, `multi-worker` or `tpu`, as `RunConfig` explains them.
-      tpu: the TPU's name or address, for `tpu`.
+      strategy: `one`, `mirrored`, `multi-worker` or `tpu`; see `RunConfig`.
+      tpu: name or address of the TPU, for `tpu`.
 
     Raises:
-      UserError: what it needs is not there.
+      UserError: the devices or workers are not available.
     """
     if strategy == "mirrored":
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -105,16 +106,16 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     return Distribution(tf.distribute.get_strategy())
 
 
-# A second strategy would number its collective operations as the first does, and TensorFlow takes them for the same.
+# TensorFlow confuses collective operations of two strategies, because both count from the same number.
 @functools.cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(list(devices))
 
 
-# A process can join a cluster once.
+# A process can join a cluster only once.
 @functools.cache
 def _multi_worker() -> Distribution:
-    """`MultiWorkerMirroredStrategy`, as `TF_CONFIG` describes the cluster."""
+    """Joins the cluster that `TF_CONFIG` describes."""
     received = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(received)
@@ -149,3 +150,14 @@ def _tpu(name: str | None) -> Distribution:
             "or its address"
         ) from error
     return Distribution(tf.distribute.TPUStrategy(resolver))
+
+
+@contextlib.contextmanager
+def precision_policy(precision: str) -> Iterator[None]:
+    """Context in which new models compute in `float32` or `bfloat16`; their weights are float32 either way."""
+    previous = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+    try:
+        yield
+    finally:
+        tf_keras.mixed_precision.set_global_policy(previous)

@@ -1,4 +1,4 @@
-"""Fine-tuning as a run: a task's examples, a model, and the best model directory."""
+"""Fine-tuning: `finetune`, several seeds, and grids of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from pocketbert.training.grid_workers import Workers
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.finetuning import Finetuner, Finetuning, finetuning_stage
 from pocketbert.training.plan import TrainingPlan
-from pocketbert.training.run import run_plan, run_seeds
-from pocketbert.training.task_data import with_metrics
+from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_folder import run_seeds
+from pocketbert.training.trainer import run_plan
 
 
 def finetune(
@@ -41,26 +42,26 @@ def finetune(
 ) -> FinetuneResult:
     """Trains a model on a task and keeps the best checkpoint.
 
-    Call it again with the same arguments to resume an interrupted run: on the same machine it ends with the weights
-    that it would have had anyway, to the bit. A finished run gives its result.
+    Call it again with the same arguments to resume an interrupted run. On the same machine, the resumed run ends with
+    bit-identical weights. For a finished run, it returns the result.
 
     Args:
-      model: the weights to start from, in memory or in a model directory; a head for `data.task` replaces its own.
-      data: the task and its examples, all labelled.
-      output: the run's folder: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
-      config: how to train.
-      run: how to run.
+      model: a model in memory or a model directory. A new head for `data.task` replaces its heads.
+      data: the task and its labelled examples.
+      output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
+      config: training options.
+      run: options of the run.
 
     Returns:
       The best checkpoint and its metrics.
 
     Raises:
-      UserError: bad input, or `output` holds a run with other options.
-      TrainingFailed: the loss or the outputs are no longer finite.
+      UserError: bad input, or `output` contains a run with other options.
+      TrainingFailed: the loss or the outputs are not finite.
     """
     with saved_models(model) as (directory,):
         plan = plan_finetuning(directory, data, config, run)
-        check_inputs(output, (directory, data.train.source, data.dev.source))
+        check_inputs(output, (directory, *plan.data.paths()))
         for warning in supervised_task(data.task).data_warnings(data.train, data.dev):
             log_info(warning)
         folder, result = run_plan(plan, output, Finetuner)
@@ -76,18 +77,18 @@ def finetune_seeds(
     config: FinetuneConfig = FinetuneConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
 ) -> dict[str, Any]:
-    """Runs `finetune` once a seed, each in a folder `seed-N` of its own inside `output`.
+    """Runs `finetune` once per seed, in subfolders `seed-N` of `output`.
 
     Args:
-      seeds: all different.
+      seeds: seeds without duplicates.
       model: as for `finetune`.
-      data: likewise.
-      output: the folder of folders; gets a `result.json` with what is returned.
+      data: as for `finetune`.
+      output: parent folder; receives a `result.json` with the returned values.
       config: as for `finetune`.
-      run: likewise; its seed is replaced.
+      run: as for `finetune`; its seed is replaced.
 
     Returns:
-      As `run_seeds`.
+      As `pocketbert.training.run_folder.run_seeds`.
     """
 
     def run_one(seed: int, folder: Path) -> FinetuneResult:
@@ -99,8 +100,9 @@ def finetune_seeds(
 def plan_finetuning(
     directory: str | os.PathLike[str], data: TaskData, config: FinetuneConfig, run: RunConfig
 ) -> TrainingPlan:
-    """Checks the input of a fine-tuning; nothing is written and no weights are made."""
-    data = _checked(data)
+    """Checks the input of a fine-tuning, without writing files or making weights."""
+    checked = _checked(data)
+    data = checked.given
     start = _start(directory, data)
     _check_configs([config], data, start.config)
     if start.vocabulary is None:
@@ -115,7 +117,7 @@ def plan_finetuning(
         start=start,
         tasks=(data.task,),
         vocabulary=start.vocabulary,
-        data=data,
+        data=checked,
         windows={
             name: value for name, value in config.windows().items() if name in TASKS[data.task.kind].window_options
         },
@@ -138,28 +140,28 @@ def finetune_grid(
     """Runs `finetune` once for every point of a grid and every seed.
 
     Args:
-      grid: fields of `FinetuneConfig`, or precision, evaluation_steps and patience of `RunConfig`, and their values.
-      seeds: all different.
+      grid: values for fields of `FinetuneConfig`, or for precision, evaluation_steps and patience of `RunConfig`.
+      seeds: seeds without duplicates.
       model: as for `finetune`.
-      data: likewise.
-      output: the search's folder.
-      config: how to train where the grid does not say it.
-      run: how to run; the seed is replaced.
-      choose: see `pocketbert.training.grid_run.run_grid`.
-      workers: see there.
+      data: as for `finetune`.
+      output: folder of the search.
+      config: values of the fields that the grid does not vary.
+      run: options of the runs; the seed is replaced.
+      choose: as for `pocketbert.training.grid_run.run_grid`.
+      workers: as for `run_grid`.
 
     Returns:
-      What `run_grid` does.
+      As `run_grid`.
     """
     with saved_models(model) as (directory,):
-        data = _checked(data)
+        data = _checked(data).given
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))
-        # Before the first run, and not hours later by the first that it would concern.
+        # Check all points now, not hours later when the search reaches them.
         _check_configs([each for each, _ in points], data, _start(directory, data).config)
-        # What the grid varies is no part of the record; `config` itself need not fit.
+        # The record omits the fields that the grid varies; their values in `config` may be invalid.
         recorded = plan_finetuning(directory, data, *points[0]).recorded()
-        # Another machine has another working directory.
+        # Workers on other machines have other working directories.
         directory = Path(directory).absolute()
         return run_grid(
             grid,
@@ -196,7 +198,7 @@ def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:
 
 
 def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: EncoderConfig) -> None:
-    """That each fits the task, its examples and the model."""
+    """Raises a `UserError` if a configuration does not fit the task, its examples or the model."""
     problems = []
     for config in configs:
         length = config.max_length
@@ -210,23 +212,14 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
                 WindowOptions(max_length=length, **config.windows())
         except UserError as error:
             problems.append(str(error))
-    # Each once, however many points have it.
+    # Points of a grid often share a problem.
     raise_if_any(dict.fromkeys(problems), "fine-tuning")
 
 
-def _checked(data: TaskData) -> TaskData:
-    """The data, with metrics, after everything that can be wrong with them."""
-    problems = []
+def _checked(data: TaskData) -> TaskRunData:
+    """The data after all checks that need no model."""
     if data.task.kind not in supervised_kinds():
-        problems.append(f"the task must be {listed(supervised_kinds())}; received {data.task.kind}")
-    raise_if_any(problems, "fine-tuning")
-    data = with_metrics(data)
-    if data.main_metric not in data.metrics:
-        problems.append(f"the main metric must be among {', '.join(data.metrics)}; received {data.main_metric}")
-    for name, examples in (("training", data.train), ("development", data.dev)):
-        if not len(examples):
-            problems.append(f"there must be {name} examples; {examples.source} holds none")
-        elif not examples.labelled:
-            problems.append(f"{name} examples need labels; {examples.source} has none")
-    raise_if_any(problems, "fine-tuning")
-    return data
+        raise UserError(f"fine-tuning: the task must be {listed(supervised_kinds())}; received {data.task.kind}")
+    checked = TaskRunData(data)
+    raise_if_any(checked.problems(supervised_kinds(), labelled=("train", "dev")), "fine-tuning")
+    return checked

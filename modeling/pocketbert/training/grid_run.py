@@ -15,7 +15,6 @@ from pocketbert.tasks.metrics import Scores
 from pocketbert.training.grid import STATISTICS, Choose, Grid, Point, point_name
 from pocketbert.training.grid_report import page
 from pocketbert.training.grid_workers import InTurn, Job, MakeRun, Workers
-from pocketbert.training.run import spread
 from pocketbert.training.run_folder import (
     GRID_FOLDER,
     MODEL_FOLDER,
@@ -26,6 +25,7 @@ from pocketbert.training.run_folder import (
     clear_run,
     open_run,
     read_result,
+    spread,
 )
 
 

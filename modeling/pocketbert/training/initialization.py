@@ -1,4 +1,4 @@
-"""What a model's weights are before training: fresh, or a directory's."""
+"""Initial weights and vocabulary of a model: from a preset, a configuration or a model directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,13 +20,32 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
 from pocketbert.training.state import digest_directory
-from pocketbert.training.vocabulary import Start, Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-# A config.json does not say whether there is a pooler, the tensors beside it do; BERT and MobileBERT have one.
+Start: TypeAlias = Literal["random", "teacher-layers", "directory"]
+# config.json does not record whether there is a pooler; the names of the tensors do. BERT and MobileBERT have one.
 _POOLERS = ("bert.pooler.dense.weight", "mobilebert.pooler.dense.weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """A vocabulary file and the options of its tokenizer.
+
+    Attributes:
+      path: vocab.txt, one token per line.
+      config: options of the tokenizer.
+    """
+
+    path: Path
+    config: TokenizerConfig
+
+    def tokenizer(self) -> WordPieceTokenizer:
+        """Makes the tokenizer."""
+        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+        return WordPieceTokenizer(self.path, **dataclasses.asdict(self.config))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +53,11 @@ class ModelInit:
     """A model before its weights are made.
 
     Attributes:
-      start: where the weights come from.
+      start: source of the weights.
       config: the architecture.
-      directory: the model directory of `start="directory"`, else None.
-      layers: the teacher's layers of `start="teacher-layers"`, counted from 1, else empty.
-      vocabulary: the directory's own vocabulary, or None where it has none.
+      directory: the model directory for `start="directory"`, else None.
+      layers: the teacher's layers for `start="teacher-layers"`, counted from 1, else empty.
+      vocabulary: vocabulary of the directory, or None if it has none.
     """
 
     start: Start
@@ -47,20 +66,19 @@ class ModelInit:
     layers: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
 
-    def recorded(self) -> dict[str, Any]:
-        """What decides the weights, as JSON values."""
-        recorded: dict[str, Any] = {"student_start": self.start, "student_layers": list(self.layers)}
-        recorded |= {f"student_{name}": value for name, value in dataclasses.asdict(self.config).items()}
+    def recorded(self, role: str) -> dict[str, Any]:
+        """Everything that determines the initial weights, as JSON values; names begin with `role`, e.g. `student`."""
+        recorded: dict[str, Any] = {"start": self.start, "layers": list(self.layers), **dataclasses.asdict(self.config)}
         if self.directory is not None:
-            recorded["student_sha256"] = digest_directory(self.directory)
-        return recorded
+            recorded["sha256"] = digest_directory(self.directory)
+        return {f"{role}_{name}": value for name, value in recorded.items()}
 
 
 def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
-    """Finds a model's architecture and where its weights come from; no weights are read.
+    """Finds a model's architecture and the source of its weights, without reading weights.
 
     Args:
-      model: a preset's name, an architecture or a config.json for fresh weights; a model directory for its weights.
+      model: name of a preset, an architecture or a config.json for new weights; or a model directory for its weights.
 
     Raises:
       UserError: there is no such model.
@@ -77,47 +95,77 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
 def make_model(
     plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: WordPieceTokenizer | None, seed: int = 0
 ) -> Model:
-    """Makes a planned model; whatever is not copied is fresh.
+    """Makes a planned model.
 
-    From a directory everything but heads is copied; pretraining heads where the directory has them, since continuing
-    with pretraining is going on with them.
+    A model directory gives the encoder's weights, and also the heads' weights if the tasks are those of pretraining,
+    so that pretraining continues. Other weights are new.
 
     Args:
-      plan: the model; where it starts from a teacher's layers, all of it is fresh.
-      tasks: its heads.
-      tokenizer: kept with it.
-      seed: of fresh weights and of dropout.
+      plan: the model. `start="teacher-layers"` gives new weights only; the caller copies the layers.
+      tasks: one task per head.
+      tokenizer: tokenizer that the model keeps.
+      seed: seed of new weights and of dropout.
 
     Raises:
       UserError: the directory cannot be read.
     """
     model = from_preset(plan.config, tasks, tokenizer, seed)
     if plan.directory is not None:
-        goes_on = any(task.kind in PRETRAINING_HEADS for task in tasks)
-        assign_weights(model, read_directory(plan.directory, headless=not goes_on).tensors)
+        pretrains = any(task.kind in PRETRAINING_HEADS for task in tasks)
+        assign_weights(model, read_directory(plan.directory, headless=not pretrains).tensors)
     return model
 
 
 def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Sets those weights of a model that there are arrays of, by their paths."""
+    """Sets the weights of a model that `arrays` contains, by path."""
     for path, variable in model.weights_by_path().items():
         if path in arrays:
             variable.assign(arrays[path])
 
 
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
-    """A model directory's vocabulary, or None if it holds none; a directory that does not say lower-cases."""
+    """Vocabulary of a model directory, or None if it has none; lower case is the default."""
     problems: list[str] = []
     path, config = read_tokenizer_of(Path(directory), problems)
     raise_if_any(problems, str(directory))
     return Vocabulary(path=path, config=config or TokenizerConfig()) if path else None
 
 
+def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
+    """Differences between two tokenizers: their options, and the tokens that both vocabularies contain.
+
+    Args:
+      one: a vocabulary.
+      other: another.
+      ones: owner of the first for messages, for example `the teacher`.
+      others: owner of the second.
+      remedy: what the user can do.
+    """
+    from pocketbert.tokenizers.wordpiece import read_vocabulary
+
+    problems = []
+    for name, value in dataclasses.asdict(one.config).items():
+        if value != getattr(other.config, name):
+            problems.append(
+                f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
+                f"{name}={getattr(other.config, name)}; {remedy}"
+            )
+    tokens = zip(read_vocabulary(one.path), read_vocabulary(other.path), strict=False)
+    differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
+    if differ:
+        index, ours, theirs = differ[0]
+        problems.append(
+            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at id "
+            f"{index}: {ours!r} and {theirs!r}; {remedy}"
+        )
+    return problems
+
+
 @contextlib.contextmanager
 def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
-    """The models, those in memory as folders that are there inside of the context; anything else as it is.
+    """Saves models in memory to temporary model directories for the duration of the context; passes on anything else.
 
-    A run knows its models by their files' digests, so that it resumes where the same weights are given again.
+    A run identifies its models by the digests of their files, so it resumes if you pass the same weights again.
     """
     with contextlib.ExitStack() as stack:
         found: list[Any] = []

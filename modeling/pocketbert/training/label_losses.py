@@ -1,4 +1,4 @@
-"""The losses on labels of every objective: those of the heads' tasks."""
+"""Losses on labels, for every objective; the task of each head defines its loss."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pocketbert.training.stage import LABEL_TERMS, Stage
 
 
 def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """The loss of the stage's task, float32 scalar; see `Task.loss`.
+    """Loss of the stage's task, float32 scalar; see `Task.loss`.
 
     Args:
-      stage: one with a task.
-      model: the features of the trained model, with `logits`.
-      batch: with `labels`.
-      weights: float32 [B], factors of the examples' losses; None for 1.
+      stage: a stage with a task.
+      model: features of the trained model, with `logits`.
+      batch: a batch with `labels`.
+      weights: float32 [B], weights of the examples; None for 1.
     """
     assert stage.task is not None
     task = get_task(stage.task)
@@ -30,8 +30,8 @@ def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
     """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
 
     Args:
-      model: the features of the trained model, with the `logits` of both heads.
-      batch: with the labels of both.
+      model: features of the trained model, with the `logits` of both heads.
+      batch: a batch with the labels of both.
     """
     return {
         kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]])
@@ -40,14 +40,14 @@ def pretraining_losses(model: Features, batch: Batch) -> dict[str, tf.Tensor]:
 
 
 def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The loss of one pretraining head, float32 scalar; see `Task.loss`.
+    """Loss of a pretraining head, float32 scalar; see `Task.loss`.
 
     Args:
       kind: one of `PRETRAINING_HEADS`.
-      logits: the head's.
-      labels: the head's.
+      logits: logits of the head.
+      labels: labels of the head.
     """
     task = get_task(TaskConfig(kind=kind))
     (name,) = task.output_names
-    # Their losses count by the labels and read no mask.
+    # These losses ignore the mask; their labels mark the positions that count.
     return task.loss({name: logits}, labels, tf.ones_like(labels))

@@ -1,4 +1,4 @@
-"""What a model is trained for. Nothing here imports TensorFlow."""
+"""The interface of an objective: the loss that the trainer minimizes. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
     from pocketbert._keras import tf_keras
 
-# What `Model.features` gives for a request: name → tensors, in the requested order.
+# Result of `Model.features`: name → tensors in the requested order.
 Features: TypeAlias = "Mapping[str, list[tf.Tensor]]"
-# The model's inputs, int32 [B, S], by name, of pretraining examples also `masked_lm_positions` [B, P]; and for the
-# loss of a stage that reads them `labels` [B], or `masked_lm_labels` [B, P] (-1: none) and `next_sentence_labels` [B].
+# Inputs of the model by name, int32 [B, S], with `masked_lm_positions` [B, P] for pretraining examples; and the labels
+# that the stage's terms read: `labels` [B], or `masked_lm_labels` [B, P] (-1: none) and `next_sentence_labels` [B].
 Batch: TypeAlias = "Mapping[str, tf.Tensor]"
-# What a loss may know of a teacher; empty in a run without one.
+# Everything that a loss reads of a teacher; empty without a teacher.
 Targets: TypeAlias = "Mapping[str, tf.Tensor]"
 Adapters: TypeAlias = "Mapping[str, tf_keras.layers.Layer]"
 
 
 class Objective(abc.ABC):
-    """A loss, which the `Trainer` minimizes stage by stage.
+    """A loss that the `Trainer` minimizes stage by stage.
 
     Attributes:
-      name: what messages call it.
+      name: name in messages and records.
     """
 
     name: ClassVar[str]
@@ -36,12 +36,12 @@ class Objective(abc.ABC):
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """Named float32 scalars, one for each key of `stage.weights`, unweighted.
+        """Computes the terms of the loss: unweighted float32 scalars, one per key of `stage.weights`.
 
         Args:
-          stage: the stage at hand.
-          targets: what a teacher gives for the batch; empty without one.
-          model: the features that the stage asks the trained model for.
-          adapters: name → layer between model and loss; empty but in a distillation.
-          batch: the inputs, and those labels that the stage's terms read.
+          stage: the current stage.
+          targets: teacher targets of the batch; empty without a teacher.
+          model: features of the trained model that the stage requests.
+          adapters: name → layer between model and loss; only distillation has adapters.
+          batch: inputs, and the labels that the stage's terms read.
         """

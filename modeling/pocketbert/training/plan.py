@@ -1,27 +1,22 @@
-"""All that is known of a run, and checked, before anything is written."""
+"""The plan of a run: everything that is known and checked before anything is written."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.data.text import text_files
-from pocketbert.files import sha256
-from pocketbert.progress import track
+from pocketbert.data.batches import EncodedExamples
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import ModelInit
+from pocketbert.training.initialization import ModelInit, Vocabulary
 from pocketbert.training.objective import Objective
+from pocketbert.training.run_data import RunData
 from pocketbert.training.stage import Stage
-from pocketbert.training.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +25,19 @@ class TrainingPlan:
 
     Attributes:
       objective: the losses.
-      options: the objective's, as JSON values, for the record.
-      stages: what it does.
-      run: how it is run.
-      start: where the model comes from.
-      tasks: its heads.
-      vocabulary: what cuts its texts.
-      data: what it learns from, and is evaluated on.
-      windows: other fields of `WindowOptions`, for questions on paragraphs.
-      evaluation_batch_size: development examples a call of the model.
+      options: options of the objective, as JSON values, for the record.
+      stages: the stages, in order.
+      run: options of the run.
+      start: the model and its initial weights.
+      tasks: one task per head.
+      vocabulary: vocabulary that tokenizes the texts.
+      data: training examples and dev split.
+      windows: fields of `WindowOptions`, for questions on paragraphs.
+      evaluation_batch_size: dev examples per call of the model.
     """
+
+    # Prefix of the model's values in the record.
+    ROLE: ClassVar = "model"
 
     objective: Objective
     options: Mapping[str, Any]
@@ -48,39 +46,47 @@ class TrainingPlan:
     start: ModelInit
     tasks: tuple[TaskConfig, ...]
     vocabulary: Vocabulary
-    data: TaskData | TextData | PretrainingData
+    data: RunData
     windows: Mapping[str, Any] = field(default_factory=dict)
-    # Nothing has to be kept for gradients.
     evaluation_batch_size: int = 32
+    _encoded: dict[tuple[str, int, int], EncodedExamples | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def main_metric(self) -> str:
-        """What choices are made by; empty where nothing is evaluated."""
-        if isinstance(self.data, TaskData):
-            return self.data.main_metric
-        if isinstance(self.data, TextData) or self.data.dev is None:
-            return ""
-        return "masked_lm_accuracy"
+        """Metric that selects the best checkpoint; empty without an evaluation."""
+        return self.data.main_metric
+
+    @functools.cached_property
+    def tokenizer(self) -> WordPieceTokenizer:
+        """Tokenizer of the run."""
+        return self.vocabulary.tokenizer()
+
+    def encoded(self, stage: Stage) -> EncodedExamples | None:
+        """Token ids of a stage's examples, made on first use; None for data in records."""
+        key = self.data.part(stage), stage.max_length, stage.text_segments
+        if key not in self._encoded:
+            self._encoded[key] = self.data.encoded(stage, self.tokenizer, self.run.seed, self.windows)
+        return self._encoded[key]
 
     def recorded(self) -> dict[str, Any]:
-        """All that decides the result, as JSON values, for a run's `run.json`."""
-        recorded = {"objective": self.objective.name, **self.run.recorded(), **self.options, **self.start.recorded()}
-        data = self.data
-        if isinstance(data, TextData):
-            recorded["text_sha256"] = _text_digest(data.path)
-        elif isinstance(data, TaskData):
-            recorded |= {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
-            recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
-            for name in ("train", "dev", "augmented"):
-                examples = getattr(data, name)
-                recorded[f"{name}_sha256"] = None if examples is None else examples.identity
-        else:
-            recorded["pretraining_sha256"] = data.identity
-            recorded["dev_pretraining_sha256"] = None if data.dev is None else data.dev.identity
-        return recorded
+        """Everything that determines the result, as JSON values, for `run.json`."""
+        return {
+            "objective": self.objective.name,
+            **self.run.recorded(),
+            **self.options,
+            **self.start.recorded(self.ROLE),
+            **self.data.recorded(),
+        }
 
 
-def _text_digest(path: Path) -> str:
-    """SHA-256 of a text's files in the order of their reading; where they lie, and since when, does not matter."""
-    digests = [sha256(file) for file in track(text_files(path), "hash the text", "file")]
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:
+    """Options of a run that its stages or its data ignore."""
+    problems = []
+    if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
+        problems.append(
+            f"patience waits for a new best, and no stage here keeps its best weights; received {run.patience}; leave "
+            "it out"
+        )
+    return problems + data.option_problems(run)

@@ -1,4 +1,4 @@
-"""Pretraining as a run: text with masked tokens and next sentences, and a model with both heads."""
+"""Pretraining with masked LM and next-sentence prediction: `pretrain` and several seeds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from pocketbert.training.config import PretrainConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
-from pocketbert.training.plan import TrainingPlan
-from pocketbert.training.pretraining_checks import (
-    pretraining_heads,
-    pretraining_problems,
-    pretraining_vocabulary,
-    unused_options,
-)
-from pocketbert.training.run import run_plan, run_seeds
+from pocketbert.training.plan import TrainingPlan, unused_options
+from pocketbert.training.run_data import PretrainingRunData
+from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.stage import position_problems
-from pocketbert.training.trainer import Trainer
+from pocketbert.training.trainer import run_plan
 
 
 def pretrain(
@@ -42,24 +37,24 @@ def pretrain(
     Call it again with the same arguments to resume an interrupted run, as for `finetune`.
 
     Args:
-      model: a preset's name, an architecture or a config.json for fresh weights; or a model, in memory or in a model
-        directory to continue from, whose masked-LM and next-sentence heads are kept where it has them.
-      data: the examples; what `data.dev` holds is evaluated on.
-      output: the run's folder, as for `finetune`.
-      config: how to train.
-      run: how to run.
+      model: name of a preset, an architecture or a config.json for new weights; or a model in memory or in a model
+        directory to continue from, including its masked-LM and next-sentence heads.
+      data: the examples; `data.dev` is the dev split.
+      output: folder of the run, as for `finetune`.
+      config: training options.
+      run: options of the run.
 
     Returns:
-      The model, with both heads, and its metrics on the development examples.
+      The model with both heads, and its metrics on the dev split.
 
     Raises:
-      UserError: bad input; nothing has been written then.
-      TrainingFailed: the loss is no longer finite.
+      UserError: bad input; nothing was written.
+      TrainingFailed: the loss is not finite.
     """
     with saved_models(model) as (given,):
-        named = None if isinstance(given, EncoderConfig) else given
-        check_inputs(output, (named, data.folder, None if data.dev is None else data.dev.folder))
-        folder, result = run_plan(_plan(given, data, config, run), output, Trainer)
+        plan = _plan(given, data, config, run)
+        check_inputs(output, (None if isinstance(given, EncoderConfig) else given, *plan.data.paths()))
+        folder, result = run_plan(plan, output)
     return TrainResult.of(folder, result)
 
 
@@ -72,7 +67,7 @@ def pretrain_seeds(
     config: PretrainConfig = PretrainConfig(),  # noqa: B008
     run: RunConfig = RunConfig(),  # noqa: B008
 ) -> dict[str, Any]:
-    """Runs `pretrain` once a seed; see `finetune_seeds`."""
+    """Runs `pretrain` once per seed; see `finetune_seeds`."""
 
     def run_one(seed: int, folder: Path) -> TrainResult:
         return pretrain(model, data, folder, config=config, run=dataclasses.replace(run, seed=seed))
@@ -84,11 +79,13 @@ def _plan(
     model: str | os.PathLike[str] | EncoderConfig, data: PretrainingData, config: PretrainConfig, run: RunConfig
 ) -> TrainingPlan:
     start: ModelInit = plan_model(model if isinstance(model, EncoderConfig) else str(model))
+    checked = PretrainingRunData(data)
     stages = (pretraining_stage(config, data.max_length),)
     problems = [
         *position_problems("model", start.config, stages),
-        *pretraining_problems(stages, data, start.config, {"the model": start.vocabulary}),
-        *unused_options(run, stages, data),
+        *checked.stage_problems(stages),
+        *checked.model_problems(stages, "model", start.config, {"the model": start.vocabulary}),
+        *unused_options(run, stages, checked),
     ]
     raise_if_any(problems, Pretraining.name)
     return TrainingPlan(
@@ -97,7 +94,7 @@ def _plan(
         stages=stages,
         run=run,
         start=start,
-        tasks=pretraining_heads(),
-        vocabulary=start.vocabulary or pretraining_vocabulary(data),
-        data=data,
+        tasks=checked.tasks,
+        vocabulary=start.vocabulary or checked.vocabulary,
+        data=checked,
     )

@@ -13,22 +13,22 @@ from pocketbert.tasks.outputs import check_finite
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
 
-# Examples a call of the model, where nothing has to be kept for gradients.
+# Examples per call of the model.
 BATCH_SIZE = 32
-# Of order and masks: the same examples with the same masks at every call, in every run.
+# Seed and epoch of order and masks, so that every evaluation uses the same examples and masks.
 _SEED = _EPOCH = 0
 
 
 class PretrainingEvaluator:
-    """Scores a model with a masked-LM and a next-sentence head, as often as it is asked to.
+    """Scores a model with a masked-LM and a next-sentence head.
 
-    `masked_lm_loss` and `next_sentence_loss` are in nats, means over all masked tokens and over all examples;
-    `masked_lm_accuracy` and `next_sentence_accuracy` are parts of them from 0 to 1.
+    `masked_lm_loss` and `next_sentence_loss` are means in nats over masked tokens and over examples.
+    `masked_lm_accuracy` and `next_sentence_accuracy` are fractions from 0 to 1.
 
     Args:
       model: the model; its weights may change between calls.
-      data: dev examples.
-      max_batches: so many batches of `BATCH_SIZE` at most, drawn at random, always the same.
+      data: the dev split.
+      max_batches: maximum number of batches of `BATCH_SIZE` examples, a fixed random sample.
     """
 
     def __init__(self, model: Model, data: PretrainingData, max_batches: int) -> None:
@@ -38,10 +38,10 @@ class PretrainingEvaluator:
         self._count = tf.function(self._counts, input_signature=[self._batches.element_spec], autograph=False)
 
     def metrics(self, when: str) -> dict[str, float]:
-        """The metrics of the model as it is.
+        """Metrics of the current weights.
 
         Args:
-          when: for the error's message, for example `after step 7`.
+          when: completes an error message, for example `after step 7`.
 
         Raises:
           TrainingFailed: an output is not finite.
@@ -58,7 +58,7 @@ class PretrainingEvaluator:
         }
 
     def _counts(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Float32 [6]: of masked tokens, then of examples, their number, summed loss, and how many are right."""
+        """Float32 [6]: count, summed loss and number of correct answers of masked tokens, then of examples."""
         inputs = {name: value for name, value in batch.items() if not name.endswith("_labels")}
         outputs = self._model(inputs, training=False)
         words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]

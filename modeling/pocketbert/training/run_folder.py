@@ -1,12 +1,17 @@
-"""The folder of a run, so that killing the run at any moment costs time and nothing else."""
+"""The folder of a run: names of its files, opening, recording and replacing it, and runs of several seeds.
+
+A run can be killed at any moment; rerunning it loses only the time since its last checkpoint.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from pocketbert.errors import UserError
 from pocketbert.files import PARTIAL, write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
+from pocketbert.progress import log_info
 
 OPTIONS_FILE = "run.json"
 # The command line with all options, for `--config`.
@@ -31,6 +37,8 @@ GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
+# Files next to the folders of several seeds.
+_SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 RUN_FILES = (
     OPTIONS_FILE,
     COMMAND_FILE,
@@ -48,26 +56,26 @@ RUN_FILES = (
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
 )
-# What an atomic writer leaves of these when it is killed; safetensors has a name of its own.
+# Leftovers of atomic writers that were killed; safetensors uses names of its own.
 _ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")
-# A run that is replaced: while it is moved, and once it is.
+# Folder of a run that is being replaced: while its files move, and afterwards.
 _MOVING, _REPLACED = ".moving", ".replaced"
 
 
 @contextlib.contextmanager
 def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, overwrite: bool) -> Iterator[Path]:
-    """Takes a run's folder for this process: a new one, or one in which the same run stopped or finished.
+    """Locks the folder of a run for this process: a new folder, or one with the same run, unfinished or finished.
 
     Args:
       output: the folder.
-      options: all that decides the run's result, as JSON values; the caller gives them to `begin_run`.
-      overwrite: throw away a finished run, or one with other options, once `begin_run` is called.
+      options: everything that determines the result, as JSON values; pass them to `begin_run` too.
+      overwrite: discard a finished run, or a run with other options, when `begin_run` is called.
 
     Yields:
-      The folder. If an error leaves nothing in it, it goes again.
+      The folder. It is removed if an error leaves it empty.
 
     Raises:
-      UserError: the folder holds a run with other options, something that is no run, or another process has it.
+      UserError: the folder contains a run with other options or foreign files, or another process uses it.
     """
     with held_directory(output, RUN_KIND, RUN_FILES) as folder:
         _end_replacing(folder)
@@ -90,21 +98,21 @@ def open_run(output: str | os.PathLike[str], options: Mapping[str, Any], *, over
 
 
 def begin_run(folder: Path, options: Mapping[str, Any]) -> None:
-    """Records a run's options, once nothing was found wrong with its input; what it replaces is removed now."""
+    """Records the options of a run after its input was checked, and removes the run that it replaces."""
     write_json(folder / OPTIONS_FILE, options)
     _end_replacing(folder)
 
 
 def clear_run(folder: Path) -> None:
-    """Removes everything of a run but the folder's marker; if nothing is put there, `open_run` removes the folder."""
+    """Removes the files of a run but not the folder's marker; `open_run` removes the folder if it stays empty."""
     _remove(folder / name for name in RUN_FILES)
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A JSON object that a run wrote.
+    """Reads a JSON object that a run wrote.
 
     Raises:
-      UserError: it is damaged.
+      UserError: the file is damaged.
     """
     try:
         content = parse_json(path.read_bytes(), path)
@@ -119,10 +127,10 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """A run's result.
+    """Reads the result of a run.
 
     Raises:
-      UserError: it is damaged.
+      UserError: the file is damaged.
     """
     result = read_record(path)
     metrics = result.get("metrics")
@@ -131,8 +139,71 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def run_seeds(
+    seeds: Sequence[int],
+    output: str | os.PathLike[str],
+    run_one: Callable[[int, Path], Any],
+    *,
+    writes: Callable[[], bool] = lambda: True,
+) -> dict[str, Any]:
+    """Runs once per seed, in subfolders `seed-N` of `output`.
+
+    Args:
+      seeds: seeds without duplicates.
+      output: parent folder; receives a `result.json` with the returned values.
+      run_one: trains with one seed in one folder and returns a `TrainResult`.
+      writes: tells whether this process writes the file; called after the runs.
+
+    Returns:
+      `runs` (results of all runs), `best_model` (model directory of the best run), and for every metric its `mean`,
+      `median`, `standard_deviation` (of the sample; None for one seed), `minimum` and `maximum` over the seeds.
+
+    Raises:
+      UserError: there are no seeds or duplicates, or the folder contains other runs.
+    """
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise UserError(f"seeds must be given and differ from one another; received {list(seeds)}")
+    folder = Path(output)
+    # Names that begin with a dot are leftovers of a killed process.
+    found = {path.name for path in folder.glob("[!.]*")}
+    others = sorted(found - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
+    if others:
+        raise UserError(
+            f"the output must be a new folder or hold runs of these seeds alone; received {folder} with "
+            f"{', '.join(others[:5])}; choose another"
+        )
+    results = []
+    for seed in seeds:
+        log_info(f"seed {seed}")
+        results.append(run_one(seed, folder / f"seed-{seed}"))
+    main = results[0].main_metric
+    best = max(results, key=lambda result: result.metrics[main])
+    summary = {
+        "main_metric": main,
+        "best_model": best.model_directory,
+        "metrics": {name: spread([result.metrics[name] for result in results]) for name in results[0].metrics},
+        "runs": [dataclasses.asdict(result) for result in results],
+    }
+    if writes():
+        for name in _SUMMARY_FILES:
+            (folder / f".{name}.partial").unlink(missing_ok=True)
+        write_json(folder / RESULT_FILE, summary)
+    return summary
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Statistics of a metric over seeds; the standard deviation is the sample's, None for one seed."""
+    return {
+        "mean": statistics.fmean(values),
+        "median": statistics.median(values),
+        "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "minimum": min(values),
+        "maximum": max(values),
+    }
+
+
 def _set_aside(folder: Path) -> None:
-    """Moves a run into a folder in its own, from where `_end_replacing` can bring it back."""
+    """Moves a run into a subfolder, from which `_end_replacing` can restore it."""
     moving = folder / _MOVING
     moving.mkdir()
     for name in RUN_FILES:
@@ -142,7 +213,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _end_replacing(folder: Path) -> None:
-    """Removes a run that was moved aside, if the one that replaces it has begun; else brings it back."""
+    """Removes a run that was set aside if its replacement has begun; restores it otherwise."""
     moving, replaced = folder / _MOVING, folder / _REPLACED
     if not (moving.exists() or replaced.exists()):
         return

@@ -1,4 +1,4 @@
-"""A stage: one run of training with one set of losses, and how its weights are updated.
+"""A stage of a run: its data, losses, optimizer, duration and the weights that it trains.
 
 Nothing here imports TensorFlow.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FeatureRequest: TypeAlias = Mapping[str, tuple[int, ...]]
 Data = Literal["text", "pretraining", "task", "augmented"]
 ScheduleName = Literal["linear", "constant"]
-# The terms of a loss that may read labels, in every method, and the labels that each may read.
+# Terms of a loss that read labels, in every objective, and the labels that each reads.
 LABEL_TERMS = {
     "labels": "labels",
     "masked_lm": "masked_lm_labels",
@@ -31,7 +31,7 @@ LABEL_TERMS = {
 
 @dataclass(frozen=True)
 class Steps:
-    """A stage's duration in updates of the weights."""
+    """Duration of a stage in updates of the weights."""
 
     count: int
 
@@ -41,7 +41,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Epochs:
-    """A stage's duration in passes over its data."""
+    """Duration of a stage in passes over its data."""
 
     count: int
 
@@ -51,21 +51,21 @@ class Epochs:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How a stage's weights are updated; the optimizers are those of `pocketbert.training.optimizers`.
+    """Optimizer of a stage; see `pocketbert.training.optimizers`.
 
     Attributes:
       learning_rate: peak learning rate.
       algorithm: `adamw` or `lamb`.
-      schedule: after the warm-up, `linear` down to 0 at the stage's last step, or `constant`.
-      warmup_ratio: part of the stage's steps in which the rate rises from 0.
-      warmup_steps: the same as a number of steps; it replaces `warmup_ratio`. In a stage of less than ten times as
-        many steps it is a tenth of them, since a rate that never comes down again is nobody's intention.
+      schedule: schedule after the warm-up: `linear` to 0 at the last step of the stage, or `constant`.
+      warmup_ratio: share of the steps for warm-up.
+      warmup_steps: number of steps for warm-up, instead of `warmup_ratio`; at most a tenth of the stage.
       weight_decay: decoupled weight decay, except for biases and norms.
-      clip_norm: the highest global norm of the gradients, or None.
-      bias_correction: whether the moments are corrected (Kingma & Ba 2015); BERT's and MobileBERT's code do not.
-      beta_1: decay of the gradients' running mean.
-      beta_2: decay of the squared gradients' running mean.
-      epsilon: added to the root of the latter.
+      clip_norm: maximum global gradient norm, or None.
+      bias_correction: whether to correct the bias of the moments (Kingma & Ba 2015); BERT's and MobileBERT's code do
+        not.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: added to the root of the second moment.
     """
 
     learning_rate: float
@@ -93,55 +93,55 @@ class OptimizerConfig:
         raise_if_any(problems, "OptimizerConfig")
 
     def warmup(self, total_steps: int) -> int:
-        """Steps of the warm-up in a stage of `total_steps` steps."""
+        """Number of warm-up steps in a stage of `total_steps` steps."""
         if self.warmup_steps is None:
             return int(self.warmup_ratio * total_steps)
         return min(self.warmup_steps, total_steps // 10)
 
 
 def all_trainable(name: str) -> bool:
-    """Lets every weight learn; `name` is the weight's."""
+    """Trains every weight; `name` is the name of a weight."""
     del name
     return True
 
 
 def unit_multiplier(name: str, step: tf.Tensor) -> float:
-    """Leaves every weight's learning rate as it is, in every step."""
+    """Multiplies every learning rate by 1."""
     del name, step
     return 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One run of training with one set of losses.
+    """One phase of training with one set of losses.
 
-    Weights are named as in the student's model directory (`Model.named_variables`), those of an adapter
+    Weights have the names of the student's model directory (`Model.named_variables`); those of an adapter are
     `adapters.NAME.kernel` and `adapters.NAME.bias`.
 
     Attributes:
-      name: a folder's and a curve's name, unique in the run; empty where the run has no stages to tell apart.
-      teacher_features: what `Method.targets` reads; empty where the teacher is neither loaded nor read.
-      student_features: what `Objective.loss` reads of the model that is trained.
-      weights: term → weight in the sum; exactly the terms that `Method.loss` gives. A loss is given labels of those
-        `LABEL_TERMS` alone that are among them.
-      data: plain text, pretraining examples (pairs of segments with masked tokens), the task's examples, or those
-        with augmented ones.
-      max_length: tokens; longer texts are cut, or packed into inputs.
-      duration: how long the stage lasts.
-      batch_size: examples an update, over all replicas.
-      optimizer: how weights are updated.
-      micro_batches: parts of a batch that are computed one after the other, for memory; the sum is the same.
-      optimizer_state: `carry` keeps the moments of the stage before.
-      trainable: which weights learn, by name.
-      learning_rate_multiplier: (name, the stage's step) → factor on a weight's whole change, decay included.
+      name: name of a folder and of curves, unique in the run; empty if the run has one stage.
+      teacher_features: features of the teacher that `Method.targets` reads; empty if the stage needs no teacher.
+      student_features: features of the trained model that `Objective.loss` reads.
+      weights: term → weight in the sum, for all terms of `Objective.loss`. The loss receives the labels of the
+        `LABEL_TERMS` among them.
+      data: `text` (plain text), `pretraining` (pairs of segments with masked tokens), `task` (a task's examples) or
+        `augmented` (a task's examples with augmented ones).
+      max_length: maximum sequence length; longer texts are truncated, plain text is packed into inputs.
+      duration: duration in steps or epochs.
+      batch_size: examples per update, over all replicas.
+      optimizer: the optimizer.
+      micro_batches: number of parts per batch, to save memory; the update is the same.
+      optimizer_state: `carry` keeps the moments of the previous stage.
+      trainable: tells whether the weight with a name is trained.
+      learning_rate_multiplier: (name, step of the stage) → factor on the whole update of a weight, including decay.
       student_dropout: whether the student's dropout is active.
-      keep: `best` keeps the checkpoint with the best development metric, which needs a head that is trained; the
-        next stage, and the student that is saved, start from it.
-      evaluations: so many, evenly over the stage, in place of one after each pass over its data; None: those.
-      masked_text: with `data="text"`: tokens are masked as in BERT's pretraining.
-      text_segments: with `data="text"`: segments of an input, 1 or 2 (`pocketbert.data.packing.pack`).
-      task: whose loss the term `labels` is; None where there is no such term.
-      options: the method's options, for its `targets` and `loss`, which get the stage and nothing else of the run.
+      keep: `last`, or `best` for the checkpoint with the best dev metric, which requires a trained head. The next
+        stage and the saved student start from the kept weights.
+      evaluations: number of evaluations, evenly over the stage; None for one after each epoch.
+      masked_text: for `data="text"`: mask tokens as in BERT's pretraining.
+      text_segments: for `data="text"`: segments per input, 1 or 2 (`pocketbert.data.packing.pack`).
+      task: task of the term `labels`, or None.
+      options: options of the method, for its `targets` and `loss`.
     """
 
     name: str
@@ -201,17 +201,17 @@ class Stage:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """What the loss is given of a batch beside the model's inputs."""
+        """Names of the labels that the loss receives."""
         return tuple(name for term, name in LABEL_TERMS.items() if term in self.weights)
 
     def describe(self) -> dict[str, Any]:
-        """The stage as JSON values, for a run's records; functions are left out, `options` say what made them."""
+        """The stage as JSON values, for the record; functions are omitted, because `options` determine them."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items() if not callable(value)}
 
 
 def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage]) -> list[str]:
-    """Texts that are longer than a model takes; said once, though a method may have a stage for each layer."""
+    """Reports the longest stage if its sequence length exceeds the positions of a model."""
     longest = max(stages, key=lambda stage: stage.max_length, default=None)
     if longest is None or longest.max_length <= config.max_position_embeddings:
         return []
@@ -222,7 +222,7 @@ def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage])
 
 
 def _plain(value: Any) -> Any:
-    """A value of a stage as JSON gives it back."""
+    """A value of a stage, with the types that JSON preserves."""
     if isinstance(value, Steps | Epochs):
         return {type(value).__name__.lower(): value.count}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

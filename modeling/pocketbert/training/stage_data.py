@@ -1,4 +1,4 @@
-"""A stage's data as batches: which examples each step takes, and their tokens, labels and cached targets."""
+"""Batches of a stage: the examples of each step, with token ids, labels and cached teacher targets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
-from pocketbert.data.masking import masked_dataset
-from pocketbert.data.pretraining_options import MaskingOptions
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -20,32 +18,31 @@ from pocketbert.training.stage import Stage, Steps
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
 
-# More than a stage has; masks are drawn from an int32.
+# More epochs than any stage has; the random state of masks counts epochs of all stages in an int32.
 _EPOCHS_A_STAGE = 1 << 16
 
 
 class Source(Protocol):
-    """Where a stage's examples come from; its order and its masks depend on seed and epoch alone."""
+    """Examples of a stage. Order and masks are functions of seed and epoch."""
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """Number of examples."""
 
     def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
-        """The examples of each step of an epoch; only the last step may have fewer than `batch_size`."""
+        """Indices of the examples of each step in an epoch; only the last step may have fewer than `batch_size`."""
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """What `TrainingModel` takes, a batch for each array of examples."""
+        """Elements for `TrainingModel`, one per array of indices."""
 
 
 class EncodedSource:
-    """Examples in memory: a task's, or packed text; with the teacher's cached targets where there are any.
+    """Examples in memory, of a task or of packed text.
 
     Args:
       encoded: the examples.
-      seed: of order and masks.
-      masks: the tokenizer that encoded them, where they are masked anew in each epoch, as BERT masks examples of
-        their length; else None.
-      cache: the teacher's targets for them; None for a live teacher, or none.
+      seed: seed of order and masks.
+      masks: tokenizer of examples that get new masks in each epoch, as in BERT's pretraining; None for no masks.
+      cache: cached teacher targets of the examples; None for a live teacher or no teacher.
     """
 
     def __init__(
@@ -70,6 +67,9 @@ class EncodedSource:
         if self._cache is not None:
             return self._cache.dataset(self._encoded, rows)
         if self._masks is not None:
+            from pocketbert.data.masking import masked_dataset
+            from pocketbert.data.pretraining_options import MaskingOptions
+
             options = MaskingOptions.of_length(self._encoded.max_length)
             return masked_dataset(self._encoded, rows, self._masks, seed=self._seed, epoch=epoch, options=options)
         batches = dataset(self._encoded, rows)
@@ -79,16 +79,18 @@ class EncodedSource:
 
 
 class PretrainingSource:
-    """Pretraining examples, from the files of `pocketbert pretrain-data`.
+    """Pretraining examples of `pocketbert pretrain-data`.
 
     Args:
-      data: the files.
-      seed: of order and masks.
-      stage: the stage's number in the run, from 0. A short stage sees a part of the data; each sees another.
-      whole_words: mask whole words, not tokens, where masks are not baked in.
+      data: the examples.
+      seed: seed of order and masks.
+      stage: number of the stage in the run, from 0. Stages that are shorter than an epoch read different examples.
+      whole_words: mask whole words instead of tokens, unless masks are baked in.
     """
 
     def __init__(self, data: PretrainingData, seed: int, stage: int = 0, *, whole_words: bool = False) -> None:
+        from pocketbert.data.pretraining_options import MaskingOptions
+
         self._data, self._seed = data, seed
         self._masking = MaskingOptions.of_length(data.max_length, whole_words=whole_words)
         self._first_epoch = stage * _EPOCHS_A_STAGE
@@ -107,18 +109,21 @@ class PretrainingSource:
 
 
 class StageData:
-    """A stage's steps.
+    """Steps of a stage.
 
-    Each replica takes an equal part of a step's examples. Of an epoch's last step, which may have fewer than a whole
-    batch, those are left out that cannot be shared out equally: fewer than there are replicas.
+    Each replica gets an equal part of every batch. If the last batch of an epoch is not a multiple of the number of
+    replicas, the remainder is dropped.
 
     Args:
-      stage: says how many examples a step has, and how long the stage is.
+      stage: gives batch size and duration.
       source: the examples.
-      replicas: how many there are.
+      replicas: number of replicas.
+
+    Attributes:
+      total_steps: number of steps, unless patience ends the stage early.
 
     Raises:
-      UserError: the examples cannot be shared out equally.
+      UserError: the replicas cannot have equal parts.
     """
 
     def __init__(self, stage: Stage, source: Source, replicas: int = 1) -> None:
@@ -140,17 +145,17 @@ class StageData:
         return len(self._source)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each step of an epoch."""
+        """Indices of the examples of each step in an epoch."""
         rows = self._source.plan(self._stage.batch_size, epoch)
         shared = (row[: len(row) - len(row) % self._replicas] for row in rows)
         return [row for row in shared if len(row)]
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """What `TrainingModel` takes, a batch for each array of examples."""
+        """Elements for `TrainingModel`, one per array of indices."""
         return self._source.batches(rows, epoch)
 
     def some(self, batches: int, batch_size: int) -> Iterator[Batch]:
-        """So many batches at most of the first epoch's examples, always the same, without cached targets."""
+        """At most `batches` batches from the start of the first epoch, without cached targets."""
         rows = self._source.plan(min(batch_size, len(self)), 0)[:batches]
         for batch in self._source.batches(rows, 0):
             yield batch[0] if isinstance(batch, tuple) else batch

@@ -1,19 +1,24 @@
-"""One stage of a run: its optimizer, its steps, and the weights that it keeps."""
+"""One stage of a run: its optimizer, steps, log lines, evaluations, checkpoints, and the weights that it keeps."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save
 
 from pocketbert.configs import TaskConfig
+from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_bytes
 from pocketbert.model import Model
+from pocketbert.progress import bar, log_info
+from pocketbert.training.callbacks import LossWatch, MetricsLog
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import Distribution
 from pocketbert.training.objective import Adapters
@@ -27,25 +32,55 @@ from pocketbert.training.state import (
     read_arrays,
     read_checkpoint,
     training_variables,
+    write_checkpoint,
 )
 from pocketbert.training.step import TrainingModel, adapter_variables, make_optimizer
 
+if TYPE_CHECKING:
+    from pocketbert.training.trainer import Trainer
+
+STEPS_PER_LOG_LINE = 50
+
+
+class Clock:
+    """Seconds of a run over all attempts, and since its last checkpoint.
+
+    Args:
+      before: seconds of earlier attempts.
+    """
+
+    def __init__(self, before: float) -> None:
+        self._start = time.monotonic() - before
+        self._restarted = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds of all attempts."""
+        return time.monotonic() - self._start
+
+    def due(self, interval: float) -> bool:
+        """Whether `interval` seconds have passed since the last `restart`."""
+        return time.monotonic() - self._restarted >= interval
+
+    def restart(self) -> None:
+        """Begins an interval."""
+        self._restarted = time.monotonic()
+
 
 class StageRun:
-    """A stage from where the run stands.
+    """The steps of a stage.
 
     Args:
       stage: the stage.
-      model: as the stage before left it.
-      training_model: of that model and stage.
-      data: the stage's.
-      run: how it is run.
-      distribution: the run's replicas.
+      model: the model, with the weights that the previous stage kept.
+      training_model: the model with the stage's loss.
+      data: the stage's data.
+      run: options of the run.
+      distribution: replicas of the run.
 
     Attributes:
-      total_steps: how many steps, if nothing stops them early.
-      loss_names: what `steps` gives of each step; the first is the loss.
-      variables: all that a step reads and a checkpoint therefore holds; there after `restore`.
+      total_steps: number of steps, unless patience ends the stage early.
+      loss_names: names of the values that `steps` yields; the first is the loss.
+      variables: all variables that a step reads, and that a checkpoint therefore contains; set by `restore`.
     """
 
     variables: dict[str, tf.Variable]
@@ -60,7 +95,7 @@ class StageRun:
         distribution: Distribution,
     ) -> None:
         self.stage = stage
-        # Where there are no stages to tell apart, the one term is the loss.
+        # A run without named stages has one term, which equals the loss.
         self.loss_names: Sequence[str] = training_model.loss_names if stage.name else training_model.loss_names[:1]
         self.total_steps = data.total_steps
         self._model, self._training_model, self._data = model, training_model, data
@@ -68,16 +103,20 @@ class StageRun:
         self._step: Any = None
 
     def restore(self, folder: Path, state: TrainState) -> TrainState:
-        """Makes the optimizer and sets all variables to what they are where the run stands.
+        """Makes the optimizer and restores all variables.
 
         Args:
-          folder: the run's; its checkpoint is of this stage, of the stage before as that ended, or not there.
-          state: as the checkpoint has it, or the stage's beginning.
+          folder: folder of the run. Its checkpoint belongs to this stage or to the end of the previous one, or is
+            absent.
+          state: position in the checkpoint, or at the beginning of the stage.
+
+        Returns:
+          The position.
         """
         checkpoint = folder / CHECKPOINT_FILE
         begins = state.step == state.first_step
         moments = read_arrays(checkpoint, "optimizer/") if self._goes_on(state) else {}
-        # The schedule and the multipliers count the stage's steps, wherever the optimizer's counter stands.
+        # Schedule and multipliers count steps of the stage; the optimizer's counter may have started earlier.
         first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
         optimizer = make_optimizer(self.stage, self.total_steps, first)
         self._training_model.compile(optimizer=optimizer)
@@ -92,7 +131,7 @@ class StageRun:
         return state
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each step of an epoch, or of the part up to an evaluation where the stage counts those."""
+        """Examples of each step of an epoch, or up to the next evaluation if the stage sets `evaluations`."""
         if self.stage.evaluations is None:
             return self._data.plan(epoch)
         count = min(self.stage.evaluations, self.total_steps)
@@ -101,7 +140,7 @@ class StageRun:
         return list(itertools.islice(itertools.chain.from_iterable(passes), first, behind))
 
     def steps(self, epoch: int, plan: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
-        """Takes the epoch's steps from `start` on, each on request; gives its losses, float32 [names]."""
+        """Runs the steps of an epoch from `start` on, lazily; yields the losses of each, float32 [loss_names]."""
         batches = self._distribution.batches(plan[start:], lambda rows: self._data.batches(rows, epoch))
         if self._step is None:
             self._step = self._distribution.step(self._losses_of_step, batches)
@@ -109,16 +148,16 @@ class StageRun:
             yield self._step(batch)
 
     def learning_rate(self) -> float:
-        """The last step's, without multipliers."""
-        # A mirrored variable is no number by itself.
+        """Learning rate of the last step, without multipliers."""
+        # `float` does not accept a mirrored variable.
         return float(tf.convert_to_tensor(self._training_model.optimizer.learning_rate))
 
     def save(self, folder: Path, task: TaskConfig | None) -> str:
-        """Keeps model and adapters as they are; returns their digest.
+        """Saves model and adapters; returns their digest.
 
         Args:
-          folder: gets `model/` and `adapters.safetensors`.
-          task: the model's, with what the last evaluation chose; None leaves it.
+          folder: receives `model/` and `adapters.safetensors`.
+          task: the task with decision thresholds from the last evaluation; None keeps the model's task.
         """
         if task is not None:
             self._model.tasks = (task,)
@@ -135,8 +174,129 @@ class StageRun:
         return self.stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)
 
 
+class StageLoop:
+    """Trains one stage from the current position of the run to its end.
+
+    Args:
+      trainer: owner of plan, model and evaluators; its `state` advances.
+      stage_run: the steps.
+      log: log of the run.
+      clock: measures time for results and checkpoints.
+    """
+
+    def __init__(self, trainer: Trainer, stage_run: StageRun, log: MetricsLog, clock: Clock) -> None:
+        self.trainer, self.stage_run, self.log, self.clock = trainer, stage_run, log, clock
+        self.state, self.stage = trainer.state, stage_run.stage
+        self.watch = LossWatch(self.state.losses, self.state.step, stage_run.loss_names, self.stage.name)
+        self.evaluator = trainer.evaluator(self.stage)
+        self.main_metric = trainer.plan.main_metric if self.stage.keep == "best" else None
+
+    def run(self) -> None:
+        """Trains until the stage is finished; the last checkpoint records that."""
+        state, total = self.state, self.stage_run.total_steps
+        run = self.trainer.plan.run
+        with bar(total, self.stage.name or "training", "step", initial=state.step - state.first_step) as progress:
+            while not state.finished:
+                before = state.step - state.first_step - state.step_in_epoch
+                plan = self.stage_run.plan(state.epoch)[: total - before]
+                for losses in self.stage_run.steps(state.epoch, plan, state.step_in_epoch):
+                    self.watch.add(losses)
+                    state.step += 1
+                    state.step_in_epoch += 1
+                    progress.update()
+                    if state.step % STEPS_PER_LOG_LINE == 0:
+                        self._log_losses(progress)
+                    if state.step_in_epoch == len(plan):
+                        state.epoch += 1
+                        state.step_in_epoch = 0
+                        state.finished = state.step - state.first_step == total
+                    every = run.evaluation_steps
+                    if state.step_in_epoch == 0 or (every and state.step % every == 0):
+                        self._log_losses(progress)
+                        self._log_activations()
+                        self._evaluate()
+                    if state.finished and self.main_metric is None:
+                        self._save()
+                    if state.finished or state.step_in_epoch == 0 or self.clock.due(run.checkpoint_seconds):
+                        self._write_checkpoint()
+                    if state.finished:
+                        break
+
+    def _write_checkpoint(self) -> None:
+        state, trainer = self.state, self.trainer
+        state.losses, state.log_bytes = self.watch.look(), self.log.sync()
+        state.seconds = self.clock.seconds()
+        if trainer.distribution.is_chief:
+            write_checkpoint(trainer.folder / CHECKPOINT_FILE, self.stage_run.variables, state)
+        self.clock.restart()
+
+    def _save(self) -> None:
+        """Keeps the current weights."""
+        trainer = self.trainer
+        self.state.kept = ""
+        if trainer.distribution.is_chief:
+            task = getattr(self.evaluator, "task", None)
+            self.state.kept = self.stage_run.save(trainer.kept_folder(self.state.stage), task)
+
+    def _log_losses(self, progress: Any) -> None:
+        rows = self.watch.look()
+        if rows:
+            means = {
+                name: math.fsum(values) / len(rows)
+                for name, values in zip(self.stage_run.loss_names, zip(*rows, strict=True), strict=True)
+            }
+            self._write_line("train", {**means, "learning_rate": self.stage_run.learning_rate()})
+            progress.set_postfix_str(", ".join(f"{name} {mean:.4f}" for name, mean in means.items()), refresh=False)
+            self.watch.clear()
+
+    def _log_activations(self) -> None:
+        watch = self.trainer.activation_watch
+        if watch is None:
+            return
+        maxima = watch.maxima()
+        for where, value in maxima.named().items():
+            if not math.isfinite(value):
+                raise TrainingFailed(
+                    f"activations must stay finite; {where} is not after step {self.state.step}{self._of_stage}; try a "
+                    "lower learning rate, a longer warm-up, or clipping"
+                )
+        self._write_line("activations", maxima.largest())
+
+    @property
+    def _of_stage(self) -> str:
+        return f" of stage {self.stage.name}" if self.stage.name else ""
+
+    def _evaluate(self) -> None:
+        """Logs the metrics, keeps the best weights, and ends the stage when patience runs out."""
+        state = self.state
+        if self.evaluator is None:
+            return
+        found = self.evaluator.metrics(f"after step {state.step}{self._of_stage}")
+        self._write_line("dev", found)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+        if self.main_metric is None:
+            state.best_metrics, state.best_step = found, state.step
+            log_info(f"step {state.step}: {shown}")
+            return
+        # Higher is better for every metric; the earlier of two equal ones stays.
+        if not state.best_metrics or found[self.main_metric] > state.best_metrics[self.main_metric]:
+            self._save()
+            state.best_metrics, state.best_step, state.evaluations_since_best = found, state.step, 0
+            log_info(f"step {state.step}: {shown} (best so far, saved)")
+            return
+        state.evaluations_since_best += 1
+        log_info(f"step {state.step}: {shown}")
+        patience = self.trainer.plan.run.patience
+        if patience is not None and state.evaluations_since_best >= patience:
+            log_info(f"stopping: no new best in {state.evaluations_since_best} evaluations")
+            state.finished = True
+
+    def _write_line(self, split: str, numbers: Mapping[str, float]) -> None:
+        self.log.write(self.state.step, split, numbers, self.stage.name)
+
+
 def load_kept(kept: Path, model: Model, adapters: Adapters) -> None:
-    """Sets a model and its adapters to what a stage kept."""
+    """Loads the weights that a stage kept into a model and its adapters."""
     load_weights(model, kept / MODEL_FOLDER)
     if adapters:
         arrays = load_file(kept / ADAPTERS_FILE)

@@ -1,4 +1,4 @@
-"""Checkpoints: all that the next step of a run depends on, with a digest, and digests of what a run is made from."""
+"""Checkpoints with digests: every variable and position that the next step of a run depends on."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 
 @dataclasses.dataclass
 class TrainState:
-    """Where a run stands: with the variables, all that the next step depends on.
+    """Position of a run. Together with the variables, it determines the next step.
 
     Attributes:
-      epoch: epochs that are over.
-      step_in_epoch: steps taken of the current epoch.
-      step: steps taken in all.
-      best_metrics: the metrics of the best evaluation so far; empty before the first.
-      best_step: steps taken before that evaluation; 0 before the first.
-      evaluations_since_best: evaluations after that one.
-      log_bytes: length of the metrics log that belongs to this position.
-      losses: the steps' losses that no line of the log covers yet, a row a step.
-      seconds: time spent so far.
-      finished: no step of this stage follows.
-      stage: stages that are over, where a run has stages; epochs, best and losses are then of the stage at hand.
+      epoch: finished epochs of the stage.
+      step_in_epoch: steps taken in the current epoch.
+      step: steps taken in the run.
+      best_metrics: metrics of the stage's best evaluation; empty before the first evaluation.
+      best_step: steps taken before that evaluation; 0 before the first evaluation.
+      evaluations_since_best: evaluations after the best one.
+      log_bytes: length of the metrics log at this position.
+      losses: losses of steps that no log line covers yet, one row per step.
+      seconds: training time so far.
+      finished: whether the stage is finished.
+      stage: number of finished stages.
       first_step: steps taken before this stage.
-      past: the summaries of the stages that are over.
-      kept: `digest_kept` of the weights that were saved last; empty before the first.
+      past: summaries of the finished stages.
+      kept: `digest_kept` of the weights that were saved last; empty before the first save.
     """
 
     epoch: int = 0
@@ -63,11 +63,11 @@ class TrainState:
     kept: str = ""
 
     def summary(self) -> dict[str, Any]:
-        """What a result says of the stage at hand."""
+        """Summary of the current stage for the result."""
         return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
 
     def next_stage(self) -> TrainState:
-        """Where the run stands as the following stage begins."""
+        """Position at the beginning of the next stage."""
         return TrainState(
             step=self.step,
             log_bytes=self.log_bytes,
@@ -80,24 +80,24 @@ class TrainState:
 
 
 class Trained(Protocol):
-    """What has weights and dropouts: a `Model`, or what holds a model and more."""
+    """A model, or a model with adapters."""
 
     def named_variables(self) -> Mapping[str, tf.Variable]:
-        """Every weight by its name."""
+        """All weights by name."""
 
     def dropout_generators(self) -> Sequence[tf.random.Generator]:
-        """Every dropout's random state."""
+        """Random states of all dropout layers."""
 
 
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
-    """Every variable that a step reads and a checkpoint therefore holds: weights, moments, dropouts' random states.
+    """All variables that a step reads: weights, moments and random states of dropout. A checkpoint contains them.
 
     Args:
-      model: what is trained.
-      optimizer: built for it.
+      model: the trained model.
+      optimizer: its optimizer, after `build`.
 
     Returns:
-      Name → variable; the names do not depend on the order of construction of anything but dropouts.
+      Name → variable. Names do not depend on the order of construction, except those of dropout states.
     """
     return {
         **{f"weights/{name}": variable for name, variable in model.named_variables().items()},
@@ -107,12 +107,12 @@ def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, t
 
 
 def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], state: TrainState) -> None:
-    """Writes all into one file with a digest, aside, and renames it over the previous one.
+    """Writes one file with a digest, under a temporary name, and renames it over the previous one.
 
     Args:
       path: the file.
-      variables: as `training_variables` gives them.
-      state: where the run stands.
+      variables: result of `training_variables`.
+      state: position of the run.
     """
     arrays = {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
     text = json.dumps(dataclasses.asdict(state))
@@ -121,7 +121,7 @@ def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], state: Tr
 
 
 def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
-    """SHA-256 of a position and of arrays in the order of their names."""
+    """SHA-256 of a position and of arrays in order of their names."""
     digest = hashlib.sha256(position.encode())
     for name, array in arrays:
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
@@ -131,7 +131,7 @@ def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
-    """A checkpoint whose digest is right, and its position.
+    """Opens a checkpoint after it has verified its digest; yields the arrays and the position.
 
     Raises:
       UserError: the file is damaged.
@@ -159,7 +159,7 @@ def _damaged(path: Path) -> str:
 
 
 def read_state(path: Path) -> TrainState | None:
-    """Where the run stood when `write_checkpoint` wrote a file, or None if there is no such file.
+    """Reads the position in a checkpoint; None if the file does not exist.
 
     Raises:
       UserError: the file is damaged.
@@ -171,23 +171,23 @@ def read_state(path: Path) -> TrainState | None:
 
 
 def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint whose names begin with `prefix`: name without it → array."""
+    """Reads arrays whose names begin with `prefix`; returns name without the prefix → array."""
     with _opened(path) as (stored, _):
         return {name.removeprefix(prefix): stored.get_tensor(name) for name in stored.keys() if name.startswith(prefix)}
 
 
 def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainState | None:
-    """Sets all variables to what `write_checkpoint` wrote.
+    """Restores all variables from a checkpoint.
 
     Args:
       path: the file.
-      variables: as `training_variables` gives them, of a model and an optimizer of the same kind.
+      variables: result of `training_variables`, for the same architecture and optimizer.
 
     Returns:
-      Where the run stood, or None if there is no such file (nothing is set then).
+      The position, or None if the file does not exist.
 
     Raises:
-      UserError: the file is damaged, or holds other variables.
+      UserError: the file is damaged, or contains other variables.
     """
     if not path.exists():
         return None
@@ -206,13 +206,13 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainSt
 
 
 def digest_kept(folder: Path) -> str:
-    """SHA-256 of the weights that a run keeps in a folder: a model directory's and, where there are any, adapters'."""
+    """SHA-256 of the weights that a run keeps in a folder: those of the model directory and of the adapters, if any."""
     files = [folder / MODEL_FOLDER / WEIGHTS_NAME, folder / ADAPTERS_FILE]
     return hashlib.sha256(" ".join(sha256(file) for file in files if file.exists()).encode()).hexdigest()
 
 
 def check_kept(folder: Path, expected: str) -> None:
-    """Raises `UserError` if the weights that a run kept in a folder are not those that it saved."""
+    """Raises a `UserError` if the weights in a folder differ from those that the run saved."""
     if expected and digest_kept(folder) != expected:
         raise UserError(
             f"{folder / MODEL_FOLDER} is damaged: its weights are not those that the run saved; pass --overwrite to "
@@ -221,17 +221,17 @@ def check_kept(folder: Path, expected: str) -> None:
 
 
 def load_weights(model: Model, model_directory: Path) -> None:
-    """Sets a model's weights to those of a model directory of the same architecture and heads."""
+    """Loads weights from a model directory of the same architecture and heads."""
     tensors = read_directory(model_directory).tensors
     for path, variable in model.weights_by_path().items():
         variable.assign(tensors[path])
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:
-    """SHA-256 of a model directory's files, by name.
+    """SHA-256 of the files of a model directory.
 
     Raises:
-      UserError: it is no model directory.
+      UserError: the folder is not a model directory.
     """
     folder = Path(model_directory)
     files = sorted(path for pattern in ("*.json", "*.safetensors", "*.txt") for path in folder.glob(pattern))

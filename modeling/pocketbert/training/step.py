@@ -1,4 +1,4 @@
-"""One training step of any objective: the model's features, the objective's losses, one update."""
+"""One training step of any objective: features of the model, losses, and one update."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADAPTERS = "adapters"
 
 
 class Trainable(Protocol):
-    """What learns: a `Model`, or a Keras layer like it (a supernet may sample inside `features`)."""
+    """A `Model`, or a Keras layer with the same methods, such as a supernet that samples in `features`."""
 
     def features(self, inputs: Any, request: FeatureRequest, training: bool | None = None) -> Features:
         """As `Model.features`."""
@@ -38,20 +38,20 @@ class Trainable(Protocol):
 class TrainingModel(tf_keras.Model):
     """A model with an objective's loss in one stage, for the trainer and for Keras' own `compile`, `fit`, `evaluate`.
 
-    An element of the data set is a batch, a mapping with the inputs and those labels that there are (`Batch`);
-    `(inputs, labels)`, the labels plain or by name; or, where a teacher's targets are cached, `(batch, targets)` as
-    `TeacherCache.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, each the mean over
-    the epoch's examples; `update` gives those of one step.
+    Pass datasets of one of three kinds of elements: a batch, which is a mapping with inputs and labels (`Batch`);
+    `(inputs, labels)`, with one array of labels or labels by name; or `(batch, targets)` with cached teacher targets,
+    as `TeacherCache.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, averaged over the
+    examples of an epoch; `update` returns those of one step.
 
-    A weight learns if both the stage and Keras' `trainable` let it; as Keras has it, compile after you change that.
+    A weight is trained if both the stage and Keras' `trainable` allow it. Compile again after you change `trainable`.
 
-    The optimizer is best made by `make_optimizer`, which takes the stage's rates and multipliers.
+    Make the optimizer with `make_optimizer`, so that it uses the stage's schedule and multipliers.
 
     Args:
-      model: what learns.
-      objective: gives the losses.
-      stage: one of its stages.
-      adapters: layers between model and loss, with their weights; they learn too.
+      model: the trained model.
+      objective: the losses.
+      stage: a stage of the objective.
+      adapters: trained layers between model and loss.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class TrainingModel(tf_keras.Model):
         self.adapters = dict(adapters or {})
         self.objective, self.stage = objective, stage
         self._means = [tf_keras.metrics.Mean(name) for name in self.loss_names]
-        # A step's losses are summed over the replicas already; Keras would do it again.
+        # `update` has summed the losses over replicas; Keras must not sum them again.
         self.distribute_reduction_method = "first"
 
     def targets(self, inputs: Batch) -> Targets:
-        """What a loss may know of a teacher, for batches that come without it."""
+        """Teacher targets for batches without cached ones."""
         del inputs
         return {}
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The model's weights by their names in its model directory, and the adapters': `adapters.NAME.kernel`."""
+        """Weights of the model by their names in a model directory, and of adapters by `adapters.NAME.kernel`."""
         return {**self.model.named_variables(), **adapter_variables(self.adapters)}
 
     def trained_variables(self) -> dict[str, tf.Variable]:
-        """Those of `named_variables` that learn."""
+        """The `named_variables` that are trained."""
         learning = {id(variable) for variable in self.trainable_variables}
         return {
             name: variable
@@ -84,16 +84,16 @@ class TrainingModel(tf_keras.Model):
         }
 
     def dropout_generators(self) -> list[tf.random.Generator]:
-        """The random states of all dropouts; a checkpoint that resumes to the same bits holds them."""
+        """Random states of all dropout layers; checkpoints contain them."""
         return dropout_generators(self)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; an optimizer with a `bind` method is told the weights' names, and its slots are made."""
+        """Keras' `compile`; also passes the weights' names to the optimizer's `bind` and builds the optimizer."""
         optimizer = arguments[0] if arguments else options.get("optimizer")
         if optimizer is not None and hasattr(optimizer, "bind"):
             optimizer.bind(self.named_variables())
         super().compile(*arguments, **options)
-        # Made inside of the step, they would have it traced a second time.
+        # Slots that are made inside the step would cause a second trace.
         self.optimizer.build(list(self.trained_variables().values()))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -102,44 +102,44 @@ class TrainingModel(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Keras' hook: one update; gives the means over the epoch so far."""
+        """Keras' hook: one update; returns means over the epoch so far."""
         return self._mean(data, self.update(data))
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Keras' hook: the losses without dropout; gives the means over the epoch so far."""
+        """Keras' hook: losses without dropout; returns means over the epoch so far."""
         losses = _sum_over_replicas(self.losses(*_batch_and_targets(data), training=False))
         return self._mean(data, dict(zip(self.loss_names, tf.unstack(losses), strict=True)))
 
     @tf.autograph.experimental.do_not_convert
     def update(self, data: Any) -> dict[str, tf.Tensor]:
-        """One update; gives its `loss` and the unweighted terms, float32 scalars."""
+        """Updates the weights once; returns `loss` and the unweighted terms, float32 scalars."""
         batch, targets = _batch_and_targets(data)
         variables = list(self.trained_variables().values())
         if self.stage.micro_batches == 1:
             losses, gradients = self._losses_and_gradients(batch, targets, variables)
         else:
             losses, gradients = self._accumulated(batch, targets, variables)
-        # Keras would warn of every weight that this stage's losses do not reach.
+        # Keras warns about weights without a gradient; here they are normal.
         reached = [pair for pair in zip(gradients, variables, strict=True) if pair[0] is not None]
         self.optimizer.apply_gradients(reached)
         return dict(zip(self.loss_names, tf.unstack(_sum_over_replicas(losses)), strict=True))
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """What a step gives: `loss` and the stage's terms."""
+        """Names of a step's results: `loss` and the terms of the stage."""
         return ("loss", *self.stage.weights)
 
     def losses(self, batch: Batch, targets: Targets | None = None, training: bool | None = None) -> tf.Tensor:
-        """The loss and its unweighted terms in the order of `loss_names`, float32 [1 + terms].
+        """Computes the loss and its unweighted terms in the order of `loss_names`, float32 [1 + terms].
 
         Args:
-          batch: inputs and labels; of these the objective gets `stage.label_names` alone.
-          targets: cached ones; None asks the teacher where there is one.
-          training: whether the model's dropout is active, where the stage has it active.
+          batch: inputs and labels; the objective receives the labels in `stage.label_names`.
+          targets: cached targets; None runs the teacher, if there is one.
+          training: whether dropout is active, if the stage uses dropout.
 
         Raises:
-          UserError: the stage reads labels, and there are none.
+          UserError: the stage reads labels that the batch does not have.
         """
         stage = self.stage
         batch = complete_inputs(batch)
@@ -166,7 +166,7 @@ class TrainingModel(tf_keras.Model):
         return tf.stack([total, *(terms[name] for name in stage.weights)])
 
     def get_config(self) -> dict[str, Any]:
-        """Raises a `UserError`: the objective is no part of a saved model."""
+        """Raises a `UserError`: you cannot save a model with its objective."""
         raise UserError("a training model cannot be saved or copied; save what it trains with save_pretrained(path)")
 
     def _mean(self, data: Any, losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -187,15 +187,15 @@ class TrainingModel(tf_keras.Model):
     def _accumulated(
         self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-        """Computes the batch's parts one after the other, so that only one part's activations are held."""
+        """Computes parts of the batch in sequence, so that memory holds the activations of one part."""
         parts = self.stage.micro_batches
         size = tf.shape(batch["input_word_ids"])[0]
         rows = -(-size // parts)
-        # The divisors are the whole batch's; of this call TensorFlow computes nothing else.
+        # Divisors are those of the whole batch. TensorFlow prunes the rest of this call.
         with loss_normalization.count_weights() as recorded:
             self.losses(batch, targets, training=False)
         totals = loss_normalization.shared_totals([recorded])
-        # Known once the loop's body has been traced: a weight without a gradient must not decay.
+        # Set while the loop's body is traced: weights without a gradient must not decay.
         unused: list[bool] = []
 
         def add_part(
@@ -216,7 +216,7 @@ class TrainingModel(tf_keras.Model):
             return index + 1, losses + more, sums
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        # A short last batch may have fewer rows than parts.
+        # The last batch may have fewer rows than parts.
         count = -(-size // rows)
         _, losses, sums = tf.while_loop(
             lambda index, *_: index < count,
@@ -228,7 +228,7 @@ class TrainingModel(tf_keras.Model):
 
 
 def _batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
-    """A data set's element as a batch with its labels, and the stored targets or None."""
+    """Splits an element of a dataset into a batch with labels and cached targets or None."""
     batch, *others = data if isinstance(data, tuple) else (data,)
     if not isinstance(batch, Mapping) or len(others) > 1:
         raise UserError(
@@ -244,7 +244,7 @@ def _batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
 
 
 def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
-    """The adapters' weights: `adapters.NAME.kernel` → variable."""
+    """Weights of adapters by name, for example `adapters.NAME.kernel`."""
     return {
         f"{ADAPTERS}.{name}.{path}": variable
         for name, layer in adapters.items()
@@ -253,12 +253,12 @@ def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
 
 
 def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> NamedOptimizer:
-    """The stage's optimizer, with its schedule and its multiplier.
+    """Makes the optimizer of a stage, with its schedule and multiplier.
 
     Args:
       stage: the stage.
-      total_steps: its steps, for the schedule.
-      first_step: what the optimizer's step counter stands at when the stage begins: 0 unless moments are carried on.
+      total_steps: number of steps of the stage.
+      first_step: the optimizer's step counter at the beginning of the stage; 0 unless moments are carried over.
     """
     config = stage.optimizer
     warmup_steps = config.warmup(total_steps)
@@ -282,19 +282,19 @@ def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> Named
 
 
 class _Later(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that begins at a later step."""
+    """A schedule that begins at step `first_step`."""
 
     def __init__(self, schedule: tf_keras.optimizers.schedules.LearningRateSchedule, first_step: int) -> None:
         super().__init__()
         self._schedule, self._first_step = schedule, first_step
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        # Keras asks for the rate of step 0 as it makes the optimizer.
+        # Keras reads the rate of step 0 when it makes the optimizer.
         return self._schedule(tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0))
 
 
 def _sum_over_replicas(losses: tf.Tensor) -> tf.Tensor:
-    """Every mean is a replica's share of the whole batch's."""
+    """Sums losses over replicas; each replica has its share of the batch's mean."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return losses

@@ -19,7 +19,7 @@ from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import DistillationSpec
 from pocketbert.errors import UserError
-from pocketbert.training.run import precision_policy
+from pocketbert.training.distribution import precision_policy
 from pocketbert.training.stage import OptimizerConfig, Stage
 from pocketbert.training.step import make_optimizer
 

@@ -19,7 +19,7 @@ from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.errors import UserError
 from pocketbert.options import describe_options, option_problems
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
-from pocketbert.training.vocabulary import Vocabulary
+from pocketbert.training.initialization import Vocabulary
 
 TASK = TaskConfig(kind="classification", name="mine", labels=("no", "yes"))
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -16,9 +16,9 @@ import toy_method
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache_layout import read_manifest
 from pocketbert.distillation.cache_teacher import cache_stages
-from pocketbert.distillation.evaluation import cached_teacher_metrics
+from pocketbert.distillation.teacher import CachedTeacher, cached_teacher_metrics
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import CachedTeacher, DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation
 from pocketbert.distillation.run import distill
 from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig

@@ -1,4 +1,4 @@
-"""What a run says of its activations: measured again on the model that it left, one operation at a time."""
+"""Activation ranges in runs, measured again on the trained model, one operation at a time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ import tiny_finetuning
 import tiny_pretraining
 
 import pocketbert as pb
-from pocketbert.activation_stats import ActivationRange
+from pocketbert.activation_stats import ActivationRange, ActivationWatch
 from pocketbert.data.batches import encode, plan_batches
 from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import activations, trainer
-from pocketbert.training import run as driving
+from pocketbert.training import stage_run, trainer
 from pocketbert.training.callbacks import NoLog
 from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.pretrain import pretrain
-from pocketbert.training.run import Clock
+from pocketbert.training.stage_run import Clock, StageLoop
 from pocketbert.training.state import TrainState
 
 # Weights of order 1 would let NoNorm's values grow with depth.
@@ -97,19 +96,18 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     assert "warning" not in said
 
 
-def test_what_float16_does_not_hold_is_said_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_float16_overflow_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     model = pb.from_preset(CONFIG, seed=4)
     gamma = model.weights_by_path()["encoder.layers.1.bottleneck.output_norm.gamma"]
     gamma.assign(gamma * 1e6)
-    found = activations.report(activations.open_watch(model, lambda: [tiny.batch(CONFIG)]))
-    assert found is not None
+    found = ActivationWatch(model, [tiny.batch(CONFIG)]).report()
     warnings = found["float16"]["warnings"]
     assert len(warnings) == 1 and "layer 2's hidden state: " in warnings[0]
     said = capsys.readouterr().err
     assert "in layer 2's hidden state; warning: layer 2's hidden state: " in said and "overflows in float16" in said
 
 
-def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+def test_an_infinite_activation_ends_the_run(tmp_path: Path) -> None:
     maxima = ActivationRange(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
     stage = SimpleNamespace(name="transfer", keep="last")
     owner: Any = SimpleNamespace(
@@ -117,17 +115,16 @@ def test_an_activation_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
         activation_watch=SimpleNamespace(maxima=lambda: maxima),
         evaluator=lambda _: None,
     )
-    stage_run: Any = SimpleNamespace(stage=stage, loss_names=["loss"])
-    loop = trainer._StageLoop(owner, stage_run, NoLog(), Clock(0.0))
+    steps: Any = SimpleNamespace(stage=stage, loss_names=["loss"])
+    loop = StageLoop(owner, steps, NoLog(), Clock(0.0))
     message = "stay finite; layer 2's hidden state is not after step 4 of stage transfer; try a lower"
     with pytest.raises(TrainingFailed, match=message):
         loop._log_activations()
 
 
-def test_a_network_with_layer_normalization_is_not_looked_at() -> None:
-    model = pb.from_preset(CONFIG.replace(norm="layer_norm"))
-    watch = activations.open_watch(model, lambda: pytest.fail("it was looked at"))
-    assert watch is None and activations.report(watch) is None
+def test_layer_norm_models_are_not_watched() -> None:
+    owner: Any = SimpleNamespace(model=pb.from_preset(CONFIG.replace(norm="layer_norm")))
+    assert trainer.Trainer.activation_watch.func(owner) is None
 
 
 class Interrupted(BaseException):
@@ -149,7 +146,7 @@ def interrupting(write: Callable[..., None], times: int) -> Callable[..., None]:
     return writing
 
 
-def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
+def test_interrupted_pretraining_reports_the_same_activations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = PretrainingData.open(tiny_pretraining.write_data(tmp_path / "data"))
@@ -176,7 +173,7 @@ def test_pretraining_reports_them_and_is_the_same_run_when_it_was_interrupted(
     assert tf.io.gfile.glob(str(tmp_path / "whole" / "tensorboard" / "*"))
 
     # After its third step, and after its last, when the student of the next attempt is a fresh one.
-    for module, name, times in ((trainer, "write_checkpoint", 3), (driving, "write_json", 1)):
+    for module, name, times in ((stage_run, "write_checkpoint", 3), (trainer, "write_json", 1)):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupting(getattr(module, name), times))
             with pytest.raises(Interrupted):

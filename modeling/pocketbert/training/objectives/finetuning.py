@@ -1,4 +1,4 @@
-"""Fine-tuning: a head's labels, on one stage of the task's examples."""
+"""Fine-tuning: one stage that trains a head on the labels of a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.task_data import TaskData
 from pocketbert.files import write_text
 from pocketbert.tasks.metrics import Scores
 from pocketbert.training.config import FinetuneConfig
@@ -24,10 +23,10 @@ from pocketbert.training.trainer import Trainer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finetuning(Objective):
-    """Labels alone (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
+    """The loss of the labels (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
 
     Attributes:
-      class_weights: float32 `[classes]`, the factor of each class's examples in the loss; None for 1.
+      class_weights: float32 `[classes]`, weight of each class in the loss; None for 1.
     """
 
     name: ClassVar[str] = "finetuning"
@@ -36,20 +35,20 @@ class Finetuning(Objective):
     def loss(
         self, stage: Stage, targets: Targets, model: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """`labels`: cross-entropy of classes or of an answer's ends, or the squared difference to scores."""
+        """`labels`: cross-entropy for classes and spans, squared difference for scores; see `Task.loss`."""
         labels = batch["labels"]
         weights = None if self.class_weights is None else tf.gather(tf.constant(self.class_weights), labels)
         return {"labels": labels_loss(stage, model, batch, weights)}
 
 
 def label_stage(task: TaskConfig, **fields: Any) -> Stage:
-    """A stage that trains a head on a task's labels and keeps the best weights; `fields` are the others of `Stage`."""
+    """A stage that trains a head on labels and keeps the best weights; `fields` are other fields of `Stage`."""
     labels: dict[str, Any] = {"student_features": {"logits": ()}, "weights": {"labels": 1.0}, "data": "task"}
     return Stage(**{**labels, "task": task, "keep": "best", **fields})
 
 
 def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
-    """The one stage of a fine-tuning."""
+    """The stage of a fine-tuning."""
     return label_stage(
         task,
         name="",
@@ -61,22 +60,21 @@ def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
             schedule=config.schedule,
             warmup_ratio=config.warmup_ratio,
             weight_decay=config.weight_decay,
-            clip_norm=config.clip_norm,
+            clip_norm=config.clip_norm or None,
         ),
     )
 
 
 class Finetuner(Trainer):
-    """The trainer of a fine-tuning, whose result has the scores of each class too, and a page."""
+    """Trainer of a fine-tuning. It adds scores per class to the result and writes a report."""
 
     def scores(self) -> dict[str, Any]:
-        """The scores of the best weights; writes the page."""
-        data, state = self.plan.data, self.state
+        """As `Trainer`, with the scores of each class; writes `report.html`."""
+        state, dev = self.state, self.plan.data.given.dev
         evaluator: Any = self.evaluator(self.plan.stages[-1])
-        assert isinstance(data, TaskData) and evaluator is not None
         self.load_kept()
         found: Scores = evaluator.scores(self.plan.main_metric, state.best_metrics)
         found.log(f"best, after step {state.best_step}")
         if self.distribution.is_chief:
-            write_text(self.folder / REPORT_FILE, page({"model": found}, len(data.dev), data.dev.source))
+            write_text(self.folder / REPORT_FILE, page({"model": found}, len(dev), dev.source))
         return found.to_json()

@@ -1,4 +1,4 @@
-"""Pretraining: masked LM and next sentences, on one stage of pretraining examples."""
+"""Pretraining: one stage with the losses of masked LM and next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 
 @dataclass(frozen=True)
 class Pretraining(Objective):
-    """BERT's two losses (Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805); their sum is minimized."""
+    """The sum of BERT's two losses (Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805)."""
 
     name: ClassVar[str] = "pretraining"
 
@@ -28,11 +28,11 @@ class Pretraining(Objective):
 
 
 def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:
-    """The one stage of a pretraining.
+    """The stage of a pretraining.
 
     Args:
-      config: how to train.
-      max_length: of the examples, in tokens.
+      config: training options.
+      max_length: maximum sequence length of the examples.
     """
     return Stage(
         name="pretraining",

@@ -1,0 +1,499 @@
+"""Data of a run: a task's examples, plain text, or pretraining examples.
+
+Each kind of data is one class. It checks itself against the stages of a run, gives every stage its examples, and scores
+the model on its dev split.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.errors import UserError
+from pocketbert.files import sha256
+from pocketbert.model import Model
+from pocketbert.progress import log_info, track
+from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.registry import listed, supervised_task
+from pocketbert.training.config import RunConfig
+from pocketbert.training.initialization import Vocabulary, tokenizer_problems
+from pocketbert.training.stage import Stage
+
+if TYPE_CHECKING:
+    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+Data: TypeAlias = "TaskData | TextData | PretrainingData"
+
+
+class StageEvaluator(Protocol):
+    """Scores a model."""
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """Metrics of the current weights; `when` completes an error message, for example `after step 7`."""
+
+
+class RunData(abc.ABC):
+    """Data of one kind.
+
+    Attributes:
+      given: the data as the user gave them.
+      served: values of `Stage.data` that these data can serve.
+      main_metric: metric that selects the best checkpoint and compares runs; empty without an evaluation.
+      tasks: heads that the data train.
+      has_pairs: whether an example is a pair of texts.
+      vocabulary: vocabulary of examples that are token ids already, else None.
+    """
+
+    served: ClassVar[Collection[str]]
+    given: Any
+    main_metric: str = ""
+    tasks: tuple[TaskConfig, ...] = ()
+    has_pairs: bool = False
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def task(self) -> TaskConfig | None:
+        """The supervised task, or None."""
+        return None
+
+    @abc.abstractmethod
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """Files and folders that the run reads."""
+
+    @abc.abstractmethod
+    def recorded(self) -> dict[str, Any]:
+        """Digests of the data and the choices that affect a result, as JSON values, for `run.json`."""
+
+    def part(self, stage: Stage) -> str:
+        """Name of the part that a stage reads; stages of one part and length share their token ids."""
+        return stage.data
+
+    def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
+        """Problems of the data by themselves.
+
+        Args:
+          kinds: kinds of tasks that the run accepts.
+          labelled: parts that need labels: `train`, `dev`.
+        """
+        return []
+
+    def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
+        """Reasons why the stages cannot train on these data, and data that no stage uses."""
+        problems = [f"stage {stage.name} {_NEEDED[stage.data]}" for stage in stages if stage.data not in self.served]
+        return problems + self._unused({stage.data for stage in stages})
+
+    def model_problems(
+        self,
+        stages: Sequence[Stage],
+        role: str,
+        config: EncoderConfig,
+        vocabularies: Mapping[str, Vocabulary | None],
+    ) -> list[str]:
+        """Reasons why these data do not fit the model.
+
+        Args:
+          stages: stages of the run.
+          role: the model's name in messages, for example `student`.
+          config: architecture of the model.
+          vocabularies: name for messages → vocabulary of a model, or None if it is unknown.
+        """
+        return []
+
+    def option_problems(self, run: RunConfig) -> list[str]:
+        """Options of the run that these data ignore."""
+        if run.whole_words:
+            return ["whole_words is for pretraining examples; received it without any; leave it out"]
+        return []
+
+    def uncacheable(self, stage: Stage) -> str:
+        """Reason why a stage's teacher targets cannot be cached; empty if they can."""
+        return ""
+
+    def encoded(
+        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
+    ) -> EncodedExamples | None:
+        """Examples of a stage as token ids; None for data in records, which are read batch by batch.
+
+        Args:
+          stage: a stage that these data serve.
+          tokenizer: tokenizer of the run.
+          seed: seed of the run; it determines how plain text is packed.
+          windows: fields of `WindowOptions`, for questions on paragraphs.
+        """
+        return None
+
+    def evaluated_length(self, stage: Stage) -> int | None:
+        """Maximum sequence length of the dev split in a stage; None if the stage is not evaluated."""
+        return None
+
+    def evaluator(
+        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
+    ) -> StageEvaluator:
+        """Makes what scores a model on the dev split.
+
+        Args:
+          model: the trained model, or its teacher.
+          max_length: maximum sequence length; longer texts are truncated.
+          run: options of the run.
+          windows: fields of `WindowOptions`, for questions on paragraphs.
+          batch_size: dev examples per call of the model.
+        """
+        raise UserError(f"evaluation needs a dev split; {', '.join(map(str, self.paths()))} has none; give one")
+
+    def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
+        """Fields of `TrainResult` that describe the metrics; logs them under `title`."""
+        return {"metrics": metrics}
+
+    def _unused(self, used: Collection[str]) -> list[str]:
+        """Parts of the data that no stage uses."""
+        return []
+
+
+class TaskRunData(RunData):
+    """A task with its examples.
+
+    Args:
+      data: the examples; the task's own metrics are filled in if none are given.
+
+    Attributes:
+      given: the examples.
+    """
+
+    served = ("task", "augmented")
+
+    def __init__(self, data: TaskData) -> None:
+        if not data.metrics:
+            task = supervised_task(data.task)
+            data = dataclasses.replace(data, metrics=task.metrics, main_metric=data.main_metric or task.main_metric)
+        self.given = data
+        self.main_metric, self.tasks, self.has_pairs = data.main_metric, (data.task,), data.train.has_pairs
+
+    @property
+    def task(self) -> TaskConfig:
+        """As `RunData`."""
+        return self.given.task
+
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """As `RunData`."""
+        return [self.given.train.source, self.given.dev.source]
+
+    def recorded(self) -> dict[str, Any]:
+        """As `RunData`."""
+        data = self.given
+        recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
+        recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
+        for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
+            recorded[f"{name}_sha256"] = None if examples is None else examples.identity
+        return recorded
+
+    def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
+        """As `RunData`."""
+        data, problems = self.given, []
+        if data.task.kind not in kinds:
+            problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
+        if data.main_metric not in data.metrics:
+            problems.append(f"the main metric must be among {', '.join(data.metrics)}; received {data.main_metric}")
+        for name, examples in (("train", data.train), ("dev", data.dev), ("augmented", data.augmented)):
+            if examples is None:
+                continue
+            part = {"train": "training", "dev": "development"}.get(name, name)
+            if not len(examples):
+                problems.append(f"there must be {part} examples; {examples.source} holds none")
+            elif name in labelled and not examples.labelled:
+                problems.append(f"{part} examples need labels; {examples.source} has none")
+            if examples.has_pairs != data.train.has_pairs:
+                problems.append(
+                    f"{part} examples must be pairs where the training examples are; {examples.source} differs"
+                )
+        return problems
+
+    def part(self, stage: Stage) -> str:
+        """As `RunData`; the training examples stand in for augmented ones that are not given."""
+        return "task" if stage.data == "augmented" and self.given.augmented is None else stage.data
+
+    def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
+        """As `RunData`, with stages that read labels of unlabelled examples."""
+        problems = []
+        for stage in stages:
+            examples = self._examples(stage)
+            if "labels" in stage.label_names and not examples.labelled:
+                problems.append(
+                    f"stage {stage.name} learns from labels; {examples.source} has none; give labelled examples"
+                )
+        return super().stage_problems(stages) + problems
+
+    def encoded(
+        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
+    ) -> EncodedExamples:
+        """As `RunData`."""
+        examples = self._examples(stage)
+        log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
+        return supervised_task(self.task).encode(examples, tokenizer, stage.max_length, **windows)
+
+    def evaluated_length(self, stage: Stage) -> int | None:
+        """As `RunData`; a stage is evaluated if it trains the head."""
+        return stage.max_length if "logits" in stage.student_features else None
+
+    def evaluator(
+        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
+    ) -> StageEvaluator:
+        """As `RunData`."""
+        task, data = supervised_task(model.task), self.given
+        return task.evaluator(
+            ModelForward(model, task, batch_size),
+            data.dev,
+            model.tokenizer,
+            max_length,
+            metrics=data.metrics,
+            choose_threshold=True,
+            **windows,
+        )
+
+    def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
+        """As `RunData`, next to the majority baseline."""
+        data = self.given
+        if not metrics:
+            return super().result(metrics, title)
+        found = supervised_task(data.task).beside_baseline(data.dev, metrics, data.metrics, data.main_metric)
+        found.log(title)
+        return found.to_json()
+
+    def _examples(self, stage: Stage) -> Any:
+        return self.given.augmented if self.part(stage) == "augmented" else self.given.train
+
+    def _unused(self, used: Collection[str]) -> list[str]:
+        augmented = self.given.augmented
+        if augmented is None or "augmented" in used:
+            return []
+        return [
+            f"no stage of this run learns from augmented examples; received {augmented.source}; leave them out "
+            "(--augmented-file), or change the option that keeps the stages from them"
+        ]
+
+
+class TextRunData(RunData):
+    """Plain text.
+
+    Args:
+      data: where the text is.
+    """
+
+    served = ("text",)
+
+    def __init__(self, data: TextData) -> None:
+        self.given, self.path = data, data.path
+
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """As `RunData`."""
+        return [self.path]
+
+    def recorded(self) -> dict[str, Any]:
+        """As `RunData`; neither the place of the files nor their age is recorded."""
+        from pocketbert.data.text import text_files
+
+        digests = [sha256(file) for file in track(text_files(self.path), "hash the text", "file")]
+        return {"text_sha256": hashlib.sha256(" ".join(digests).encode()).hexdigest()}
+
+    def uncacheable(self, stage: Stage) -> str:
+        """As `RunData`."""
+        if not stage.masked_text:
+            return ""
+        return (
+            f"stage {stage.name} masks its text anew in each epoch, which no cached targets can follow; give a live "
+            "teacher, or leave masking out"
+        )
+
+    def encoded(
+        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
+    ) -> EncodedExamples:
+        """As `RunData`."""
+        from pocketbert.data.packing import pack
+        from pocketbert.data.text import read_documents
+
+        log_info(f"packing {self.path} into inputs of {stage.max_length} tokens")
+        documents = read_documents(self.path)
+        return pack(documents, tokenizer, stage.max_length, segments=stage.text_segments, seed=seed)
+
+    def _unused(self, used: Collection[str]) -> list[str]:
+        if "text" in used:
+            return []
+        return [
+            f"no stage of this run learns from plain text; received {self.path}; leave it out (--text), or learn from "
+            "it in a run of its own, without a task"
+        ]
+
+
+class PretrainingRunData(RunData):
+    """Pretraining examples of `pocketbert pretrain-data`.
+
+    Args:
+      data: the examples, with an optional dev split.
+
+    Attributes:
+      given: the examples.
+    """
+
+    served = ("pretraining",)
+    # As in BERT, there is no dropout between the encoder's outputs and these heads.
+    tasks = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
+
+    def __init__(self, data: PretrainingData) -> None:
+        self.given = data
+        self.main_metric = "" if data.dev is None else "masked_lm_accuracy"
+        self.vocabulary = _vocabulary(data)
+
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """As `RunData`."""
+        return [self.given.folder, None if self.given.dev is None else self.given.dev.folder]
+
+    def recorded(self) -> dict[str, Any]:
+        """As `RunData`."""
+        dev = self.given.dev
+        return {
+            "pretraining_sha256": self.given.identity,
+            "dev_pretraining_sha256": None if dev is None else dev.identity,
+        }
+
+    def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
+        """As `RunData`, with batches that are larger than the data."""
+        problems = super().stage_problems(stages)
+        for stage in stages:
+            if stage.keep == "best":
+                problems.append(
+                    f"stage {stage.name} keeps the best weights by a task's metric, which pretraining examples do not "
+                    "have"
+                )
+        if problems:
+            return problems
+        largest = max(stages, key=lambda stage: stage.batch_size)
+        if len(self.given) < largest.batch_size:
+            problems.append(
+                f"stage {largest.name} takes {largest.batch_size} examples a step; {self.given.folder} has "
+                f"{len(self.given)}; lower the batch size, or make more examples (of more text, or with --duplicates)"
+            )
+        return problems
+
+    def model_problems(
+        self,
+        stages: Sequence[Stage],
+        role: str,
+        config: EncoderConfig,
+        vocabularies: Mapping[str, Vocabulary | None],
+    ) -> list[str]:
+        """As `RunData`: pooler, segments, length and vocabulary."""
+        from pocketbert.tokenizers.wordpiece import read_vocabulary
+
+        problems = []
+        if config.pooler == "none":
+            problems.append(
+                f"next-sentence prediction reads the pooled output; the {role} has pooler='none'; give one with a "
+                "pooler"
+            )
+        if config.type_vocab_size < 2:
+            problems.append(
+                f"pairs of texts need 2 segments; the {role} has {config.type_vocab_size}; raise its type_vocab_size"
+            )
+        longest = min(stage.max_length for stage in stages)
+        remedy = "make the examples with this model's vocab.txt, or give a model with theirs"
+        for data in (self.given, self.given.dev):
+            if data is None:
+                continue
+            if data.max_length > longest:
+                problems.append(
+                    f"the examples may have {longest} tokens; those of {data.folder} have up to {data.max_length}; "
+                    f"make them with pocketbert pretrain-data --max-length={longest}, or raise the stages' length"
+                )
+            tokens = len(read_vocabulary(data.vocab_path))
+            if tokens != config.vocab_size:
+                problems.append(
+                    f"both need one vocabulary; that of {data.folder} has {tokens} tokens, the {role} "
+                    f"{config.vocab_size}; {remedy}"
+                )
+            if data.pad_token_id != config.pad_token_id:
+                problems.append(
+                    f"both need one padding id; that of {data.folder} is {data.pad_token_id}, the {role}'s "
+                    f"{config.pad_token_id}; {remedy}"
+                )
+            for whose, vocabulary in vocabularies.items():
+                if vocabulary is not None:
+                    problems += tokenizer_problems(_vocabulary(data), vocabulary, str(data.folder), whose, remedy)
+        return list(dict.fromkeys(problems))
+
+    def option_problems(self, run: RunConfig) -> list[str]:
+        """As `RunData`."""
+        if not (run.whole_words and self.given.masked):
+            return []
+        return [
+            f"whole_words is for masks that are drawn while training; those of {self.given.folder} are baked in; leave "
+            "it out, or make the examples with pocketbert pretrain-data --baked-masks --whole-words"
+        ]
+
+    def uncacheable(self, stage: Stage) -> str:
+        """As `RunData`."""
+        return (
+            f"stage {stage.name} learns from pretraining examples, whose masks are new in each epoch unless they are "
+            "baked in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
+        )
+
+    def evaluated_length(self, stage: Stage) -> int | None:
+        """As `RunData`; every stage is evaluated on the dev split, if there is one."""
+        return None if self.given.dev is None else self.given.dev.max_length
+
+    def evaluator(
+        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
+    ) -> StageEvaluator:
+        """As `RunData`."""
+        from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+
+        if self.given.dev is None:
+            return super().evaluator(model, max_length, run, windows, batch_size)
+        return PretrainingEvaluator(model, self.given.dev, run.evaluation_batches)
+
+    def _unused(self, used: Collection[str]) -> list[str]:
+        if "pretraining" in used:
+            return []
+        return ["no stage learns from pretraining examples; received some; leave them out"]
+
+
+def open_data(data: Data) -> RunData:
+    """Wraps the data that a user gives.
+
+    Raises:
+      UserError: `data` is none of the three kinds.
+    """
+    if isinstance(data, TaskData):
+        return TaskRunData(data)
+    if isinstance(data, TextData):
+        return TextRunData(data)
+    from pocketbert.data.pretraining_data import PretrainingData
+
+    if isinstance(data, PretrainingData):
+        return PretrainingRunData(data)
+    raise UserError(
+        "training takes a task's examples, plain text or pretraining examples; received "
+        f"{'none' if data is None else type(data).__name__}; make them with pocketbert.data"
+    )
+
+
+_NEEDED = {
+    "text": "learns from plain text; received none; give it (--text)",
+    "task": "learns from a task's examples; received none; give a task and its data",
+    "augmented": "learns from a task's examples; received none; give a task and its data",
+    "pretraining": (
+        "learns from pretraining examples; received none; give the folder that pocketbert pretrain-data wrote "
+        "(--pretraining-data)"
+    ),
+}
+
+
+def _vocabulary(data: PretrainingData) -> Vocabulary:
+    return Vocabulary(path=Path(data.vocab_path), config=TokenizerConfig(lowercase=data.lowercase))
