@@ -44,7 +44,7 @@ from pocketbert.distillation.method import DistillationSpec, Method
 from pocketbert.distillation.methods import names
 from pocketbert.distillation.run import distill
 from pocketbert.layers import loss_normalization
-from pocketbert.training import trainer
+from pocketbert.training import stage_run
 from pocketbert.training.config import RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.stage import LABEL_TERMS, Stage
@@ -315,7 +315,7 @@ def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_wi
                 raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "write_checkpoint", interrupting)
+            patch.setattr(stage_run, "write_checkpoint", interrupting)
             try:
                 resumed = distill(output=tmp_path / "resumed", **arguments)
                 break

@@ -12,8 +12,8 @@ import tiny
 import pocketbert as pb
 from pocketbert.activation_stats import ActivationRange, activation_range
 from pocketbert.configs import TaskConfig
-from pocketbert.training.optimizers import AdamW
 from pocketbert.training.distribution import precision_policy
+from pocketbert.training.optimizers import AdamW
 
 
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])

@@ -112,7 +112,7 @@ class FinetuneConfig:
         problems = option_problems(self, may_be_zero=("warmup_ratio", "weight_decay", "clip_norm"))
         for name in ("warmup_ratio", "weight_decay"):
             if getattr(self, name) >= 1:
-                problems.append(f"{name} must be less than 1; received {getattr(self, name)}")
+                problems.append(f"{name} must lie in [0, 1); received {getattr(self, name)}")
         if 0 < self.max_length < 3:
             problems.append(
                 f"max_length must leave room for a token between two special tokens; received {self.max_length}"

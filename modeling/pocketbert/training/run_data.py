@@ -162,7 +162,8 @@ class TaskRunData(RunData):
     """A task with its examples.
 
     Args:
-      data: the examples; the task's own metrics are filled in if none are given.
+      data: the examples. Without metrics, the task's metrics are used; without a main metric, the task's main metric
+        or the first given one.
 
     Attributes:
       given: the examples.
@@ -171,9 +172,10 @@ class TaskRunData(RunData):
     served = ("task", "augmented")
 
     def __init__(self, data: TaskData) -> None:
-        if not data.metrics:
-            task = supervised_task(data.task)
-            data = dataclasses.replace(data, metrics=task.metrics, main_metric=data.main_metric or task.main_metric)
+        task = supervised_task(data.task)
+        metrics = tuple(data.metrics) or task.metrics
+        main = data.main_metric or (task.main_metric if task.main_metric in metrics else metrics[0])
+        data = dataclasses.replace(data, metrics=metrics, main_metric=main)
         self.given = data
         self.main_metric, self.tasks, self.has_pairs = data.main_metric, (data.task,), data.train.has_pairs
 

@@ -26,7 +26,7 @@ from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
-from pocketbert.training import trainer
+from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
@@ -120,10 +120,10 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
 
     for _ in range(2):
         with monkeypatch.context() as patch, pytest.raises(Ended):
-            patch.setattr(trainer, "write_checkpoint", interrupting)
+            patch.setattr(stage_run, "write_checkpoint", interrupting)
             distill_and_compare((5,), output=folder, run=run, **arguments)
     answer = distill_and_compare((5,), output=folder, run=run, **arguments)
-    assert "going on after step 15, in stage fine_tuning" in capsys.readouterr().err
+    assert "resuming after step 15, in stage fine_tuning" in capsys.readouterr().err
     for name in ("model/model.safetensors", "fine_tuned/model/model.safetensors", "fine_tuned/metrics.jsonl"):
         assert (folder / name).read_bytes() == (compared_run[0] / name).read_bytes(), name
     for row, theirs in zip(answer["comparison"]["rows"], compared_run[1]["comparison"]["rows"], strict=True):

@@ -103,7 +103,7 @@ def test_killed_runs_end_with_the_same_bits(
 ) -> None:
     killed = tmp_path / "killed"
     answer = forks.run_killed(moments, [*command_line, f"--output={killed}"])
-    assert "going on after step" in answer.stderr
+    assert "resuming after step" in answer.stderr
     files = [path.relative_to(finished) for path in finished.rglob("*.safetensors")]
     assert len(files) == 4
     for name in [*files, Path("metrics.jsonl"), Path("teacher.json")]:

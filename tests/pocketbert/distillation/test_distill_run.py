@@ -21,14 +21,15 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data import batches
 from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.distillation import distiller
 from pocketbert.distillation import run as distillation
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import CachedTeacher
+from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import trainer
+from pocketbert.training import stage_run, trainer
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.stage import Epochs, OptimizerConfig
 from pocketbert.training.stage_run import StageRun
@@ -148,15 +149,15 @@ def test_a_run_that_is_interrupted_in_each_stage_and_between_them_ends_with_the_
                 raise Interrupted
 
         with monkeypatch.context() as patch:
-            patch.setattr(trainer, "write_checkpoint", interrupting)
+            patch.setattr(stage_run, "write_checkpoint", interrupting)
             with pytest.raises(Interrupted):
                 distill(tmp_path / "run")
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 17, "split": "tr')
     said = capsys.readouterr().err
-    assert "going on after step 7, in stage hidden" in said and "going on after step 12, in stage hidden" in said
+    assert "resuming after step 7, in stage hidden" in said and "going on after step 12, in stage hidden" in said
     distill(tmp_path / "run", run=dataclasses.replace(RUN, checkpoint_seconds=1e9))
-    assert "going on after step 15, in stage labels" in capsys.readouterr().err
+    assert "resuming after step 15, in stage labels" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
 
 
@@ -181,7 +182,7 @@ def test_a_store_takes_the_teachers_place(
     encoded = batches.encode(task_data.train, model.tokenizer, stage.max_length)
     cache_targets(model, teacher, method, stage, encoded, tmp_path / "store", dtype="float32")
     with monkeypatch.context() as patch:
-        patch.setattr(distillation, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
+        patch.setattr(distiller, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, teacher=CachedTeacher(tmp_path / "store"))
     assert result.teacher_metrics is None and pb.from_pretrained(result.model_directory).tokenizer is not None
     ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]

@@ -10,7 +10,7 @@ import tiny_distillation
 from toy_method import ToyMethod
 
 import pocketbert as pb
-from pocketbert.distillation import run
+from pocketbert.distillation import distiller, run
 
 
 class Copied(Exception):
@@ -35,7 +35,7 @@ def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest
     tokenizer = pb.from_pretrained(teacher).tokenizer
     pb.from_preset(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")
     data = tiny_distillation.task_data(teacher)
-    monkeypatch.setattr(run.DistillationTrainer, "_train_stage", begin)
+    monkeypatch.setattr(distiller.DistillationTrainer, "_train_stage", begin)
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
         with pytest.raises(expected):
             run.distill(student, data, tmp_path / expected.__name__, teacher=teacher, method=CopyingMethod())

@@ -19,8 +19,9 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.distillation.plan import CachedTeacher, DistillationPlan, plan_distillation
+from pocketbert.distillation.plan import DistillationPlan, plan_distillation
 from pocketbert.distillation.run import distill
+from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.tasks.question_answering import encode_questions
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune

@@ -19,7 +19,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.tasks.texts import TextEvaluator
-from pocketbert.training import trainer
+from pocketbert.training import stage_run
 from pocketbert.training.callbacks import LossWatch
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune, finetune_seeds
@@ -177,7 +177,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
             if len(calls) == 13:
                 raise Interrupted
 
-        patch.setattr(trainer, "write_checkpoint", interrupting)
+        patch.setattr(stage_run, "write_checkpoint", interrupting)
         with pytest.raises(Interrupted):
             finetune(output=tmp_path / "run", **arguments(model_directory))
     # Lines after the last checkpoint, the last of them torn, as a kill may leave them.
@@ -188,7 +188,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
     # How often checkpoints are written may change.
     resumed = dataclasses.replace(RUN, checkpoint_seconds=1e9)
     finetune(output=tmp_path / "run", **arguments(model_directory, run=resumed))
-    assert "going on after step 13 of 30" in capsys.readouterr().err
+    assert "resuming after step 13 of 30" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)
 
 
@@ -230,7 +230,7 @@ def test_killed_runs_end_with_the_same_bits(
         "--checkpoint-seconds=0", "--seeds=5",
     ]  # fmt: skip
     said = run_killed(moments, [*command_line, f"--output={tmp_path / 'killed'}"])
-    assert "going on after step" in said
+    assert "resuming after step" in said
     assert_same_run(tmp_path / "killed", finished)
 
 

@@ -51,7 +51,7 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
     arguments = command_line(folder, tmp_path / "grid", "--epochs=1", "--grid=learning-rate=1e-3,1e-2", "--seeds=5")
     answer = run(arguments, killed_at="step:6")
     assert "2 runs, 1 of them finished" in answer.stderr
-    assert answer.stderr.count("going on after step 1 of 4") == 1
+    assert answer.stderr.count("resuming after step 1 of 4") == 1
     assert "one run a point, with seed 5; --seeds=0,1,2 would make three" in answer.stderr
     grid = tmp_path / "grid" / "runs"
     assert {path.name for path in grid.iterdir()} == {"learning_rate=0.001", "learning_rate=0.01"}

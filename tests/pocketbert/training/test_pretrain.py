@@ -27,8 +27,8 @@ from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.data.task_data import TextData
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.method import DistillationSpec
-from pocketbert.distillation.plan import CachedTeacher
 from pocketbert.distillation.run import distill
+from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.errors import UserError
 from pocketbert.training import trainer
 from pocketbert.training.config import PretrainConfig, RunConfig
@@ -121,7 +121,7 @@ def test_killed_runs_end_with_the_same_bits(
     moments: str, finished: Path, command_line: list[str], tmp_path: Path
 ) -> None:
     answer = forks.run_killed(moments, [*command_line, f"--output={tmp_path / 'run'}"])
-    assert "going on after step" in answer.stderr
+    assert "resuming after step" in answer.stderr
     tiny_pretraining.assert_same_run(tmp_path / "run", finished)
 
 

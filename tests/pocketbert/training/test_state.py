@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from pocketbert.errors import UserError
 from pocketbert.training import state as checkpointing
-from pocketbert.training.trainer import run_once
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, begin_run, open_run
 from pocketbert.training.state import TrainState
+from pocketbert.training.trainer import run_once
 
 OPTIONS = {"epochs": 3}
 
