@@ -18,7 +18,7 @@ from pocketbert.training.distribution import open_distribution
 from pocketbert.training.initialization import ModelInit, plan_model, saved_models
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.plan import TrainingPlan, unused_options
-from pocketbert.training.run_data import PretrainingRunData
+from pocketbert.training.pretraining_run_data import PretrainingRunData
 from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.stage import position_problems
 from pocketbert.training.trainer import run_plan

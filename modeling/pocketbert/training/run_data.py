@@ -11,10 +11,9 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
@@ -24,7 +23,7 @@ from pocketbert.progress import log_info, track
 from pocketbert.tasks.forward import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import Vocabulary, tokenizer_problems
+from pocketbert.training.initialization import Vocabulary
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -334,138 +333,6 @@ class TextRunData(RunData):
         ]
 
 
-class PretrainingRunData(RunData):
-    """Pretraining examples of `pocketbert pretrain-data`.
-
-    Args:
-      data: the examples, with an optional dev split.
-
-    Attributes:
-      given: the examples.
-    """
-
-    served = ("pretraining",)
-    # As in BERT, there is no dropout between the encoder's outputs and these heads.
-    tasks = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
-
-    def __init__(self, data: PretrainingData) -> None:
-        self.given = data
-        self.main_metric = "" if data.dev is None else "masked_lm_accuracy"
-        self.vocabulary = _vocabulary(data)
-
-    def paths(self) -> list[str | os.PathLike[str] | None]:
-        """As `RunData`."""
-        return [self.given.folder, None if self.given.dev is None else self.given.dev.folder]
-
-    def recorded(self) -> dict[str, Any]:
-        """As `RunData`."""
-        dev = self.given.dev
-        return {
-            "pretraining_sha256": self.given.identity,
-            "dev_pretraining_sha256": None if dev is None else dev.identity,
-        }
-
-    def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """As `RunData`, with batches that are larger than the data."""
-        problems = super().stage_problems(stages)
-        for stage in stages:
-            if stage.keep == "best":
-                problems.append(
-                    f"stage {stage.name} keeps the best weights by a task's metric, which pretraining examples do not "
-                    "have"
-                )
-        if problems:
-            return problems
-        largest = max(stages, key=lambda stage: stage.batch_size)
-        if len(self.given) < largest.batch_size:
-            problems.append(
-                f"stage {largest.name} takes {largest.batch_size} examples a step; {self.given.folder} has "
-                f"{len(self.given)}; lower the batch size, or make more examples (of more text, or with --duplicates)"
-            )
-        return problems
-
-    def model_problems(
-        self,
-        stages: Sequence[Stage],
-        role: str,
-        config: EncoderConfig,
-        vocabularies: Mapping[str, Vocabulary | None],
-    ) -> list[str]:
-        """As `RunData`: pooler, segments, length and vocabulary."""
-        from pocketbert.tokenizers.wordpiece import read_vocabulary
-
-        problems = []
-        if config.pooler == "none":
-            problems.append(
-                f"next-sentence prediction reads the pooled output; the {role} has pooler='none'; give one with a "
-                "pooler"
-            )
-        if config.type_vocab_size < 2:
-            problems.append(
-                f"pairs of texts need 2 segments; the {role} has {config.type_vocab_size}; raise its type_vocab_size"
-            )
-        longest = min(stage.max_length for stage in stages)
-        remedy = "make the examples with this model's vocab.txt, or give a model with theirs"
-        for data in (self.given, self.given.dev):
-            if data is None:
-                continue
-            if data.max_length > longest:
-                problems.append(
-                    f"the examples may have {longest} tokens; those of {data.folder} have up to {data.max_length}; "
-                    f"make them with pocketbert pretrain-data --max-length={longest}, or raise the stages' length"
-                )
-            tokens = len(read_vocabulary(data.vocab_path))
-            if tokens != config.vocab_size:
-                problems.append(
-                    f"both need one vocabulary; that of {data.folder} has {tokens} tokens, the {role} "
-                    f"{config.vocab_size}; {remedy}"
-                )
-            if data.pad_token_id != config.pad_token_id:
-                problems.append(
-                    f"both need one padding id; that of {data.folder} is {data.pad_token_id}, the {role}'s "
-                    f"{config.pad_token_id}; {remedy}"
-                )
-            for whose, vocabulary in vocabularies.items():
-                if vocabulary is not None:
-                    problems += tokenizer_problems(_vocabulary(data), vocabulary, str(data.folder), whose, remedy)
-        return list(dict.fromkeys(problems))
-
-    def option_problems(self, run: RunConfig) -> list[str]:
-        """As `RunData`."""
-        if not (run.whole_words and self.given.masked):
-            return []
-        return [
-            f"whole_words is for masks that are drawn while training; those of {self.given.folder} are baked in; leave "
-            "it out, or make the examples with pocketbert pretrain-data --baked-masks --whole-words"
-        ]
-
-    def uncacheable(self, stage: Stage) -> str:
-        """As `RunData`."""
-        return (
-            f"stage {stage.name} learns from pretraining examples, whose masks are new in each epoch unless they are "
-            "baked in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
-        )
-
-    def evaluated_length(self, stage: Stage) -> int | None:
-        """As `RunData`; every stage is evaluated on the dev split, if there is one."""
-        return None if self.given.dev is None else self.given.dev.max_length
-
-    def evaluator(
-        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
-    ) -> StageEvaluator:
-        """As `RunData`."""
-        from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
-
-        if self.given.dev is None:
-            return super().evaluator(model, max_length, run, windows, batch_size)
-        return PretrainingEvaluator(model, self.given.dev, run.evaluation_batches)
-
-    def _unused(self, used: Collection[str]) -> list[str]:
-        if "pretraining" in used:
-            return []
-        return ["no stage learns from pretraining examples; received some; leave them out"]
-
-
 def open_data(data: Data) -> RunData:
     """Wraps the data that a user gives.
 
@@ -477,6 +344,7 @@ def open_data(data: Data) -> RunData:
     if isinstance(data, TextData):
         return TextRunData(data)
     from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.training.pretraining_run_data import PretrainingRunData
 
     if isinstance(data, PretrainingData):
         return PretrainingRunData(data)
@@ -495,7 +363,3 @@ _NEEDED = {
         "(--pretraining-data)"
     ),
 }
-
-
-def _vocabulary(data: PretrainingData) -> Vocabulary:
-    return Vocabulary(path=Path(data.vocab_path), config=TokenizerConfig(lowercase=data.lowercase))

@@ -35,7 +35,7 @@ from pocketbert.training.config import PretrainConfig, RunConfig
 from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.objectives.pretraining import Pretraining, pretraining_stage
 from pocketbert.training.pretrain import pretrain
-from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 from pocketbert.training.stage_data import PretrainingSource
 from pocketbert.training.step import TrainingModel
 

@@ -1,0 +1,217 @@
+"""Pretraining examples as the data of a run, and MLM and NSP metrics on their dev split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.data.pretraining_data import PretrainingData
+from pocketbert.model import Model
+from pocketbert.tasks.forward import check_finite
+from pocketbert.tasks.masked_lm import is_labelled
+from pocketbert.training.config import RunConfig
+from pocketbert.training.initialization import Vocabulary, tokenizer_problems
+from pocketbert.training.run_data import RunData, StageEvaluator
+from pocketbert.training.stage import Stage
+
+# Examples per call of the model.
+BATCH_SIZE = 32
+# Seed and epoch of order and masks, so that every evaluation uses the same examples and masks.
+_SEED = _EPOCH = 0
+
+
+class PretrainingRunData(RunData):
+    """Pretraining examples of `pocketbert pretrain-data`.
+
+    Args:
+      data: the examples, with an optional dev split.
+
+    Attributes:
+      given: the examples.
+    """
+
+    served = ("pretraining",)
+    # As in BERT, there is no dropout between the encoder's outputs and these heads.
+    tasks = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
+
+    def __init__(self, data: PretrainingData) -> None:
+        self.given = data
+        self.main_metric = "" if data.dev is None else "masked_lm_accuracy"
+        self.vocabulary = _vocabulary(data)
+
+    def paths(self) -> list[str | os.PathLike[str] | None]:
+        """As `RunData`."""
+        return [self.given.folder, None if self.given.dev is None else self.given.dev.folder]
+
+    def recorded(self) -> dict[str, Any]:
+        """As `RunData`."""
+        dev = self.given.dev
+        return {
+            "pretraining_sha256": self.given.identity,
+            "dev_pretraining_sha256": None if dev is None else dev.identity,
+        }
+
+    def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
+        """As `RunData`, with batches that are larger than the data."""
+        problems = super().stage_problems(stages)
+        for stage in stages:
+            if stage.keep == "best":
+                problems.append(
+                    f"stage {stage.name} keeps the best weights by a task's metric, which pretraining examples do not "
+                    "have"
+                )
+        if problems:
+            return problems
+        largest = max(stages, key=lambda stage: stage.batch_size)
+        if len(self.given) < largest.batch_size:
+            problems.append(
+                f"stage {largest.name} takes {largest.batch_size} examples a step; {self.given.folder} has "
+                f"{len(self.given)}; lower the batch size, or make more examples (of more text, or with --duplicates)"
+            )
+        return problems
+
+    def model_problems(
+        self,
+        stages: Sequence[Stage],
+        role: str,
+        config: EncoderConfig,
+        vocabularies: Mapping[str, Vocabulary | None],
+    ) -> list[str]:
+        """As `RunData`: pooler, segments, length and vocabulary."""
+        from pocketbert.tokenizers.wordpiece import read_vocabulary
+
+        problems = []
+        if config.pooler == "none":
+            problems.append(
+                f"next-sentence prediction reads the pooled output; the {role} has pooler='none'; give one with a "
+                "pooler"
+            )
+        if config.type_vocab_size < 2:
+            problems.append(
+                f"pairs of texts need 2 segments; the {role} has {config.type_vocab_size}; raise its type_vocab_size"
+            )
+        longest = min(stage.max_length for stage in stages)
+        remedy = "make the examples with this model's vocab.txt, or give a model with theirs"
+        for data in (self.given, self.given.dev):
+            if data is None:
+                continue
+            if data.max_length > longest:
+                problems.append(
+                    f"the examples may have {longest} tokens; those of {data.folder} have up to {data.max_length}; "
+                    f"make them with pocketbert pretrain-data --max-length={longest}, or raise the stages' length"
+                )
+            tokens = len(read_vocabulary(data.vocab_path))
+            if tokens != config.vocab_size:
+                problems.append(
+                    f"both need one vocabulary; that of {data.folder} has {tokens} tokens, the {role} "
+                    f"{config.vocab_size}; {remedy}"
+                )
+            if data.pad_token_id != config.pad_token_id:
+                problems.append(
+                    f"both need one padding id; that of {data.folder} is {data.pad_token_id}, the {role}'s "
+                    f"{config.pad_token_id}; {remedy}"
+                )
+            for whose, vocabulary in vocabularies.items():
+                if vocabulary is not None:
+                    problems += tokenizer_problems(_vocabulary(data), vocabulary, str(data.folder), whose, remedy)
+        return list(dict.fromkeys(problems))
+
+    def option_problems(self, run: RunConfig) -> list[str]:
+        """As `RunData`."""
+        if not (run.whole_words and self.given.masked):
+            return []
+        return [
+            f"whole_words is for masks that are drawn while training; those of {self.given.folder} are baked in; leave "
+            "it out, or make the examples with pocketbert pretrain-data --baked-masks --whole-words"
+        ]
+
+    def uncacheable(self, stage: Stage) -> str:
+        """As `RunData`."""
+        return (
+            f"stage {stage.name} learns from pretraining examples, whose masks are new in each epoch unless they are "
+            "baked in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
+        )
+
+    def evaluated_length(self, stage: Stage) -> int | None:
+        """As `RunData`; every stage is evaluated on the dev split, if there is one."""
+        return None if self.given.dev is None else self.given.dev.max_length
+
+    def evaluator(
+        self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
+    ) -> StageEvaluator:
+        """As `RunData`."""
+        if self.given.dev is None:
+            return super().evaluator(model, max_length, run, windows, batch_size)
+        return PretrainingEvaluator(model, self.given.dev, run.evaluation_batches)
+
+    def _unused(self, used: Collection[str]) -> list[str]:
+        if "pretraining" in used:
+            return []
+        return ["no stage learns from pretraining examples; received some; leave them out"]
+
+
+class PretrainingEvaluator:
+    """Scores a model with a masked-LM and a next-sentence head.
+
+    `masked_lm_loss` and `next_sentence_loss` are means in nats over masked tokens and over examples.
+    `masked_lm_accuracy` and `next_sentence_accuracy` are fractions from 0 to 1.
+
+    Args:
+      model: the model; its weights may change between calls.
+      data: the dev split.
+      max_batches: maximum number of batches of `BATCH_SIZE` examples, a fixed random sample.
+    """
+
+    def __init__(self, model: Model, data: PretrainingData, max_batches: int) -> None:
+        self._model = model
+        plan = data.plan(batch_size=min(BATCH_SIZE, len(data)), seed=_SEED, epoch=_EPOCH)[:max_batches]
+        self._batches = data.dataset(plan, seed=_SEED, epoch=_EPOCH)
+        self._count = tf.function(self._counts, input_signature=[self._batches.element_spec], autograph=False)
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """Metrics of the current weights.
+
+        Args:
+          when: completes an error message, for example `after step 7`.
+
+        Raises:
+          TrainingFailed: an output is not finite.
+        """
+        # Summed in float64: the last batches count as much as the first.
+        rows = [self._count(batch).numpy().astype("float64") for batch in self._batches]
+        words, word_loss, words_right, examples, example_loss, examples_right = sum(rows)
+        check_finite(when, {"masked_lm": word_loss, "next_sentence": example_loss})
+        return {
+            "masked_lm_loss": float(word_loss / words),
+            "masked_lm_accuracy": float(words_right / words),
+            "next_sentence_loss": float(example_loss / examples),
+            "next_sentence_accuracy": float(examples_right / examples),
+        }
+
+    def _counts(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Float32 [6]: count, summed loss and number of correct answers of masked tokens, then of examples."""
+        inputs = {name: value for name, value in batch.items() if not name.endswith("_labels")}
+        outputs = self._model(inputs, training=False)
+        words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]
+        return tf.stack(
+            [
+                *_sums(words, outputs["prediction_logits"], is_labelled(words)),
+                *_sums(sentences, outputs["seq_relationship_logits"], tf.ones_like(sentences, tf.bool)),
+            ]
+        )
+
+
+def _vocabulary(data: PretrainingData) -> Vocabulary:
+    return Vocabulary(path=Path(data.vocab_path), config=TokenizerConfig(lowercase=data.lowercase))
+
+
+def _sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.Tensor]:
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    right = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
+    weights = tf.cast(counted, tf.float32)
+    return [tf.reduce_sum(each * weights) for each in (tf.ones_like(losses), losses, tf.cast(right, tf.float32))]
