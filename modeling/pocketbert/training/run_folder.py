@@ -213,7 +213,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _end_replacing(folder: Path) -> None:
-    """Removes a run that was set aside if its replacement has begun; restores it otherwise."""
+    """Removes a run that was moved if its replacement has begun; restores it otherwise."""
     moving, replaced = folder / _MOVING, folder / _REPLACED
     if not (moving.exists() or replaced.exists()):
         return
