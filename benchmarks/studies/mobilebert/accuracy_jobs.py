@@ -158,7 +158,7 @@ def make_student(name: str, variant: MobileBERTVariant, start: str | None, seed:
     if variant.trained:
         return distil_student(name, setting.student_options(variant), start, seed, output)
     from pocketbert.data.pretraining_data import PretrainingData
-    from pocketbert.training.pretraining_evaluation import PretrainingEvaluator
+    from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 
     student = _fresh_student(seed, output)
     student.save_pretrained(output / name / "model", overwrite=True)
