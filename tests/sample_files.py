@@ -240,8 +240,7 @@ def _make_position(folder: Path) -> Path:
 
 
 def _position(path: Path) -> object:
-    from pocketbert.json_reading import from_json
-    from pocketbert.json_reading import read_json
+    from pocketbert.json_reading import from_json, read_json
     from pocketbert.training.state import TrainState
 
     return from_json(TrainState, read_json(path), str(path))
