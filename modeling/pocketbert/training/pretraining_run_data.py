@@ -12,8 +12,8 @@ import tensorflow as tf
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.model import Model
-from pocketbert.tasks.forward import check_finite
 from pocketbert.tasks.masked_lm import is_labelled
+from pocketbert.tasks.outputs import check_finite
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import Vocabulary, tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator

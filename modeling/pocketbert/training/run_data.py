@@ -20,7 +20,7 @@ from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.model import Model
 from pocketbert.progress import log_info, track
-from pocketbert.tasks.forward import ModelForward
+from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import Vocabulary
