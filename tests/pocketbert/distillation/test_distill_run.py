@@ -335,7 +335,7 @@ def refusals() -> list[Any]:
             {"teacher": None},
             "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a cache",
         ),
-        ({"teacher": CachedTeacher("no-such-store")}, "no-such-store: the store must hold a folder a stage"),
+        ({"teacher": CachedTeacher("no-such-store")}, "no-such-store: a teacher cache has one folder per stage"),
         ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
         (
             {"method": toy_method.toy(only="hidden", data="text")},

@@ -297,7 +297,7 @@ def refusals() -> list[Any]:
         ({"method": WithoutTeacher(max_length=20)}, "may have 20 tokens; those of .*data have up to 21; make them"),
         ({"data": TextData("x")}, "stage pretraining learns from pretraining examples; recei"),
         ({"method": WithTeacher(only="pretraining")}, "stage pretraining reads logits of a teacher; received neither"),
-        ({"method": hidden, "teacher": CachedTeacher("s")}, "s: the store must hold a folder a stage"),
+        ({"method": hidden, "teacher": CachedTeacher("s")}, "s: a teacher cache has one folder per stage"),
         ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "takes 999 examples a step; .* has"),
         ({"run": RunConfig(patience=2)}, "patience waits for a new best, and no stage here keeps its best weights"),
         ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words is for pretrain"),
