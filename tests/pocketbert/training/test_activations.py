@@ -75,7 +75,11 @@ def test_a_finetuned_network_is_reported_as_it_was_kept(
     result = finetune(
         model_directory,
         TaskData(
-            task=tiny_finetuning.TASK, train=train, dev=tiny_finetuning.examples(21, seed=1), metrics=("accuracy",)
+            task=tiny_finetuning.TASK,
+            train=train,
+            dev=tiny_finetuning.examples(21, seed=1),
+            metrics=("accuracy",),
+            main_metric="accuracy",
         ),
         tmp_path / "run",
         config=FINETUNE_CONFIG,
