@@ -48,6 +48,16 @@ def graph_optimizer() -> Iterator[None]:
     cheap_tensorflow.set_optimizer(enabled=False)
 
 
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """Runs `tf.function`s operation by operation, for runs of up to five steps: tracing takes as long as ten steps."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("data") and not SHARED.is_dir():

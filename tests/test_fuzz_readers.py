@@ -113,5 +113,5 @@ def test_records_of_another_format_are_refused(made: Callable[[str, Path], Path]
     shard.write_bytes(b"\xff" * shard.stat().st_size)
     sign_pretraining(folder)
     data = PretrainingData.open(folder)
-    with pytest.raises(UserError, match="the records must be examples; received something else; copy the folder again"):
+    with pytest.raises(UserError, match="the records must be examples; received other content; copy the folder again"):
         data.dataset(data.plan(batch_size=2, seed=0, epoch=0), seed=0, epoch=0)

@@ -126,7 +126,7 @@ def test_augmented_examples_join_the_original_ones(
     )  # fmt: skip
     assert code == 0
     output = capsys.readouterr()
-    assert "original ones are used" not in output.err
+    assert "none are given" not in output.err
     # 70 examples in batches of 16 are 5 steps.
     assert [stage["steps"] for stage in json.loads(output.out)["stages"]] == [5]
 

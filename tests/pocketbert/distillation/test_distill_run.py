@@ -208,6 +208,7 @@ def test_a_loss_that_is_not_finite_names_stage_term_and_step(
         distill(tmp_path / "run", method=toy_method.toy(only="labels"))
 
 
+@pytest.mark.usefixtures("eager")
 def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
     task = TaskConfig(kind="regression", name="score")
     scorer = pb.from_preset(

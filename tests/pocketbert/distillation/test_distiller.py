@@ -100,6 +100,7 @@ def batches_of(*sizes: int) -> tf.data.Dataset:
     )
 
 
+@pytest.mark.usefixtures("eager")
 def test_fit_and_evaluate_report_the_mean_over_examples(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
@@ -111,6 +112,7 @@ def test_fit_and_evaluate_report_the_mean_over_examples(teacher: pb.Model) -> No
     np.testing.assert_allclose(distiller.evaluate(batches_of(8, 7, 2), verbose=0), expected, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
@@ -130,6 +132,7 @@ def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -
         distiller.fit(tf.data.Dataset.from_tensors(weighted), verbose=0)
 
 
+@pytest.mark.usefixtures("eager")
 def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.model.encoder.embeddings.trainable = False

@@ -120,6 +120,7 @@ def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: i
     assert fewest <= changed <= most
 
 
+@pytest.mark.usefixtures("eager")
 def test_one_segment_run_refuses_two_segments(teacher: Path, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     general(teacher, text, run, general_steps=1)
@@ -193,6 +194,7 @@ def expected_losses(
 
 
 @pytest.mark.parametrize("architecture", TEACHERS)
+@pytest.mark.usefixtures("eager")
 def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path: Path, seen: Batches) -> None:
     config, student, layers, segments = TEACHERS[architecture]
     directory = tiny_distillation.write_teacher(tmp_path / "teacher", config)
