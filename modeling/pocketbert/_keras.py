@@ -1,4 +1,4 @@
-"""The only place that imports Keras: version 2, as the `tf_keras` package (ADR 1)."""
+"""The only module that imports Keras: version 2, from the package `tf_keras` (ADR 1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator
 
-# Read by TensorFlow, tf-models-official and tfmot when they are first imported.
+# TensorFlow, tf-models-official and tfmot read these on import.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -19,10 +19,10 @@ __all__ = ["fresh_layer_names", "tf_keras"]
 
 @contextlib.contextmanager
 def fresh_layer_names() -> Iterator[None]:
-    """Numbers the layers made inside the block from the start, as in a new process.
+    """Restarts the numbering of layer names inside the block, as in a new process.
 
-    Keras numbers layers of one class over the whole process, and the numbers reach the names of a converted file's
-    tensors. `reset_uids` would change the names of the caller's own later layers too, so the counters come back.
+    Keras numbers the layers of a class over the whole process, and the numbers become part of tensor names in converted
+    files. `reset_uids` would also rename later layers of the caller, so the counters are restored.
     """
     kept = backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES
     backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES = weakref.WeakKeyDictionary(), set()

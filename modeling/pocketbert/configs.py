@@ -24,7 +24,7 @@ HeadShapes: TypeAlias = "Callable[[EncoderConfig, TaskConfig], Mapping[str, tupl
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
-# Far above every published encoder, and far below what would hang or exhaust a machine.
+# Far above all published encoders, and far below sizes that hang or exhaust a machine.
 _MOST_SIZE = 1 << 20
 _MOST = {
     "vocab_size": 1 << 24,

@@ -185,15 +185,15 @@ def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest
             problems.append(f"unknown feature {name!r}, there are {', '.join(ENCODER_FEATURES)}")
             continue
         lowest = 0 if name == "hidden_states" else 1
-        asked = tuple(request[name]) if isinstance(request, Mapping) else tuple(range(lowest, num_layers + 1))
-        outside = [layer for layer in asked if not lowest <= layer <= num_layers]
+        requested = tuple(request[name]) if isinstance(request, Mapping) else tuple(range(lowest, num_layers + 1))
+        outside = [layer for layer in requested if not lowest <= layer <= num_layers]
         if outside:
             problems.append(f"{name} has layers {lowest} to {num_layers}, received {outside}")
-        layers[name] = asked
+        layers[name] = requested
     if problems:
         raise UserError("features: " + "; ".join(problems))
     highest_hidden = max(layers.get("hidden_states", ()), default=0)
-    highest = max((layer for asked in layers.values() for layer in asked), default=0)
+    highest = max((layer for requested in layers.values() for layer in requested), default=0)
     return ResolvedRequest(layers, highest, max(highest_hidden, highest - 1))
 
 

@@ -241,7 +241,7 @@ def read_values(
       Key → value, without keys that have a problem.
     """
     for key in sorted(set(content) - set(keys) - set(fixed) - set(known)):
-        problems.append(f"key {key!r} is unknown and may change what the model computes; remove it if not")
+        problems.append(f"key {key!r} is unknown and may change the outputs of the model; remove it if it does not")
     for key, required in fixed.items():
         if key in content and content[key] != required:
             problems.append(f"{key} must be {required!r}; received {content[key]!r}")

@@ -115,10 +115,10 @@ class Model(tf_keras.Model):
         top = self.config.num_layers
         names = {name: None if not isinstance(request, Mapping) else tuple(request[name]) for name in request}
         del names["logits"]
-        asked = {name: layers or _all_layers(name, top) for name, layers in names.items()}
+        requested = {name: layers or _all_layers(name, top) for name, layers in names.items()}
         # The heads read the last feature map, whether or not it was requested.
-        hidden = asked.get("hidden_states", ())
-        computed = {**asked, "hidden_states": (*hidden, top)}
+        hidden = requested.get("hidden_states", ())
+        computed = {**requested, "hidden_states": (*hidden, top)}
         features = self.encoder.features(inputs, computed, training=training)
         encoded = self.encoder.pooled(features["hidden_states"].pop())
         logits = list(self._head_outputs(encoded, inputs, training).values())

@@ -206,7 +206,7 @@ def test_scores_stand_beside_a_baseline(kind: str, models: dict[str, pb.Model], 
     task, metrics = task_of(kind), {"any": 0.5}
     scores = model_predictor(models[kind], max_length=LENGTH).evaluator(data[kind]).scores()
     assert set(task.metrics) <= set(scores.metrics)
-    known = task.beside_baseline(data[kind], {**scores.metrics, **metrics})
+    known = task.with_baseline(data[kind], {**scores.metrics, **metrics})
     assert known.baseline == scores.baseline
     assert known.main_metric == scores.main_metric == task.main_metric
 

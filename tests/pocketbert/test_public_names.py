@@ -28,6 +28,14 @@ def test_unknown_name_suggests_the_nearest() -> None:
     assert {*pb.__all__} <= {*dir(pb)}
 
 
+def test_each_method_is_a_public_name() -> None:
+    from pocketbert.distillation import methods
+
+    for name in methods.names():
+        method = methods.get_method(name)
+        assert getattr(pb, method.__name__) is method and method.__name__ in pb.__all__
+
+
 def test_from_preset_takes_one_task_or_several() -> None:
     import tiny
 
@@ -55,9 +63,9 @@ def test_from_pretrained_fetches_a_known_name(tmp_path: Path, monkeypatch: pytes
     [
         ("all-minlm", r"received all-minlm \(did you mean 'all-minilm'\?\)"),
         ("a/b", "received a/b; check"),
-        ("movie-reviews", r"knows \(all-minilm\); received movie"),
+        ("movie-reviews", r"fetch \(all-minilm\); received movie"),
     ],
 )
 def test_neither_folder_nor_known_name_is_refused(name: str, message: str) -> None:
-    with pytest.raises(UserError, match=f"^a model directory must be a folder, or a name that .*{message}"):
+    with pytest.raises(UserError, match=f"^a model directory must be a folder or a name for pocketbert .*{message}"):
         pb.from_pretrained(name)

@@ -1,1 +1,1 @@
-"""Model files: configurations and name → array, nothing above."""
+"""Model files: reads and writes configurations and arrays by name."""

@@ -200,7 +200,7 @@ def _read_tensors(
     present = dict(stored)
     aliases = dict(_aliases(present))
     for alias, original in aliases.items():
-        # Of two tied tensors a file may hold either.
+        # A file may hold either of two tied tensors.
         if original not in present and original in known:
             present[original] = present.pop(alias)
     extra: set[str] = set()
@@ -285,7 +285,7 @@ def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict
     """Reads a JSON object; None with the reason in `problems`. A missing file is a problem only if `required`."""
     if not path.exists():
         if required:
-            problems.append(f"the folder must hold {path.name}; there is none")
+            problems.append(f"the folder must hold {path.name}; received a folder without it")
         return None
     try:
         content = read_json(path, where=path.name)

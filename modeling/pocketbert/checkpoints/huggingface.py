@@ -338,7 +338,7 @@ def _task_values(task: TaskConfig) -> dict[str, Any]:
 
 def _read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
     unknown = set(content) - {"model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
-    problems = [f"key {key!r} is unknown and may change what the model computes" for key in sorted(unknown)]
+    problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
     own = _own_block(content, {"encoder", "tasks"}, problems)
     encoder = own.get("encoder", {})
     if not isinstance(encoder, dict):

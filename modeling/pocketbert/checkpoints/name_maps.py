@@ -172,7 +172,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
 
 
 def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
-    """The tensors of a head, in the form that its row of `TASK_RULES` names."""
+    """The tensors of a head with the layout in its row of `TASK_RULES`."""
     path, rules = f"heads.{task.kind}", task.rules
     if rules.head == "linear":
         yield from _linear(f"{path}.output", rules.tensor, config.hidden_size, _num_outputs(task))

@@ -1,1 +1,1 @@
-"""The parts of an encoder."""
+"""Layers of the encoder, and the mean that all losses use."""

@@ -1,1 +1,1 @@
-"""What a model is trained and judged on: heads, losses, metrics."""
+"""Tasks: heads, data, losses, metrics and predictions, one file per kind."""

@@ -271,7 +271,7 @@ class SupervisedTask(Task):
         """
 
     @abc.abstractmethod
-    def beside_baseline(
+    def with_baseline(
         self,
         data: Any,
         metrics: Mapping[str, float],

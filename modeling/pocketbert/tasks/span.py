@@ -164,14 +164,14 @@ class Span(SupervisedTask):
             show_progress=show_progress,
         )
 
-    def beside_baseline(
+    def with_baseline(
         self,
         data: QuestionFile,
         metrics: Mapping[str, float],
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.beside_baseline`. The baseline leaves all questions unanswered."""
+        """See `SupervisedTask.with_baseline`. The baseline leaves all questions unanswered."""
         return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=unanswered_baseline(data))
 
     def predict(
@@ -202,12 +202,12 @@ class Span(SupervisedTask):
         questions, contexts = texts_and_pairs(inputs)
         if contexts is None and inputs:
             raise UserError(f"inputs must be pairs of question and paragraph; received {inputs[0]!r:.80}")
-        asked = [
+        given = [
             Question("", question, context, answers=(), starts=(), impossible=False)
             for question, context in zip(questions, contexts or (), strict=True)
         ]
         found = read_answers(
-            asked,
+            given,
             tokenizer,
             WindowOptions(max_length=max_length, **windows),
             lambda encoded: check_finite_answers(forward(encoded)),

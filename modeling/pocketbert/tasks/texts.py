@@ -161,7 +161,7 @@ class TextTask(SupervisedTask):
           groups: group of each example, or None.
         """
         names = names or self.metrics
-        found = self._beside_baseline(
+        found = self._with_baseline(
             labels, groups, self.compute(names, labels, predictions, groups), names, main_metric
         )
         return dataclasses.replace(found, classes=self.class_results(labels, predictions))
@@ -180,18 +180,18 @@ class TextTask(SupervisedTask):
         constants = np.full(labels.shape, constant)
         return {"answer": answer, "metrics": self.compute(names or self.metrics, labels, constants, groups)}
 
-    def beside_baseline(
+    def with_baseline(
         self,
         data: Examples,
         metrics: Mapping[str, float],
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.beside_baseline`."""
+        """See `SupervisedTask.with_baseline`."""
         assert data.labels is not None
-        return self._beside_baseline(data.labels, data.groups, metrics, names or self.metrics, main_metric)
+        return self._with_baseline(data.labels, data.groups, metrics, names or self.metrics, main_metric)
 
-    def _beside_baseline(
+    def _with_baseline(
         self,
         labels: np.ndarray,
         groups: Sequence[str] | None,

@@ -264,7 +264,7 @@ class TaskRunData(RunData):
         data = self.given
         if not metrics:
             return super().result(metrics, title)
-        found = supervised_task(data.task).beside_baseline(data.dev, metrics, data.metrics, data.main_metric)
+        found = supervised_task(data.task).with_baseline(data.dev, metrics, data.metrics, data.main_metric)
         found.log(title)
         return found.to_json()
 

@@ -32,7 +32,7 @@ def test_everything_wrong_is_listed_at_once(written):
     with pytest.raises(UserError) as error:
         read_directory(written)
     for part in (
-        "key 'use_rotary' is unknown and may change what the model computes",
+        "key 'use_rotary' is unknown and may change the outputs of the model",
         "position_embedding_type must be 'absolute'; received 'relative_key'",
         "layer_norm_eps must be of type float; received 'small'",
         "do_lower_case in tokenizer_config.json must be true or false; received 'yes'",

@@ -301,7 +301,7 @@ def test_missing_and_damaged_files(tmp_path):
         read_tf1(tmp_path / "empty")
     write(tmp_path / "bert", BERT_CONFIG, bert_variables())
     (tmp_path / "bert/bert_config.json").rename(tmp_path / "config.json")
-    with pytest.raises(UserError, match=r"must hold bert_config\.json; there is none"):
+    with pytest.raises(UserError, match=r"must hold bert_config\.json; received a folder without it"):
         read_tf1(tmp_path / "bert")
     assert read_tf1(tmp_path / "bert", tmp_path / "config.json").config.model_type == "bert"
     data = tmp_path / "bert/bert_model.ckpt.data-00000-of-00001"

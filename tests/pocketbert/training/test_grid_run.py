@@ -168,7 +168,7 @@ def test_the_table_and_the_page_show_every_point(tmp_path: Path) -> None:
     html = (tmp_path / "grid" / "report.html").read_text("utf-8")
     assert html == page(summary)
     assert "Best of 4 points: rate=2, kind=a, with accuracy 0.6600, the median of 3 seeds" in html
-    assert "The same for all: kind=a." in html
+    assert "Fixed: kind=a." in html
     assert not re.search(r"(src|href)=|https?://", html), "the page must need nothing else"
     # One picture, of the option that varies: a dot a run, and a corner of the line a value.
     assert html.count("<svg") == 1 and html.count("<circle") == 12
