@@ -73,7 +73,7 @@ def test_outputs_in_one_another_are_refused(tmp_path: Path, capsys: pytest.Captu
 def test_names_must_be_utf8(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", "--model=caf\udce9", "--output=b"]) == 2
     err = capsys.readouterr().err
-    assert "arguments and names of files must be UTF-8; received b'--model=caf\\\\udce9'; rename the file" in err
+    assert "arguments and file names must be UTF-8; received b'--model=caf\\\\udce9'; rename the file" in err
 
 
 @pytest.mark.parametrize("arguments", [["presets"], ["--help"], ["export", "--help"]])
@@ -88,8 +88,8 @@ def test_full_standard_output(arguments: list[str]) -> None:
     ("error", "said"),
     [
         (OSError(28, "No space left on device", "x/a"), "x/a: No space left on device; free some space"),
-        (OSError(30, "Read-only file system", "x"), "x: Read-only file system; choose an output on a disk"),
-        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory; it was removed"),
+        (OSError(30, "Read-only file system", "x"), "x: Read-only file system; choose an output on a writable disk"),
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory; check the path"),
         (PermissionError(13, "Permission denied", "x"), "x: Permission denied; choose a path"),
     ],
 )
@@ -141,7 +141,7 @@ def test_full_disk_is_one_line_and_leaves_nothing(
         err = refused(["convert", "--from=hf", f"--input={model}", f"--output={tmp_path / 'a' / 'out'}"], capsys)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, previous)
-    assert "File too large; choose an output on a disk that takes larger files" in err and f"{tmp_path}/a/" in err
+    assert "File too large; choose an output on a disk that supports larger files" in err and f"{tmp_path}/a/" in err
     assert os.listdir(tmp_path) == []
 
 

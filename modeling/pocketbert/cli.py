@@ -1,4 +1,4 @@
-"""The `pocketbert` command: a table of commands, each imported when it runs."""
+"""Entry point of the `pocketbert` command. It imports a command only to run it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.commands.help_text import command_help, usage
 from pocketbert.errors import UserError, did_you_mean
 
-# Options that say what a command writes.
+# Options with output paths.
 _OUTPUTS = ("output", "saved_model", "predictions")
-# What to do about errors of the operating system.
+# Remedies for errors of the operating system.
 _REMEDIES = {
     errno.ENOSPC: "free some space, or choose an output on another disk",
     errno.EDQUOT: "free some space, or choose an output on another disk",
-    errno.EFBIG: "choose an output on a disk that takes larger files",
-    errno.EROFS: "choose an output on a disk that you may write",
-    errno.EACCES: "choose a path that you may read or write",
-    errno.EPERM: "choose a path that you may read or write",
+    errno.EFBIG: "choose an output on a disk that supports larger files",
+    errno.EROFS: "choose an output on a writable disk",
+    errno.EACCES: "choose a path with read and write permission",
+    errno.EPERM: "choose a path with read and write permission",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.ENOENT: "it was removed meanwhile, or never there; check the path",
+    errno.ENOENT: "check the path; the file may have been removed",
 }
 
 
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     """Runs one command.
 
     Args:
-      arguments: what follows `pocketbert` on the command line.
+      arguments: arguments after `pocketbert` on the command line.
     Returns:
-      0 for success, 1 for a negative result (a gate that failed), 2 for bad input.
+      0 for success, 1 for a negative result (such as a failed verification), 2 for bad input.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _check_encoding(rest)
         code = _run(name, rest)
-        # Here, and not as the interpreter exits, where nobody could say that it failed.
+        # Flush here: a failure at exit could not be reported.
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -69,34 +69,34 @@ def main(arguments: Sequence[str]) -> int:
         print(f"pocketbert {name}: {line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"pocketbert {name}: interrupted; the same command resumes where it can", file=sys.stderr)
+        print(f"pocketbert {name}: interrupted; run the same command to resume, if it supports that", file=sys.stderr)
         return 130
 
 
 def run() -> None:
     """Entry point of the console script."""
-    # TensorFlow's notes on the machine's instructions would drown ours; read when it is first imported.
+    # Hides TensorFlow's notes on CPU instructions. TensorFlow reads it when it is first imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A file's name may hold what the terminal's encoding cannot say.
+        # The terminal's encoding may lack characters of a file name.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of stdout (head, less) has gone.
+        # The reader of stdout (head, less) has exited.
         code = 0
         _give_up_stdout()
     except OSError as error:
         code = 2
-        print(f"pocketbert: the answer cannot be written to standard output ({error.strerror})", file=sys.stderr)
+        print(f"pocketbert: cannot write to standard output ({error.strerror})", file=sys.stderr)
         _give_up_stdout()
     sys.exit(code)
 
 
 def _give_up_stdout() -> None:
-    """Lets Python's flush at exit succeed, whatever stdout is."""
+    """Redirects stdout, so that Python's flush at exit succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -106,19 +106,19 @@ def _check_encoding(arguments: Sequence[str]) -> None:
             argument.encode("utf-8")
         except UnicodeEncodeError:
             raise UserError(
-                f"arguments and names of files must be UTF-8; received {argument.encode('utf-8', 'backslashreplace')!r}"
+                f"arguments and file names must be UTF-8; received {argument.encode('utf-8', 'backslashreplace')!r}"
                 "; rename the file"
             ) from None
 
 
 def _system_message(error: Exception) -> str | None:
-    """One line for an operating system error; None for any other error."""
+    """Formats an operating system error as one line; None for any other error."""
     if isinstance(error, OSError) and error.errno is not None:
         what = f"{error.filename}: " if error.filename is not None else ""
         if error.filename2 is not None:
             what = f"{error.filename2}: "
         return f"{what}{error.strerror or error}; {_REMEDIES.get(error.errno, 'check the path and its permissions')}"
-    # TensorFlow writes some files by itself, and puts the system's words into errors of its own.
+    # TensorFlow's own errors contain the system's message.
     text = " ".join(str(error).split())
     for number, remedy in _REMEDIES.items():
         if type(error).__module__.startswith("tensorflow") and os.strerror(number) in text:
@@ -128,12 +128,12 @@ def _system_message(error: Exception) -> str | None:
 
 
 def check_paths(options: Options) -> None:
-    """Refuses outputs in which an input lies, or another output, before anything is read or written.
+    """Checks that no output contains an input or another output, before anything is read or written.
 
     Args:
-      options: of any command; the options of `_OUTPUTS` say what is written, all other texts may name what is read.
+      options: options of any command. `_OUTPUTS` are outputs; all other texts may be input paths.
     Raises:
-      UserError: names both.
+      UserError: two paths overlap.
     """
     from pocketbert.outputs import check_apart, check_inputs
 
@@ -143,7 +143,7 @@ def check_paths(options: Options) -> None:
         value = options.values[field.name]
         if field.name in _OUTPUTS or field.kind != "str" or field.choices or not value:
             continue
-        # A run's own options may be read again where nothing is thrown away.
+        # --config may be in the output folder, unless that is deleted.
         if field.name != "config" or options.values.get("overwrite"):
             values += [each for each in (value if field.many else [value])]
     # Some options are NAME=PATH.

@@ -1,9 +1,9 @@
-"""Options described once: a frozen dataclass whose fields, defaults and `Attributes:` section drive everything else.
+"""Options as frozen dataclasses, described once for Python and the command line.
 
-Python reads the dataclass itself; `describe_options` gives the same fields to flags, `--help`, `--config` files, shell
-completion and the reference pages. Two class variables say what a docstring cannot: `GROUP`, the heading in `--help`,
-and `COMMON`, the fields that `--help` lists without `--help-all` (all if it is missing). Nothing here imports
-TensorFlow, and no module with such a dataclass may do so at its top.
+`describe_options` reads fields, defaults and the `Attributes:` section for flags, `--help`, `--config` files, shell
+completion and the reference pages. Two class variables add to that: `GROUP`, the heading in `--help`, and `COMMON`, the
+fields in `--help` without `--help-all` (default: all). Do not import TensorFlow at the top of a module with such a
+dataclass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pocketbert.errors import did_you_mean
 
-# What a flag and a `--config` file say for None.
+# None in a flag or a `--config` file.
 OFF = "off"
 _RULES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
@@ -32,18 +32,18 @@ class OptionField:
 
     Attributes:
       name: the field's name.
-      kind: the type of its value, or of each value.
-      many: whether it has several values, as a tuple.
-      optional: whether it may be None.
-      choices: the values that it may have; empty for any.
-      required: whether it has no default.
-      default: the default; None where it is required.
-      help: its text in the dataclass' docstring.
-      group: the heading in `--help`.
-      common: whether `--help` lists it, or only `--help-all`.
-      repeated: whether the flag is given once for each value, instead of a list with commas.
-      positional: its name in the usage line if it is given without a flag, else empty.
-      suggestions: gives values for shell completion.
+      kind: type of the value, or of each value.
+      many: whether the value is a tuple.
+      optional: whether the value may be None.
+      choices: allowed values; empty for any.
+      required: whether there is no default.
+      default: the default; None if the option is required.
+      help: description from the docstring of the dataclass.
+      group: heading in `--help`.
+      common: whether `--help` lists the option, or only `--help-all`.
+      repeated: whether you repeat the flag for each value, instead of passing a list with commas.
+      positional: name in the usage line for an argument without a flag, else empty.
+      suggestions: returns values for shell completion.
     """
 
     name: str
@@ -62,17 +62,17 @@ class OptionField:
 
     @property
     def flag(self) -> str:
-        """The flag's name, without the leading dashes."""
-        # A trailing underscore keeps a name apart from a keyword, as in `from_`.
+        """Name of the flag, without dashes."""
+        # A trailing underscore avoids a keyword, as in `from_`.
         return self.name.rstrip("_").replace("_", "-")
 
     @property
     def default_text(self) -> str:
-        """The default as a flag has it; empty where there is nothing to tell."""
+        """The default as in a flag; empty if it is not worth showing."""
         if self.required or self.default is False or self.default in ((), ""):
             return ""
         if self.default is None:
-            # What None means for a text or a switch is in its description.
+            # For texts and switches, the description explains None.
             return OFF if self.kind in ("int", "float") and not self.many else ""
         return "on" if self.default is True else format_value(self, self.default)
 
@@ -84,19 +84,19 @@ def option(
     positional: str = "",
     suggestions: Callable[[], Iterable[str]] | None = None,
 ) -> Any:
-    """A dataclass field with the parts of an `OptionField` that its type and docstring cannot say."""
+    """A dataclass field with further attributes of `OptionField`."""
     metadata = {"repeated": repeated, "positional": positional, "suggestions": suggestions}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
-    """The options of a dataclass, in the order of its fields, leaving out those named in `without`.
+    """Describes the options of a dataclass, in the order of its fields, except those in `without`.
 
-    Annotations are `bool`, `int`, `float`, `str`, `Literal[...]` of strings or `tuple[..., ...]` of one of the last
-    four, each with `| None` or without.
+    Types are `bool`, `int`, `float`, `str`, `Literal[...]` with strings, or `tuple[..., ...]` of these, with or without
+    `| None`.
 
     Raises:
-      ValueError: a field has another type, or no text in the docstring's `Attributes:` section.
+      ValueError: a field has another type, or no description in the docstring's `Attributes:` section.
     """
     texts: dict[str, str] = {}
     for base in reversed(options.__mro__):
@@ -130,10 +130,10 @@ def describe_options(options: type, without: Collection[str] = ()) -> tuple[Opti
 
 
 def parse_value(field: OptionField, text: str) -> Any:
-    """The value of a flag, or of one occurrence of a repeated one.
+    """Parses the value of a flag, or of one occurrence of a repeated flag.
 
     Raises:
-      ValueError: the rule that `text` breaks, with a remedy; the caller names the flag and what was received.
+      ValueError: the text is invalid. The message has the rule; the caller adds the flag and the received value.
     """
     if field.optional and text == OFF:
         return None
@@ -142,12 +142,12 @@ def parse_value(field: OptionField, text: str) -> Any:
     try:
         rows = list(csv.reader([text], strict=True))
     except csv.Error as error:
-        raise ValueError(f"must be values with commas between them ({error})") from None
+        raise ValueError(f"must be a list with commas ({error})") from None
     return tuple(_parse_one(field, part.strip()) for part in (rows[0] if rows else []))
 
 
 def format_value(field: OptionField, value: Any) -> str:
-    """The text that `parse_value` reads as `value`."""
+    """Formats a value for `parse_value`."""
     if value is None:
         return OFF
     if isinstance(value, tuple):
@@ -160,12 +160,12 @@ def format_value(field: OptionField, value: Any) -> str:
 
 
 def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str]:
-    """What is wrong with the values of a dataclass of options, for its `__post_init__`.
+    """Lists problems with the values of an options dataclass, for its `__post_init__`.
 
     Args:
-      options: an instance. A `Literal` field must hold one of its values, and a number must be positive; with
-        `| None` in the annotation it may be None.
-      may_be_zero: numbers that need only not be negative.
+      options: an instance. `Literal` fields must have an allowed value and numbers must be positive; `| None` allows
+        None.
+      may_be_zero: numbers that may be zero.
     """
     problems = []
     for name, hint in typing.get_type_hints(type(options)).items():
@@ -195,12 +195,12 @@ def _parse_one(field: OptionField, text: str) -> Any:
     except (KeyError, ValueError):
         rule = f"must be {_RULES[field.kind]}"
         if field.many and not field.repeated:
-            rule = f"must be {_RULES[field.kind].removeprefix('a ')}s with commas between them, such as 1,2"
+            rule = f"must be a list of {_RULES[field.kind].removeprefix('a ')}s with commas, such as 1,2"
         raise ValueError(f"{rule}{f' or {OFF}' if field.optional else ''}") from None
 
 
 def _typed(name: str, hint: Any) -> dict[str, Any]:
-    """The members of an `OptionField` that an annotation gives."""
+    """Reads attributes of an `OptionField` from an annotation."""
     alternatives = _alternatives(hint)
     inner = [each for each in alternatives if each is not types.NoneType]
     optional, many = len(inner) < len(alternatives), False
@@ -218,7 +218,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _attribute_texts(docstring: str) -> dict[str, str]:
-    """Field → text of the `Attributes:` section of a Google-style docstring, as `inspect.cleandoc` gives it."""
+    """Reads field → description from the `Attributes:` section of a docstring after `inspect.cleandoc`."""
     texts: dict[str, str] = {}
     name = ""
     for line in docstring.partition("Attributes:\n")[2].splitlines():

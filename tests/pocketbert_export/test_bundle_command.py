@@ -125,7 +125,7 @@ def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
         ({"--lengths": "9,9999"}, "a length must lie in 3 to"),
         ({"--train-file": "nothing.json"}, "there is no such file"),
         ({"--output": ""}, "--output is required"),
-        ({"--train-file": ""}, "the data are either"),
+        ({"--train-file": ""}, "data must be"),
     ],
 )
 def test_bad_input_fails_in_one_line(

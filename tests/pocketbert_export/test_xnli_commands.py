@@ -109,12 +109,12 @@ def test_evaluate_scores_directory_and_bundle(
     [
         (["--task=xnli", "--data={empty}"], "training on xnli needs MultiNLI in English"),
         (["--task=xnli", "--data={data}", "--languages=en,fr"], "no language fr; there are en, de, sw"),
-        (["--task=xnli", "--data={data}", "--dev-file=dev.csv"], "the data are either --task and --data or"),
+        (["--task=xnli", "--data={data}", "--dev-file=dev.csv"], "data must be --task and --data, or"),
         (
             ["--task=sst2", "--data={data}", "--languages=en"],
-            "--languages belongs to --task=xnli; received it with sst2",
+            "--languages needs --task=xnli; received it with sst2",
         ),
-        (["--task=sst2", "--data={data}", "--train-file=a.tsv"], "the data are either --task and --data or"),
+        (["--task=sst2", "--data={data}", "--train-file=a.tsv"], "data must be --task and --data, or"),
     ],
 )
 def test_bad_input_is_refused(

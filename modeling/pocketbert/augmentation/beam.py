@@ -1,4 +1,4 @@
-"""Augmentation as an Apache Beam pipeline: parts of a data set, each augmented and written by one worker."""
+"""Augments a data set in an Apache Beam pipeline, one part per task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _lock = threading.Lock()
 
 
 def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
-    """What writes parts by a pipeline, each in one worker; every worker must see their folder.
+    """Returns a writer that augments parts in a pipeline. All workers must see the folder of the parts.
 
     Args:
-      job: with what and how.
-      beam_options: Beam's `PipelineOptions`; None for its `FnApiRunner`, in this process.
+      job: the job.
+      beam_options: Beam's `PipelineOptions`; None for `FnApiRunner` in this process.
     Raises:
       UserError: Beam is not installed, or the model or the vectors cannot be used.
     """
@@ -28,10 +28,9 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise UserError(
-            f"a runner needs Apache Beam; received: {error}; install it with pip install 'pocketbert[beam]', or leave "
-            "--runner out to augment in this process"
+            f"--runner needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave --runner out"
         ) from error
-    # What is wrong with the model or the vectors is said before the pipeline starts; workers here share them.
+    # Report errors of model and vectors before the pipeline starts. Workers in this process share them.
     _augmenter(job)
 
     def write(parts: Sequence[Part], folder: Path) -> None:
@@ -39,7 +38,7 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
             _ = (
                 pipeline
                 | "parts" >> beam.Create(list(parts))
-                # Without it one worker would get all parts.
+                # Otherwise one worker would get all parts.
                 | "spread" >> beam.Reshuffle()
                 | "augment" >> beam.Map(functools.partial(_write_part, job, str(folder)))
             )
@@ -48,7 +47,7 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
 
 
 def _write_part(job: AugmentationJob, folder: str, part: Part) -> None:
-    # A model serves one thread at a time; a runner may have several in a process.
+    # A runner may have several threads in a process, and a model serves only one at a time.
     with _lock:
         write_part(_augmenter(job), part, Path(folder))
 

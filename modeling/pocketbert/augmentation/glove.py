@@ -1,4 +1,4 @@
-"""Word vectors in GloVe's text format, and the words nearest to a word."""
+"""Word vectors in GloVe's text format, and nearest neighbours."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pocketbert.data.reading import RowProblems, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import bar
 
-# GloVe's files put the most frequent words first; the authors of TinyBERT read this many.
+# As in TinyBERT's code. GloVe's files start with the most frequent words.
 DEFAULT_ROWS = 100_000
 _QUERIES_A_PRODUCT = 256
-# Places beyond the asked-for ones that are ranked again in float64, since a product's last bits depend on its shape.
+# Extra candidates, all ranked again in float64, since the last bits of a float32 product depend on its shape.
 _SPARE_PLACES = 16
-# About the largest float32.
+# Approximately the largest float32.
 _LARGEST = 3.0e38
 
 
 class WordVectors:
-    """Words with their vectors, and the nearest ones by cosine.
+    """Words with vectors, and nearest neighbours by cosine similarity.
 
-    Source: GloVe (Pennington et al. 2014), as TinyBERT's augmentation (section 3.2) uses it.
+    Source: GloVe (Pennington et al. 2014), as used for TinyBERT's augmentation (section 3.2).
     Shapes: V words, D dimensions.
 
     Args:
-      words: `[V]`, all different, the most frequent first.
-      vectors: float `[V, D]`. A word whose vector is all zero has no direction and so no neighbours.
+      words: `[V]` unique words, the most frequent first.
+      vectors: float `[V, D]`. A word with a zero vector has no neighbours.
 
     Attributes:
-      words: as given.
-      unit_vectors: float32 `[V, D]` of length 1, or 0 where the given vector was 0.
+      words: the words.
+      unit_vectors: float32 `[V, D]` with length 1, or 0 for zero vectors.
     Raises:
       ValueError: the counts differ or a word is repeated.
     """
@@ -46,7 +46,7 @@ class WordVectors:
         self.words = tuple(words)
         self._rows = {word: row for row, word in enumerate(self.words)}
         if len(self._rows) != len(self.words):
-            raise ValueError(f"words must differ; received {len(self.words) - len(self._rows)} repeated")
+            raise ValueError(f"words must be unique; received {len(self.words) - len(self._rows)} repeated")
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
         self._has_direction = lengths[:, 0] > 0
         self.unit_vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -58,16 +58,15 @@ class WordVectors:
         return word in self._rows
 
     def neighbours(self, words: Iterable[str], count: int) -> dict[str, tuple[str, ...]]:
-        """The words with the largest cosine to each of `words`, nearest first, the word itself left out.
+        """Finds the nearest neighbours of words by cosine similarity, nearest first, without the word itself.
 
-        The answer for a word does not depend on which others are requested. Words of equal cosine stand in the order
-        of the file.
+        The result for a word does not depend on the others. Ties are in the order of the file.
 
         Args:
-          words: any words, repetitions too.
-          count: neighbours a word; fewer only where there are not as many.
+          words: any words, also repeated ones.
+          count: number of neighbours per word; fewer only if there are fewer words.
         Returns:
-          Word → neighbours, for those of `words` that have a vector other than zero.
+          Word → neighbours, for words with a nonzero vector.
         """
         if count < 1:
             raise ValueError(f"count must be positive; received {count}")
@@ -94,22 +93,21 @@ class WordVectors:
 
 
 def read_glove(path: str | os.PathLike[str], rows: int | None = DEFAULT_ROWS) -> WordVectors:
-    """Reads vectors in GloVe's text format: a word and its numbers a line, with single spaces between them.
+    """Reads vectors in GloVe's text format: per line, a word and its numbers, separated by single spaces.
 
-    A first line of two whole numbers (the counts, as word2vec and fastText write them) is passed over. So are later
-    lines of a word that was there before, and lines whose word holds a space: the file of 840 billion words has a few
-    ("at name@domain.com"), and they are no single words.
+    It skips a first line with two counts (word2vec, fastText), repeated words, and words with a space, such as "at
+    name@domain.com" in the vectors for 840 billion words.
 
     Args:
-      path: the file; `.gz` is decompressed as it is read.
-      rows: read this many lines at most, from the top; None for all.
+      path: the file, plain or `.gz`.
+      rows: maximum number of lines to read; None for all.
     Raises:
-      UserError: the file cannot be read or holds no vectors, or lines are not UTF-8, have another number of numbers
-        than the first, or a number that is none or not finite: with the first such lines and the number of the others.
+      UserError: the file cannot be read or has no vectors, or lines are not UTF-8, have another number of numbers than
+        the first line, or have an invalid number. The error lists the first such lines.
     """
     path = Path(path)
     if rows is not None and rows < 1:
-        raise UserError(f"the rows to read must be at least 1; received {rows}")
+        raise UserError(f"the number of rows must be at least 1; received {rows}")
     problems = RowProblems(path)
     words: dict[str, int] = {}
     vectors: list[np.ndarray] = []
@@ -135,13 +133,13 @@ def read_glove(path: str | os.PathLike[str], rows: int | None = DEFAULT_ROWS) ->
     problems.raise_if_any()
     if not words:
         raise UserError(
-            f"{path}: the file must hold a word and its numbers a line; found no words; give a GloVe text file"
+            f"{path}: the file must have a word and its numbers in each line; found no words; pass a GloVe text file"
         )
     return WordVectors(tuple(words), np.stack(vectors))
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines without their ends; only a newline ends one, since words contain other Unicode separators."""
+    """Yields lines. Only a newline ends a line, since words may contain other Unicode separators."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
             for line in stream:
@@ -150,7 +148,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise UserError(f"{path}: there is no such file; check the path") from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: the file cannot be read ({reason}); check the path, or fetch it again") from error
+        raise UserError(f"{path}: the file cannot be read ({reason}); check the path, or download it again") from error
 
 
 def _is_header(line: bytes) -> bool:
@@ -159,10 +157,10 @@ def _is_header(line: bytes) -> bool:
 
 
 def _parse(line: bytes, dimensions: int) -> tuple[str, np.ndarray]:
-    """A line's word and vector.
+    """Reads the word and the vector of a line.
 
     Raises:
-      ValueError: what is wrong with it.
+      ValueError: the line is invalid.
     """
     parts = line.split(b" ")
     if dimensions < 1 or len(parts) <= dimensions:
@@ -174,10 +172,10 @@ def _parse(line: bytes, dimensions: int) -> tuple[str, np.ndarray]:
     except UnicodeDecodeError as error:
         raise ValueError(f"the word must be UTF-8; received byte 0x{error.object[error.start]:02x}") from error
     if not word:
-        raise ValueError("the line must begin with its word; received none")
+        raise ValueError("the line must begin with a word; received none")
     if len(parts) > dimensions + 1 and _is_number(parts[-dimensions - 1]):
         raise ValueError(
-            f"the line must be a word and {dimensions} numbers, as the first is; received {len(parts) - 1}"
+            f"the line must be a word and {dimensions} numbers, as in the first line; received {len(parts) - 1}"
         )
     try:
         vector = np.array([float(part) for part in parts[-dimensions:]])

@@ -1,4 +1,4 @@
-"""The words that a masked-LM model finds most probable in a word's place, for many sentences at once."""
+"""Replacement candidates from a masked-LM model, for many sentences at once."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS, read_vocabulary
 
 CONTINUATION = "##"
-# On two cores products are as fast as they get from about 1,000 rows on, and the last batch of a length wastes less.
+# On two cores, products reach full speed at about 1,000 rows; larger batches waste more on the last one.
 DEFAULT_TOKENS_A_BATCH = 1024
-# Rows of different lengths share a batch up to this multiple; finer costs more half-filled batches.
+# Lengths in a batch are rounded up to this multiple; a smaller one makes more half-filled batches.
 _LENGTH_MULTIPLE = 4
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One masked sentence: `pieces[position]` is masked; `sentence` and `place` say where the answer goes."""
+    """One masked sentence: tokens `first:behind` of sentence `sentence`, with token `place` masked."""
 
     sentence: int
     place: int
@@ -32,26 +32,25 @@ class _Row:
 
 
 class MLMCandidates:
-    """Candidates from a masked-LM model, with the network as the bottleneck.
+    """Finds candidates with a masked-LM model.
 
-    Each word position of each sentence is one row with that token masked. The rows of all sentences are batched by
-    length, the last layer and the vocabulary's logits are computed for the masked position alone, and the K best are
-    found on the graph: K numbers leave it for a row.
+    Each requested position of each sentence is one row, with this token masked. Rows are batched by length. The graph
+    computes the last layer and the logits for the masked position only, and returns the K best ids.
 
-    All batches of one length have the same number of rows (the last is filled up), so that a row's answer does not
-    depend on its batch: not even in the last bits, on one machine.
+    All batches with the same length have the same number of rows (with padding rows), so that on one machine results
+    do not depend on the batch, to the last bit.
 
     Args:
-      model: with a masked-LM head and a tokenizer.
-      count: K, candidates a position.
-      masked_input: what a row is: the masked sentence `alone`, or the pair of it and the original sentence.
-      fill: True: the K most probable words; False: those of the K most probable tokens that are words. Continuations
-        (`##ing`) and special tokens are no words.
-      max_length: tokens a row; 0 for as many as the model takes, 512 at most. Of a longer sentence the row has the
+      model: model with a masked-LM head and a tokenizer.
+      count: number K of candidates per position.
+      masked_input: `alone` for the masked sentence, or `with-original` for a pair with the original sentence.
+      fill: True for the K most probable words, False for the words among the K most probable tokens. Continuations
+        (`##ing`) and special tokens are not words.
+      max_length: maximum length of a row; 0 for the model's maximum, up to 512. For longer sentences, the row has the
         part around the masked position.
-      tokens_a_batch: about this many; it changes the speed alone.
+      tokens_a_batch: approximate batch size in tokens; it affects the speed only.
     Raises:
-      UserError: the model has no masked-LM head or no tokenizer, or a number is not possible.
+      UserError: the model has no masked-LM head or no tokenizer, or a number is invalid.
     """
 
     def __init__(
@@ -67,11 +66,11 @@ class MLMCandidates:
         if "masked_lm" not in model.heads:
             raise UserError(
                 "the masked-LM model must have a masked-LM head; received "
-                f"{'a model for ' + ', '.join(model.heads) if model.heads else 'a bare encoder'}; give a directory of "
-                "a BertForMaskedLM or BertForPreTraining"
+                f"{'a model for ' + ', '.join(model.heads) if model.heads else 'an encoder without heads'}; pass a "
+                "directory of BertForMaskedLM or BertForPreTraining"
             )
         if model.tokenizer is None:
-            raise UserError("the masked-LM model must have a WordPiece tokenizer; put its vocab.txt into the directory")
+            raise UserError("the masked-LM model must have a tokenizer; received none; add a vocab.txt")
         self.tokenizer = model.tokenizer
         self.pieces = tuple(read_vocabulary(self.tokenizer.vocab_path))
         self._with_original = masked_input == "with-original"
@@ -93,14 +92,14 @@ class MLMCandidates:
         positions: Sequence[Iterable[int]],
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> list[dict[int, tuple[str, ...]]]:
-        """The candidates at positions of sentences.
+        """Finds the candidates at positions of sentences.
 
         Args:
-          sentences: ids of their tokens, without special tokens, none empty where positions are requested.
-          positions: for each sentence the tokens to mask, one at a time.
+          sentences: token ids without special tokens.
+          positions: positions to mask in each sentence, one at a time.
           on_rows: called after each batch with the number of its rows.
         Returns:
-          For each sentence position → candidates, most probable first (by id among equals).
+          For each sentence: position → candidates, most probable first (ties by id).
         """
         found: list[dict[int, tuple[str, ...]]] = [{} for _ in sentences]
         by_width: dict[int, list[_Row]] = {}
@@ -130,12 +129,12 @@ class MLMCandidates:
     def _inputs(
         self, rows: Sequence[_Row], sentences: Sequence[np.ndarray], size: int, width: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Ids, mask, segments `[size, width]` and the masked positions `[size, 1]`, int32."""
+        """Makes ids, mask and segments `[size, width]`, and masked positions `[size, 1]`, int32."""
         tokenizer = self.tokenizer
         ids = np.full([size, width], tokenizer.pad_token_id, np.int32)
         mask, segments = np.zeros([2, size, width], np.int32)
         positions = np.zeros([size, 1], np.int32)
-        # Attention over no token at all is not defined: what fills up the batch is a first token.
+        # Padding rows have one token: attention is not defined without tokens.
         mask[:, 0] = 1
         for index, row in enumerate(rows):
             pieces = sentences[row.sentence][row.first : row.behind]

@@ -1,7 +1,7 @@
-"""A data set augmented into a file: read, replaced, written.
+"""Augments a data set and writes a file.
 
-The file is made in parts, each of some consecutive examples, which are then joined. Beside the output a folder keeps
-the finished ones, so that a run that is killed resumes after them and ends with the same bytes.
+The file is made in parts, each with some consecutive examples. Finished parts are kept in `OUTPUT.unfinished`, so that
+a killed run resumes and gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pocketbert.progress import bar, log_info
 from pocketbert.training.run_folder import PARTS_FOLDER, begin_run, open_run
 from pocketbert.training.state import digest_directory
 
-# What follows the output's name in that of the folder of an unfinished run.
+# Suffix of the folder of an unfinished run.
 UNFINISHED = "unfinished"
 _BLOCK_BYTES = 2**20
 
@@ -38,12 +38,12 @@ class AugmentResult:
     """Result of a finished run.
 
     Attributes:
-      output: the file.
-      examples: originals read.
-      rows: rows written, originals among them.
-      seconds: of this call, models loaded included.
-      sentences_per_second: original sentences (two a pair) a second, loading not counted; None where an earlier
-        call had augmented them all.
+      output: path of the file.
+      examples: number of original examples.
+      rows: number of rows, including originals.
+      seconds: duration of this call, including the loading of models.
+      sentences_per_second: original sentences (two per pair) per second, without loading; None if an earlier call
+        augmented all of them.
     """
 
     output: str
@@ -54,28 +54,28 @@ class AugmentResult:
 
 
 def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
-    """Examples as one part; those with an empty text are left out, since no table may have one.
+    """Converts examples to one part. It skips examples with an empty text, which tables cannot have.
 
     Args:
       examples: sentences or pairs.
-      label_texts: the classes' texts; empty for scores and for unlabelled text.
+      label_texts: labels by index; empty for scores and for unlabelled text.
     """
     parts = [examples.texts] if examples.pairs is None else [examples.texts, examples.pairs]
     sides: list[tuple[str, ...]] = list(zip(*parts, strict=True))
     kept = [index for index, row in enumerate(sides) if all(text.strip() for text in row)]
     if len(kept) < len(sides):
-        log_info(f"{examples.source}: left out {len(sides) - len(kept)} examples with an empty text")
+        log_info(f"{examples.source}: skipped {len(sides) - len(kept)} examples with an empty text")
     labels: list[str | float] | None = None
     if examples.labels is not None and label_texts:
         labels = [label_texts[examples.labels[index]] for index in kept]
     elif examples.labels is not None:
-        # The shortest decimal number that is the same float32.
+        # The shortest decimal number with the same float32.
         labels = [float(str(np.float32(examples.labels[index]))) for index in kept]
     return Part(0, [sides[index] for index in kept], labels, [examples.ids[index] for index in kept])
 
 
 def shards_of(part: Part, count: int) -> list[Part]:
-    """The part cut into `count` of about the same size; fewer if there are not as many examples."""
+    """Divides a part into `count` parts of similar size; fewer if there are fewer examples."""
     bounds = np.linspace(0, len(part.sides), min(count, len(part.sides)) + 1).astype(int).tolist()
     return [
         Part(
@@ -98,22 +98,21 @@ def augment(
     shards: int = 0,
     beam_options: Any = None,
 ) -> AugmentResult:
-    """Augments a data set into a file that `read_table` reads, complete or not at all.
+    """Augments a data set and writes a file for `read_table`.
 
-    Interrupted and called again with the same arguments, it keeps the parts that were finished and ends with the same
-    bytes. Until then they are in the folder `OUTPUT.unfinished`.
+    After an interruption, call it again with the same arguments to resume; the result has the same bytes.
 
     Args:
-      job: with what and how; its columns and label column must be those of the examples.
+      job: the job; its columns must match the examples.
       examples: sentences or pairs.
-      label_texts: the classes' texts; empty for scores and for unlabelled text.
-      output: the `.jsonl` or `.tsv` file to write.
-      overwrite: replace an existing one, and throw away what an unfinished run with other options left.
-      shards: 0: in this process; else an Apache Beam pipeline over so many shards. The file is the same.
-      beam_options: Beam's `PipelineOptions`; None for its `FnApiRunner`, in this process. A runner on other
-        machines needs the model, the vectors and the output's folder at the same paths there.
+      label_texts: labels by index; empty for scores and for unlabelled text.
+      output: output file, `.jsonl` or `.tsv`.
+      overwrite: replace an existing file, and delete an unfinished run with other options.
+      shards: 0 to run in this process; else the number of shards for an Apache Beam pipeline. The result is the same.
+      beam_options: Beam's `PipelineOptions`; None for `FnApiRunner` in this process. Other machines need the model,
+        the vectors and the output folder at the same paths.
     Raises:
-      UserError: the output exists, it has parts of another run, the model or the vectors cannot be used, or Beam is not
+      UserError: the output exists or has parts of another run, the model or the vectors cannot be used, or Beam is not
         installed.
     """
     output = Path(output)
@@ -122,7 +121,7 @@ def augment(
         check_inputs(place, (job.masked_lm, job.glove, examples.source))
     check_absent(output, overwrite=overwrite or is_begun(unfinished))
     if (examples.labels is None) != (job.label_column is None) or (examples.pairs is None) != (len(job.columns) == 1):
-        raise ValueError("the job's columns must be those of the examples")
+        raise ValueError("the columns of the job must match the examples; received others")
     part = whole(examples, label_texts)
     if not part.sides:
         raise UserError(f"{examples.source}: at least one example must have a text; received none")
@@ -133,22 +132,22 @@ def augment(
         folder = run / PARTS_FOLDER
         parts = shards_of(part, shards or count_chunks(len(part.sides)))
         pending = [each for each in parts if not each.file(folder).exists()]
-        # Killed between the output's last rename and the removal of its parts, a run has only that left to do.
+        # A run killed after the output was renamed only needs to clean up.
         is_joined = not pending and _holds(output, _joined(job, parts, folder))
         if not is_joined:
             check_absent(output, overwrite=overwrite)
         if len(pending) < len(parts):
-            log_info(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are there already")
+            log_info(f"{run}: {len(parts) - len(pending)} of {len(parts)} parts are already complete")
         if pending:
             write = _writer(job, shards, beam_options)
-            # Only now: bad input leaves nothing behind.
+            # Only now, so that bad input leaves no files.
             begin_run(run, recorded)
             loaded = time.perf_counter()
             write(pending, folder)
             sentences = sum(len(each.sides) for each in pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
         if not is_joined:
-            # Among the parts, so that what a kill leaves of it goes with them.
+            # In the folder of the parts, so that it is removed with them.
             joined = folder / "joined"
             with new_file(joined) as stream:
                 stream.writelines(_joined(job, parts, folder))
@@ -177,7 +176,7 @@ def _writer(job: AugmentationJob, shards: int, beam_options: Any) -> Writer:
 
 
 def _joined(job: AugmentationJob, parts: Sequence[Part], folder: Path) -> Iterator[bytes]:
-    """The output's bytes, block by block."""
+    """Yields the content of the output in blocks."""
     yield header(job)
     for part in parts:
         with open(part.file(folder), "rb") as stream:
@@ -186,7 +185,7 @@ def _joined(job: AugmentationJob, parts: Sequence[Part], folder: Path) -> Iterat
 
 
 def _holds(path: Path, blocks: Iterator[bytes]) -> bool:
-    """Whether there is a file of just these bytes."""
+    """Whether a file has exactly this content."""
     if not path.is_file():
         return False
     with open(path, "rb") as stream:
@@ -194,7 +193,7 @@ def _holds(path: Path, blocks: Iterator[bytes]) -> bool:
 
 
 def _recorded(job: AugmentationJob, part: Part) -> dict[str, Any]:
-    """All that decides the output, as JSON values; where model and vectors lie does not."""
+    """Everything that affects the output, as JSON values; the paths of model and vectors do not."""
     recorded = dataclasses.asdict(job)
     recorded |= {f"option_{name}": value for name, value in recorded.pop("options").items()}
     recorded["masked_lm_sha256"] = digest_directory(recorded.pop("masked_lm"))
@@ -206,6 +205,6 @@ def _recorded(job: AugmentationJob, part: Part) -> dict[str, Any]:
 
 
 def to_json(result: AugmentResult) -> dict[str, Any]:
-    """The result with times in readable precision."""
+    """Returns the result as JSON values, with rounded times."""
     rounded = {key: round(value, 3) for key, value in dataclasses.asdict(result).items() if isinstance(value, float)}
     return dataclasses.asdict(result) | rounded

@@ -1,4 +1,4 @@
-"""English function words: articles, pronouns, prepositions, conjunctions, auxiliaries and what contractions leave."""
+"""English function words: articles, pronouns, prepositions, conjunctions, auxiliaries and parts of contractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in place of each word of a sentence: from a masked-LM model, or from the nearest word vectors."""
+"""Replacement candidates for the words of a sentence, from a masked-LM model and word vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMEMBERED = 50_000
 
 @dataclass(frozen=True)
 class _Word:
-    """A word of a text: its tokens' places among the text's, its offsets, and its form as the vocabulary spells it."""
+    """A word: its tokens `first:behind`, its offsets `start:end`, and its spelling in the vocabulary."""
 
     first: int
     behind: int
@@ -35,22 +35,21 @@ class _Word:
 
 
 class WordCandidates:
-    """Finds the candidates of Algorithm 1, lines 5 to 10, for the original sentences.
+    """Finds the candidates in Algorithm 1, lines 5 to 10, for original sentences.
 
-    A word is what BERT's tokenizer splits at white space and punctuation. If it is one token, its candidates are the
-    masked-LM model's; if it is several, or unknown to the vocabulary, they are the K nearest word vectors', looked up
-    as the vocabulary spells the word, else in lower case; with a cased vocabulary they are capitalized in a
-    capitalized word's place (as in the authors' code), an uncased one does not show which words are. A word without
-    candidates cannot be replaced. Sentences are remembered, so that one that comes again costs nothing.
+    BERT's tokenizer splits words at white space and punctuation. For a word with one token, candidates come from the
+    masked-LM model. For words with several tokens, and unknown words, they are the K nearest word vectors of its
+    spelling in the vocabulary, else in lower case. With a cased vocabulary, candidates for a capitalized word are
+    capitalized, as in the authors' code. A word without candidates is not replaced. Recent sentences are cached.
 
     Args:
-      model: with a masked-LM head and a tokenizer.
-      vectors: the word vectors; None leaves words of several tokens as they are.
-      options: which words, how many candidates, what the model reads.
-      max_length: tokens that the model reads, as for `MLMCandidates`.
-      tokens_a_batch: as for `MLMCandidates`.
+      model: model with a masked-LM head and a tokenizer.
+      vectors: word vectors; without them, words with several tokens are not replaced.
+      options: options of augmentation.
+      max_length: see `MLMCandidates`.
+      tokens_a_batch: see `MLMCandidates`.
     Raises:
-      UserError: the model cannot be used, as for `MLMCandidates`.
+      UserError: the model cannot be used, see `MLMCandidates`.
     """
 
     def __init__(
@@ -76,11 +75,11 @@ class WordCandidates:
         self._near: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, texts: Sequence[str], on_texts: Callable[[int], None] = lambda count: None) -> list[Sentence]:
-        """The texts with the words that can be replaced.
+        """Finds the replaceable words of texts.
 
         Args:
-          texts: sentences; the result for each depends on it alone.
-          on_texts: called now and then with how many more of the texts are done, for a progress bar.
+          texts: sentences; the results are independent.
+          on_texts: called with the number of further finished texts, for a progress bar.
         """
         known = {text: self._remembered[text] for text in texts if text in self._remembered}
         new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -114,7 +113,7 @@ class WordCandidates:
         return sentences
 
     def _words(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[list[_Word]]]:
-        """Tokens and words of each text."""
+        """Returns the tokens and the words of each text."""
         tokenizer, pieces = self._mlm_candidates.tokenizer, self._mlm_candidates.pieces
         tokens = tokenizer.tokenize_with_offsets(list(texts))
         splits = tokens.ids.row_splits.numpy()
@@ -140,7 +139,7 @@ class WordCandidates:
         return ids, words
 
     def _neighbours(self, forms: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Candidates by form; those of all sentences so far, since the same words come again and again."""
+        """Returns candidates by form, including those of earlier sentences, since words often recur."""
         if self._vectors is None:
             return {}
         spelled = {form: form if form in self._vectors else form.lower() for form in forms if form not in self._near}
@@ -160,23 +159,23 @@ def is_eligible(form: str, choice: WordChoice) -> bool:
 
 
 class _Share:
-    """Turns rows done into texts done, in whole numbers that add up."""
+    """Converts finished rows to finished texts, as integers with the right sum."""
 
     def __init__(self, texts: int, on_texts: Callable[[int], None]) -> None:
         self.total_rows = 0
         self._texts = texts
         self._on_texts = on_texts
         self._rows = 0
-        self._told = 0
+        self._reported = 0
 
     def advance(self, rows: int) -> None:
         self._rows += rows
-        self._tell(self._texts * self._rows // self.total_rows)
+        self._report(self._texts * self._rows // self.total_rows)
 
     def finish(self) -> None:
-        self._tell(self._texts)
+        self._report(self._texts)
 
-    def _tell(self, texts: int) -> None:
-        if texts > self._told:
-            self._on_texts(texts - self._told)
-            self._told = texts
+    def _report(self, texts: int) -> None:
+        if texts > self._reported:
+            self._on_texts(texts - self._reported)
+            self._reported = texts

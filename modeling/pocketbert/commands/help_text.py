@@ -1,4 +1,4 @@
-"""The texts of `--help`, and the option tables of the reference pages, from the same descriptions."""
+"""Texts of `--help`, and option tables of the reference pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLAG_WIDTH = 28
 
 
 def usage() -> str:
-    """The text of `pocketbert --help`."""
+    """Returns the text of `pocketbert --help`."""
     width = max(map(len, COMMANDS))
     lines = [
         "PocketBERT compresses a fine-tuned BERT into a small, verified TFLite model.",
@@ -25,15 +25,15 @@ def usage() -> str:
         "",
         *(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
         "",
-        "pocketbert COMMAND --help explains a command and shows an example.",
-        "pocketbert --version prints the version.",
+        "Run pocketbert COMMAND --help for options and an example.",
+        "Run pocketbert --version for the version.",
         "Start with: pocketbert quickstart --output runs/quickstart",
     ]
     return "\n".join(lines)
 
 
 def command_help(command: Command, *, all_options: bool = False) -> str:
-    """The text of `pocketbert NAME --help`, or of `--help-all`: what it does, its options by group, its examples."""
+    """Returns the text of `pocketbert NAME --help` or `--help-all`: description, options by group, examples."""
     about, _, example = (command.module.__doc__ or "").strip().partition("\nExample:\n")
     columns = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
     lines = [about.strip(), "", _usage_line(command)]
@@ -42,12 +42,12 @@ def command_help(command: Command, *, all_options: bool = False) -> str:
         if shown:
             lines += ["", f"{group}:", *itertools.chain.from_iterable(_described(field, columns) for field in shown)]
     if not all_options and not all(field.common for field in command.fields):
-        lines += ["", f"pocketbert {command.name} --help-all lists all options."]
+        lines += ["", f"Run pocketbert {command.name} --help-all for all options."]
     return "\n".join([*lines, "", "Example:", example.rstrip()])
 
 
 def option_tables(fields: Sequence[OptionField]) -> list[str]:
-    """A Markdown table for each group of options."""
+    """Returns a Markdown table for each group of options."""
     lines: list[str] = []
     for group, members in grouped(fields):
         lines += [f"**{group}**", "", "| Option | Default | Description |", "|---|---|---|"]
@@ -60,7 +60,7 @@ def option_tables(fields: Sequence[OptionField]) -> list[str]:
 
 
 def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]]:
-    """Group → its options: those that are required first, then the groups in the order of their first option."""
+    """Groups options: required ones first, then groups in the order of their first option, `General` last."""
     groups: dict[str, list[OptionField]] = {}
     for field in fields:
         groups.setdefault("Required" if field.required else field.group, []).append(field)
@@ -82,7 +82,7 @@ def _flag(field: OptionField) -> str:
 
 
 def _description(field: OptionField) -> str:
-    """The help with the default, if it says nothing about it itself."""
+    """Adds the default to a description that does not mention it."""
     if not field.default_text or "default" in field.help:
         return field.help
     return f"{field.help.removesuffix('.')} (default: {field.default_text})"

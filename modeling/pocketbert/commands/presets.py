@@ -1,8 +1,8 @@
-"""List the architectures that PocketBERT knows by name.
+"""List the architectures known by name.
 
-Each line shows sizes, encoder parameters (with the pooler, if any), floating-point operations for one text of 128
-tokens (two per multiply-add), the weights available from `pocketbert fetch`, and the source. MobileBERT's sizes are
-feature map / block.
+Each line shows sizes, encoder parameters (including the pooler), floating-point operations for a text with 128
+tokens (two per multiply-add), weights for pocketbert fetch, and the source. For bottleneck architectures, the hidden
+size is that of the feature map / block.
 
 Example:
   pocketbert presets
@@ -25,7 +25,7 @@ class PresetsOptions:
     """Output format.
 
     Attributes:
-      format: a table for people, or json for programs.
+      format: a table, or JSON for programs.
     """
 
     GROUP: ClassVar = "Output"
@@ -43,7 +43,7 @@ def run(options: Options) -> None:
 
 
 def preset_rows() -> list[dict[str, Any]]:
-    """One record a preset, as `--format=json` prints them."""
+    """Returns one record per preset, as in `--format=json`."""
     from pocketbert.data.assets import asset_of_package
     from pocketbert.presets import PRESETS, encoder_flops
 
@@ -97,7 +97,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for line in cells:
-        # Numbers are read from their right ends, names from their left.
+        # Right-align numbers, left-align names.
         aligned = [
             cell.rjust(width) if 1 <= place <= 6 else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))

@@ -1,9 +1,9 @@
 r"""Pretrain a model from scratch with MLM and NSP.
 
---data is a folder from pretrain-data. The defaults are the paper's settings for MobileBERT's teacher. If
---batch-size examples do not fit into memory, increase --micro-batches; the result is the same. --output gets model/
-(a model directory with both heads, for finetune and distill --teacher), metrics.jsonl, tensorboard/ and
-result.json, which is also printed. Rerun the same command to resume; the result is bit-identical.
+Make the examples with pretrain-data. The defaults are the settings of MobileBERT's teacher. If a batch does not fit
+into memory, increase --micro-batches; the update is the same. --output gets model/ (a model directory with both
+heads, for finetune and distill --teacher), metrics.jsonl, tensorboard/ and result.json, which is also printed.
+Rerun the same command to resume; the result is bit-identical.
 
 Example:
   pocketbert pretrain --model=bert_base_uncased --data=data/wiki --dev-data=data/wiki/dev --steps=1000000 \
@@ -30,9 +30,9 @@ class PretrainingModelOptions:
     """Model and data of pretraining.
 
     Attributes:
-      model: preset or config.json for random weights, or a model directory to continue from; missing heads are new.
-      data: examples: a folder from pocketbert pretrain-data.
-      dev_data: dev split, evaluated after each epoch and every --evaluation-steps.
+      model: a preset or config.json for random weights, or a model directory to continue from.
+      data: folder with examples from pocketbert pretrain-data.
+      dev_data: dev split, evaluated after each epoch and every --evaluation-steps, such as the dev folder in --data.
     """
 
     GROUP: ClassVar = "Data"
@@ -42,7 +42,7 @@ class PretrainingModelOptions:
     dev_data: str | None = None
 
 
-# --seeds has the seeds. Nothing here chooses the best weights, so nothing can be patient.
+# RunFolderOptions has the seeds. Pretraining keeps the last weights, so there is no early stopping.
 OPTIONS = (
     PretrainingModelOptions,
     PretrainConfig,
@@ -52,11 +52,11 @@ OPTIONS = (
 
 
 def run(options: Options) -> int | None:
-    """Pretrains, once a seed; prints the result as JSON."""
+    """Pretrains once per seed; prints the result as JSON."""
     own, place = options[PretrainingModelOptions], options[RunFolderOptions]
     seeds = place.seeds
     if len(seeds) > 1 and not own.dev_data:
-        raise_if_any(["several --seeds are compared on --dev-data; received them without it"], "pretrain")
+        raise_if_any(["several --seeds need --dev-data to compare the runs; received none"], "pretrain")
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.training.pretrain import pretrain, pretrain_seeds
 

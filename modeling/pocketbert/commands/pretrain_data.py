@@ -1,10 +1,11 @@
 r"""Turn plain text into pretraining examples for MLM and NSP.
 
---text is a file or a folder: WikiExtractor output, lines with an empty line between documents, or JSONL with
-`text`; plain or gzip, xz, bzip2. Sentences are tokenized with --vocab or a model's vocabulary and paired as in
-BERT. --output becomes a folder of TFRecord shards with a manifest. Masks are drawn during training, anew in each
-epoch (whole words with pretrain --whole-words); --baked-masks stores static masks in tf-models-official's format.
---dev-every=50 writes every 50th document to the dev split in OUTPUT/dev.
+--text is a file or folder: WikiExtractor output, one paragraph per line with an empty line between documents, or
+JSONL with `text`; plain or compressed with gzip, xz or bzip2. Sentences are tokenized with --vocab or the
+vocabulary of --model, and paired as in BERT. --output gets TFRecord shards and a manifest. --dev-every=50 writes
+every 50th document to the dev split in OUTPUT/dev.
+
+Training draws new masks in each epoch. --baked-masks stores static masks instead, in tf-models-official's format.
 
 The same text, options and --shards give the same bytes, with any --workers or --runner. Rerun the same command to
 resume.
@@ -35,16 +36,16 @@ class PretrainDataOptions:
     """Input, output and parallelism of pretraining examples.
 
     Attributes:
-      text: file or folder; files are read in the order of their paths.
+      text: text file or folder.
       output: output folder.
       vocab: WordPiece vocabulary, one token per line.
-      model: instead of --vocab: model directory with vocabulary and lower-casing.
-      lowercase: whether --vocab is of an uncased model.
+      model: instead of --vocab and --lowercase: a model directory with its tokenizer.
+      lowercase: lower-case texts, for the vocabulary of an uncased model.
       format: format of the text (default: detected from the first line of each file).
       overwrite: replace --output, or an unfinished run with other options.
-      baked_masks: store static masks (15 % of the tokens) instead of masking during training.
+      baked_masks: store static masks for 15 % of the tokens, instead of masking during training.
       whole_words: with --baked-masks: mask whole words, not tokens.
-      shards: number of output files; it affects the result; 0 for one per 64 MiB of text.
+      shards: number of output files, which affects the result; 0 for one per 64 MiB of text.
       workers: number of processes; 0 for one per processor.
       runner: run as an Apache Beam pipeline: direct (embedded) or a Beam runner such as FlinkRunner.
       beam_options: command-line options of Beam for --runner.
@@ -72,7 +73,7 @@ OPTIONS = (PretrainDataOptions, OptionGroup(PretrainingOptions, without=("maskin
 
 
 def run(options: Options) -> None:
-    """Makes the data; prints what came out as JSON."""
+    """Makes the examples; prints counts as JSON."""
     own = options[PretrainDataOptions]
     _check(own)
     from pocketbert.data.pretraining_run import to_json, write_pretraining_data
@@ -99,7 +100,7 @@ def _check(own: PretrainDataOptions) -> None:
     problems = []
     given = [f"--{name}" for name in ("vocab", "model") if getattr(own, name)]
     if len(given) != 1:
-        problems.append(f"the vocabulary is --vocab's or --model's; received {' and '.join(given) or 'neither'}")
+        problems.append(f"either --vocab or --model is required; received {' and '.join(given) or 'neither'}")
     problems += [
         f"--{name} must not be negative; received {getattr(own, name)}"
         for name in ("shards", "workers")
@@ -107,11 +108,11 @@ def _check(own: PretrainDataOptions) -> None:
     ]
     if own.whole_words and not own.baked_masks:
         problems.append(
-            "--whole-words is for --baked-masks; received it alone; masks that are drawn while training are of whole "
-            "words with pretrain --whole-words, or distill --whole-words"
+            "--whole-words needs --baked-masks; received it alone; to mask whole words during training, pass it to "
+            "pretrain or distill"
         )
     if own.beam_options and not own.runner:
-        problems.append("--beam-options are for --runner; received no --runner")
+        problems.append("--beam-options needs --runner; received it alone")
     raise_if_any(problems, "pretrain-data")
 
 
@@ -124,11 +125,11 @@ def _tokenizer(own: PretrainDataOptions) -> WordPieceTokenizer:
     if own.model:
         directory = read_directory(own.model)
         if directory.vocab_path is None:
-            raise UserError(f"--model must have a vocab.txt; received {own.model}; give one with --vocab")
+            raise UserError(f"--model must have a vocab.txt; received {own.model}; pass --vocab")
         config = directory.tokenizer or TokenizerConfig()
         config.require_default("pretraining data", "pass --vocab and --lowercase")
         options = {"vocab_path": directory.vocab_path, "lowercase": config.lowercase}
-    # As in BERT's own code, no text brings a [SEP] of its own.
+    # As in BERT's code, a literal [SEP] in a text is ordinary text.
     return WordPieceTokenizer(**options, special_tokens_in_text="text")
 
 

@@ -1,4 +1,4 @@
-"""What commands that make runs share: their folder, their seeds, and a table of several runs' results."""
+"""Shared parts of training commands: output folder, seeds, and a table of results."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class RunFolderOptions:
     """Folder and seeds of a run.
 
     Attributes:
-      output: folder of the run.
+      output: output folder of the run.
       overwrite: delete a finished run in --output, or one with other options.
-      seeds: list of seeds for new weights, dropout and example order: 0,1,2 makes three runs, 3 makes one.
+      seeds: seeds of new weights, dropout and example order, one run each: 0,1,2 for three runs.
     """
 
     GROUP: ClassVar = "Run"
@@ -34,16 +34,16 @@ class RunFolderOptions:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             received = ",".join(map(str, self.seeds))
-            raise UserError(f"--seeds must be at least one number, all different; received {received}")
+            raise UserError(f"--seeds must be one or more different numbers; received {received}")
 
 
 def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[], dict[str, Any]]) -> int | None:
-    """Trains and prints the result as JSON; of several seeds, a table on stderr too.
+    """Trains and prints the result as JSON; for several seeds, also prints a table on stderr.
 
     Args:
-      options: the command's.
-      train: makes the run of one seed; its result is a dataclass.
-      train_seeds: makes the runs of several.
+      options: options of the command.
+      train: makes a run with one seed; its result is a dataclass.
+      train_seeds: makes runs with several seeds.
 
     Returns:
       1 if training failed, else None.
@@ -60,7 +60,7 @@ def answer(options: Options, train: Callable[[], Any], train_seeds: Callable[[],
 
 
 def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
-    """Prints what `make` returns as JSON, and leaves the options in the run's folder.
+    """Prints the result of `make` as JSON, and writes the options to the run's folder.
 
     Returns:
       1 if training failed, else None.
@@ -77,7 +77,7 @@ def print_result(options: Options, make: Callable[[], dict[str, Any]]) -> int | 
 
 
 def _is_chief(options: Options) -> bool:
-    """Whether this process writes what is beside a run."""
+    """Whether this process writes files."""
     if options.values.get("distribution") != "multi-worker":
         return True
     from pocketbert.training.distribution import open_distribution
@@ -86,14 +86,14 @@ def _is_chief(options: Options) -> bool:
 
 
 def _print_table(summary: dict[str, Any]) -> None:
-    """Says the metrics of several runs, one run a line, then their mean and spread."""
+    """Logs the metrics of several runs, one run per line, with mean and spread."""
     from pocketbert.progress import log_info
 
     names = list(summary["metrics"])
     log_info("seed    " + "".join(f"{name:>12}" for name in names))
     for result in summary["runs"]:
         log_info(f"{result['seed']:<8}" + "".join(f"{result['metrics'][name]:>12.4f}" for name in names))
-    # The same for all, since all are scored on the same examples.
+    # The same for all runs, since they have the same dev split.
     baseline = summary["runs"][0].get("baseline")
     if baseline:
         log_info(

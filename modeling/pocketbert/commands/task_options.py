@@ -1,4 +1,4 @@
-"""The options with which commands that train are told a task and its examples."""
+"""Options for a task and its examples, shared by training commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _XNLI = "xnli"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a .csv, .tsv or .jsonl file is read.
+    """Options for reading a .csv, .tsv or .jsonl file.
 
     Attributes:
       text_column: column of the sentence, or of the first sentence of a pair.
@@ -25,8 +25,7 @@ class TableOptions:
       label_column: column of the label, labels or score.
       label_separator: separator of labels in a cell (multi_label).
       separator: column separator of a .csv file: one character, or tab.
-      skip_bad_rows: skip and count rows with a missing text or label or a wrong number of columns, and questions with a
-        wrong answer.
+      skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
     """
 
     GROUP: ClassVar = "Data"
@@ -41,7 +40,7 @@ class TableOptions:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The arguments of `read_table` that have nothing to do with labels."""
+        """Arguments of `read_table`, except those for labels."""
         return {name: getattr(self, name) for name in ("text_column", "pair_column", "separator", "skip_bad_rows")}
 
 
@@ -52,10 +51,10 @@ class TaskOptions:
     Attributes:
       task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), or xnli, squad, squad2 or tydiqa.
       data: folder with the GLUE download, or with the files of the task.
-      train_file: instead of --task: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions; with xnli:
-        the MultiNLI file, if it is not in --data.
+      train_file: instead of --task: your .csv, .tsv or .jsonl table, or a .json or .jsonl file of questions; for xnli,
+        the MultiNLI file if it is not in --data.
       dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
-      kind: kind of labels in --train-file.
+      kind: kind of labels in --train-file: one class, any number of labels, or a score.
       labels: labels in the order of the logits (default: those in the file, in alphabetical order).
       languages: languages of the XNLI dev set, such as en,de (default: all).
     """
@@ -73,36 +72,36 @@ class TaskOptions:
 
     @property
     def given(self) -> set[str]:
-        """Which of `task`, `data`, `train_file` and `dev_file` have a value."""
+        """Names of those among `task`, `data`, `train_file` and `dev_file` with a value."""
         return {name for name in (*_GLUE, *_OWN) if getattr(self, name)}
 
 
 def problems(options: TaskOptions) -> list[str]:
-    """What is wrong with the choice of data, for a command that needs some."""
+    """Lists problems with the choice of data."""
     named = options.given
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:
-        return [f"--languages belongs to --task={_XNLI}; received it with {options.task or 'no task'}"]
+        return [f"--languages needs --task={_XNLI}; received it with {options.task or 'no task'}"]
     if named in ({*_GLUE}, {*_OWN}, {"train_file"}):
         return []
     return [
-        "the data are either --task and --data or --train-file, with or without --dev-file; received "
+        "data must be --task and --data, or --train-file with or without --dev-file; received "
         + (" and ".join(f"--{name.replace('_', '-')}" for name in sorted(named)) or "none of them")
     ]
 
 
 def read(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
-    """Reads what the options name, as the functions of `pocketbert.data` do, with the task's metrics.
+    """Reads the data with the functions of `pocketbert.data`, and adds the task's metrics.
 
     Args:
       options: the task, or files.
-      table: how files are read.
-      augmented: what `pocketbert augment` made of the training examples: in the file's own columns, or text, pair and
-        label for GLUE's. Rows that are made from development examples that were split off are left out.
+      table: options for reading files.
+      augmented: output of `pocketbert augment`, with the columns of the training file, or text, pair and label for
+        GLUE. Rows augmented from examples in the dev split are skipped.
 
     Raises:
-      UserError: unreadable files, or augmented questions, which there are not.
+      UserError: unreadable files, or augmented questions.
     """
     from pocketbert.tasks.registry import supervised_task
 
@@ -118,11 +117,11 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None) -> T
     from pocketbert.data.glue import GLUE
     from pocketbert.data.question_tasks import QUESTION_TASKS, is_question_file
 
-    # `problems` has looked whether what is read here was given.
+    # `problems` has checked the required options.
     folder, train_file, task = options.data or "", options.train_file or "", options.task
     asks = task in QUESTION_TASKS or any(is_question_file(path) for path in (train_file, options.dev_file))
     if augmented and asks:
-        raise UserError(f"questions on paragraphs cannot be augmented; received {augmented}; leave it out")
+        raise UserError(f"questions must have no augmented file; received {augmented}; leave --augmented-file out")
     if asks and task:
         return data.questions(task, folder)
     if asks:

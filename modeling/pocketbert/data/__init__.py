@@ -1,11 +1,11 @@
-"""Data to learn from: one call for each kind; see the functions.
+"""Training data: one function for each kind of source.
 
-`pb.PretrainingData.open` reads the examples of `pocketbert pretrain-data`.
+For examples made by `pocketbert pretrain-data`, use `pb.PretrainingData.open`.
 """
 
 from __future__ import annotations
 
-# Some functions have the name of a module; imported here, first, the functions keep the names.
+# Some functions are named like modules. Import them first, so that the names stay those of the functions.
 from pocketbert.data.constructors import from_pairs, glue, questions, table, text, xnli
 
 __all__ = ["from_pairs", "glue", "questions", "table", "text", "xnli"]

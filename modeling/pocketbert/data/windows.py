@@ -32,7 +32,7 @@ class WindowOptions:
       max_length: maximum window length for questions, including special tokens (default for a bundle: its longest
         signature).
       stride: distance between windows in paragraph tokens; in transformers, `stride` is the overlap (default: a third
-        of `max_length`, as BERT's 128 for 384).
+        of --max-length, as BERT's 128 for 384).
       max_question_tokens: maximum question length; longer questions are truncated. The paragraph gets at least a third
         of the window.
 

@@ -1,1 +1,1 @@
-"""Text to ids, in the graph."""
+"""Tokenizers in the TensorFlow graph: texts to ids."""

@@ -1,9 +1,9 @@
-"""BERT's normalization of each code point, equal to Hugging Face's fast tokenizer.
+"""BERT's normalization of each code point, as in Hugging Face's fast tokenizer.
 
-The tables come from Python's `unicodedata` (Unicode 14 on Python 3.11, 15.1 on 3.13) and the exceptions below. The
-exceptions are where the Unicode tables of the `tokenizers` package have another age: its general categories are those
-of Unicode 8, its lower case that of Unicode 17. With them, every supported Python builds the same tables. A slow test
-compares all 1,112,064 code points with that package.
+The tables come from Python's `unicodedata` (Unicode 14 in Python 3.11, 15.1 in 3.13) and the exceptions below, where
+the `tokenizers` package uses other versions of Unicode: 8 for general categories, 17 for lower case. With the
+exceptions, all supported Pythons build the same tables. A slow test compares all 1,112,064 code points with the
+package.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ WORD, SPACE, ISOLATED, DROPPED = 0, 1, 2, 3
 
 _Ranges = tuple[tuple[int, int], ...]
 
-# Ideographs that become words of their own. 0x2B920, not 0x2B820 as in BERT: a slip of `tokenizers` that is now what
-# every model was trained with.
+# Ideographs that become separate words. 0x2B920, not 0x2B820 as in BERT: a mistake in `tokenizers` that all models were
+# trained with.
 IDEOGRAPHS: _Ranges = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 
-# Younger than Unicode 8, so not yet nonspacing marks there (other code points within a range are none now either).
+# Newer than Unicode 8, so not nonspacing marks there. (Other code points in these ranges are not marks now either.)
 _MARKS_KEPT: _Ranges = (
     (0x7FD, 0x7FD), (0x898, 0x8E1), (0x9FE, 0x9FE), (0xAFA, 0xAFF), (0xB55, 0xB55), (0xC04, 0xC3C), (0xD00, 0xD00),
     (0xD3B, 0xD3C), (0xD81, 0xD81), (0xEBA, 0xEBA), (0xECE, 0xECE), (0x180F, 0x1886), (0x1ABF, 0x1ACE),
@@ -37,10 +37,10 @@ _MARKS_KEPT: _Ranges = (
     (0x1E4EC, 0x1E4EF), (0x1E944, 0x1E94A),
 )  # fmt: skip
 
-# U+1734 was a nonspacing mark in Unicode 8 and no longer is.
+# U+1734 was a nonspacing mark in Unicode 8.
 _MARKS_DROPPED: _Ranges = ((0x1734, 0x1734),)
 
-# Of the marks that are kept, those whose combining class the decomposition there knows (Unicode 9); others have 0.
+# Kept marks with a combining class in the decomposition of `tokenizers` (Unicode 9); others have class 0.
 _MARKS_ORDERED: _Ranges = (
     (0x8D4, 0x8E1), (0x1B44, 0x1B44), (0x1BAA, 0x1BAA), (0x1BF2, 0x1BF3), (0x1DFB, 0x1DFB), (0x302E, 0x302F),
     (0xA953, 0xA953), (0xA9C0, 0xA9C0), (0x111C0, 0x111C0), (0x11235, 0x11235), (0x1134D, 0x1134D),
@@ -48,10 +48,10 @@ _MARKS_ORDERED: _Ranges = (
     (0x1E000, 0x1E02A), (0x1E944, 0x1E94A),
 )  # fmt: skip
 
-# Younger than Unicode 8, so no format characters there.
+# Newer than Unicode 8, so not format characters there.
 _FORMAT_KEPT: _Ranges = ((0x890, 0x891), (0x8E2, 0x8E2), (0x110CD, 0x110CD), (0x13430, 0x1343F))
 
-# Younger than Unicode 8, so no punctuation there.
+# Newer than Unicode 8, so not punctuation there.
 _PUNCTUATION_IN_WORDS: _Ranges = (
     (0x61D, 0x61D), (0x9FD, 0x9FD), (0xA76, 0xA76), (0xC77, 0xC77), (0xC84, 0xC84), (0x1B7D, 0x1B7E), (0x2E43, 0x2E4F),
     (0x2E52, 0x2E5D), (0x10EAD, 0x10EAD), (0x10F55, 0x10F59), (0x10F86, 0x10F89), (0x1144B, 0x1144F),
@@ -61,20 +61,20 @@ _PUNCTUATION_IN_WORDS: _Ranges = (
     (0x11FFF, 0x11FFF), (0x12FF1, 0x12FF2), (0x16E97, 0x16E9A), (0x16FE2, 0x16FE2), (0x1E95E, 0x1E95F),
 )  # fmt: skip
 
-# Punctuation in Unicode 8, a symbol and a mark since.
+# Punctuation in Unicode 8; now a symbol and a mark.
 _PUNCTUATION_AS_WORDS: _Ranges = ((0x166D, 0x166D), (0x111C9, 0x111C9))
 
-# Capital letters younger than Unicode 14: (first, last, distance to the small letter).
+# Capital letters newer than Unicode 14: (first, last, distance to the small letter).
 _LOWER: tuple[tuple[int, int, int], ...] = (
     (0x1C89, 0x1C89, 1), (0xA7CB, 0xA7CB, 0x264 - 0xA7CB), (0xA7CC, 0xA7CC, 1), (0xA7CE, 0xA7CE, 1),
     (0xA7D2, 0xA7D2, 1), (0xA7D4, 0xA7D4, 1), (0xA7DA, 0xA7DA, 1), (0xA7DC, 0xA7DC, 0x19B - 0xA7DC),
     (0x10D50, 0x10D65, 0x20), (0x16EA0, 0x16EB8, 0x1B),
 )  # fmt: skip
 
-# The decomposition there is older than Unicode 13's.
+# The decomposition of `tokenizers` is older than Unicode 13.
 _NOT_DECOMPOSED: _Ranges = ((0x11938, 0x11938),)
 
-# Nothing outside these needs a look at its properties: ideographs, and code points that map to themselves.
+# Only these code points need a look at their properties. All others are ideographs or map to themselves.
 IRREGULAR: _Ranges = (
     (0, 0x33FF), (0x4DC0, 0x4DFF), (0xA000, 0xD7FF), (0xE000, 0x1FFFF), (0x2F800, 0x2FA1F), (0xE0000, 0xE0FFF),
 )  # fmt: skip
@@ -87,17 +87,17 @@ def _members(ranges: _Ranges) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Normalization:
-    """The clean-up as one lookup: code point `c` becomes `pool[start[c] : start[c] + count[c]]`.
+    """The normalization as a lookup: code point `c` becomes `pool[start[c] : start[c] + count[c]]`.
 
-    The first 1,114,112 entries of the pool are the code points themselves, longer or different results follow.
+    The first 1,114,112 entries of the pool are the code points themselves; longer or different results follow.
 
     Attributes:
       start: `[code points]` int32, first entry in the pool.
-      count: `[code points]` int8, number of entries; 0 for what vanishes before anything else happens.
+      count: `[code points]` int8, number of entries; 0 for code points that are dropped first.
       code: `[entries]` int32, the normalized code points.
-      kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation and ideographs) or `DROPPED` (a mark that goes
-        once all marks are in canonical order).
-      combining: `[entries]` uint8, canonical combining class; all 0 where accents stay, and with them marks as given.
+      kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation and ideographs) or `DROPPED` (a mark to drop
+        after the sorting of marks).
+      combining: `[entries]` uint8, canonical combining class; all 0 if accents, and the order of marks, stay.
     """
 
     start: np.ndarray
@@ -110,12 +110,12 @@ class Normalization:
 def normalization(
     lowercase: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
 ) -> Normalization:
-    """Builds the tables (0.3 s), once a process.
+    """Builds the tables (0.3 s), once per process.
 
     Args:
       lowercase: lower-case letters, as uncased models do.
-      strip_accents: decompose (NFD) and drop nonspacing marks; None: as `lowercase`.
-      tokenize_chinese_chars: ideographs are words of their own.
+      strip_accents: decompose (NFD) and drop nonspacing marks; None for the value of `lowercase`.
+      tokenize_chinese_chars: make ideographs separate words.
     """
     return _tables(lowercase, lowercase if strip_accents is None else strip_accents, tokenize_chinese_chars)
 
@@ -160,7 +160,7 @@ def _tables(lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool) 
 
 
 def _normalized(code: int, lowercase: bool, strip_accents: bool) -> list[int]:
-    """The code points that `code` becomes, marks that are dropped later included."""
+    """Returns the normalized code points of `code`, including marks that are dropped later."""
     character = chr(code)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -196,7 +196,7 @@ def _kind(code: int, strip_accents: bool) -> int:
     if code == 0x20:
         return SPACE
     if code < 0x80:
-        # BERT counts all ASCII symbols, "$" and "^" too.
+        # In BERT, all ASCII symbols are punctuation, also "$" and "^".
         return ISOLATED if 0x20 < code < 0x7F and not chr(code).isalnum() else WORD
     if code in _PUNCTUATION_AS_WORDS_MEMBERS:
         return ISOLATED

@@ -1,11 +1,11 @@
-"""Our clean-up in the form that tensorflow-text's FastBertNormalizer reads: one operation does it, at its speed.
+"""The normalization as a model for tensorflow-text's FastBertNormalizer: the fast path.
 
-That operation maps each code point to a string, and FastWordpieceTokenizer then splits the result by the categories
-of its own ICU. So the strings are chosen such that this splitting gives our words: a space on either side of what it
-would not isolate, and a character that no vocabulary has in place of what it would wrongly isolate. What cannot be
-said so is left out, listed, and has to go the long way (`pocketbert.tokenizers.words`).
+This operation maps each code point to a string; FastWordpieceTokenizer then splits the result by the categories of its
+ICU version. The strings are chosen so that the split gives our words: with spaces around characters that it would not
+isolate, and a character that no vocabulary has for characters that it would isolate wrongly. Other characters are
+listed in `left_out` and take the slow path (`pocketbert.tokenizers.words`).
 
-Two things are not in a map of single code points, and in the long way only: the order of marks and special tokens.
+Only the slow path handles the order of marks and special tokens, which are not maps of single code points.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pocketbert.tokenizers.bert_unicode import (
 )
 
 # Darts-clone units, as in tensorflow-text's darts_clone_trie_wrapper.h: bits 10 to 30 are the distance to a node's
-# children (exclusive or of the positions), bit 8 says that one of them is a value, bits 0 to 7 are the node's label.
+# children (exclusive or of the positions), bit 8 marks a value among them, bits 0 to 7 are the node's label.
 _OFFSET_SHIFT = 10
 _HAS_VALUE = 0x100
 _VALUE = 0x80000000
@@ -38,7 +38,7 @@ _ROOT_BASE = 256
 # UTF-8's continuation bytes are 64 labels, 0x80 and up.
 _BLOCK = 64
 
-# Values, as in fast_bert_normalizer.h: differs from the code point; place in the pool; length in six bits.
+# Values, as in fast_bert_normalizer.h: whether it differs from the code point, position in the pool, six bits length.
 _IS_DIFFERENT = 0x40000000
 _LENGTH_BITS = 6
 
@@ -48,8 +48,8 @@ class NormalizerModel(NamedTuple):
 
     Attributes:
       buffer: the flatbuffer.
-      left_out: characters of the vocabulary that it does not treat rightly. Texts that have one must go the long
-        way, as must those with private-use characters, the special tokens and what is not valid UTF-8.
+      left_out: characters of the vocabulary that it cannot handle. Texts with one take the slow path, and so do texts
+        with private-use characters, special tokens or invalid UTF-8.
     """
 
     buffer: bytes
@@ -67,10 +67,10 @@ def normalizer_model(
 
     Args:
       lowercase: see `normalization`.
-      vocabulary_characters: all that occur in tokens.
+      vocabulary_characters: all characters in tokens.
       absent: a private-use code point that is not among them.
       strip_accents: see `normalization`.
-      tokenize_chinese_chars: see `normalization`. Where it is False, texts with ideographs must go the long way.
+      tokenize_chinese_chars: see `normalization`. If False, texts with ideographs must take the slow path.
     """
     tables = normalization(lowercase, strip_accents, tokenize_chinese_chars)
     kind_there = _kinds_in_tensorflow_text()
@@ -99,7 +99,7 @@ def normalizer_model(
 
 @functools.cache
 def _codes() -> tuple[int, ...]:
-    """All code points that can need a string, but for private use, which would make the trie five times as large."""
+    """Code points that may need a string, except private use, which would make the trie five times as large."""
     return tuple(
         code
         for first, last in (*IRREGULAR, (0x2B820, 0x2B91F))
@@ -110,14 +110,14 @@ def _codes() -> tuple[int, ...]:
 
 @functools.cache
 def _kinds_in_tensorflow_text() -> np.ndarray:
-    """`[code points]` int8: how FastWordpieceTokenizer splits at each of `_codes()`; others as in `normalization`."""
+    """`[code points]` int8: kinds in FastWordpieceTokenizer for `_codes()`; others as in `normalization`."""
     splitter = tf_text.FastWordpieceTokenizer(["[UNK]", "a", "##a"], token_out_type=tf.int32)
     with tf.device("CPU:0"):
         texts = tf.constant([f"a{chr(code)}a" for code in _codes()])
         counts = splitter.tokenize(texts).row_lengths().numpy()
     kinds = normalization(lowercase=False).kind[:CODE_POINTS].copy()
     kinds[list(_codes())] = np.select([counts == 2, counts == 3], [SPACE, ISOLATED], WORD)
-    # "aaa" is three tokens for another reason.
+    # "aaa" has three tokens because of the vocabulary.
     kinds[ord("a")] = WORD
     return kinds
 
@@ -145,11 +145,10 @@ def _flatbuffer(strings: dict[int, str]) -> bytes:
 
 
 def _trie(values: dict[int, int]) -> np.ndarray:
-    """A double-array trie over the code points' UTF-8.
+    """Builds a double-array trie over the UTF-8 of the code points.
 
-    Children of the root have a block of 256 units; those of each other inner node one of 64, since they are
-    continuation bytes. Values come after all blocks. No two nodes have the same base, so no unit answers to a path
-    that is not its own.
+    Children of the root have a block of 256 units. Children of other inner nodes are continuation bytes and have a
+    block of 64. Values follow all blocks. Bases are unique, so that no unit matches a wrong path.
     """
     units: dict[int, int] = {0: _ROOT_BASE << _OFFSET_SHIFT}
     bases: dict[bytes, int] = {b"": _ROOT_BASE}
@@ -163,7 +162,7 @@ def _trie(values: dict[int, int]) -> np.ndarray:
                 bases[prefix] = _ROOT_BASE + 256 + (len(bases) - 1) * _BLOCK
                 units[place] = (place ^ bases[prefix]) << _OFFSET_SHIFT | prefix[-1]
         leaves.append((bases[encoded[:-1]] ^ encoded[-1], encoded[-1], value))
-    # A block lies two blocks from its base at most.
+    # A block is at most two blocks from its base.
     first_value = _ROOT_BASE + 256 + (len(bases) + 3) * _BLOCK
     value_places = {value: first_value + index for index, value in enumerate(sorted(set(values.values())))}
     for place, label, value in leaves:

@@ -1,4 +1,4 @@
-"""WordPiece as TensorFlow functions: traced once a process for a vocabulary, whoever asks."""
+"""WordPiece as TensorFlow functions, traced once per process and vocabulary."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, WordSplitter
 
-# Private use begins here. The clean-up drops private characters, so no text brings one to the vocabulary.
+# First private-use character. The normalization drops them, so no text contains one when it is matched.
 _FIRST_PRIVATE_USE = 0xE000
 _MAX_BYTES_PER_CHARACTER = 4
 _PARTS = min(4, os.cpu_count() or 1)
-# A process that serves several languages has a handful of vocabularies.
+# A process for several languages has a few vocabularies.
 _MOST_KEPT = 8
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def wordpiece_graph(tokens: tuple[str, ...], config: TokenizerConfig, special_tokens: bool) -> WordPieceGraph:
-    """The functions for a vocabulary; the same object for the same arguments, so that nothing is traced twice.
+    """Returns the functions for a vocabulary. Equal arguments return the same object, so that tracing happens once.
 
     Args:
       tokens: the vocabulary, in the order of the ids.
-      config: what is done to letters, accents and ideographs.
-      special_tokens: whether a literal `[SEP]` or the like in a text is that special token.
+      config: normalization of letters, accents and ideographs.
+      special_tokens: whether a literal `[SEP]` or similar in a text is the special token.
     """
-    # Whoever asks first may be in the middle of a graph of his own.
+    # The first call may be inside another graph.
     with tf.init_scope():
         return WordPieceGraph(tokens, config, special_tokens)
 
 
 class WordPieceGraph(tf.Module):
-    """Tokenizes tensors of strings `[batch]`; see `wordpiece_graph` for the arguments.
+    """Tokenizes string tensors `[batch]`. See `wordpiece_graph` for the arguments.
 
     Attributes:
       tokenize: texts → ids, ragged int32 `[batch, tokens]`.
-      tokenize_with_offsets: texts → ids, starts and ends, each such a ragged tensor.
-      encode: texts, max_length, pad_to (0: the longest row) → a model's inputs, int32 `[batch, length]`.
-      encode_pairs: texts, pairs, max_length, pad_to → the same.
+      tokenize_with_offsets: texts → ids, starts and ends, ragged int32 `[batch, tokens]`.
+      encode: texts, max_length, pad_to (0 for the longest row) → model inputs, int32 `[batch, length]`.
+      encode_pairs: texts, pairs, max_length, pad_to → model inputs.
     """
 
     def __init__(self, tokens: Sequence[str], config: TokenizerConfig, special_tokens: bool) -> None:
@@ -77,7 +77,7 @@ class WordPieceGraph(tf.Module):
             )
         excluded = ["\ud800-\uf8ff", "\U000f0000-\U0010ffff", *model.left_out]
         if not config.tokenize_chinese_chars:
-            # FastWordpieceTokenizer splits at ideographs by itself.
+            # FastWordpieceTokenizer always splits at ideographs.
             excluded += [f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS]
         self._regular_text = _regular_text(excluded, found_in_text)
         # A "[" may begin a special token.
@@ -89,17 +89,17 @@ class WordPieceGraph(tf.Module):
         self.tokenize_with_offsets = tf.function(
             self._tokenize_with_offsets_graph, input_signature=[strings], autograph=False
         )
-        # These call `tokenize`, so that its large graph is written once.
+        # These call `tokenize`, so that its large graph exists only once.
         self.encode = tf.function(self._encode_graph, input_signature=[strings, number, number], autograph=False)
         self.encode_pairs = tf.function(
             self._encode_pairs_graph, input_signature=[strings, strings, number, number], autograph=False
         )
 
     def _tokenize_graph(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Fast on all texts at once, then the long way for those few that need it."""
+        """Tokenizes all texts with the fast path, then the few irregular ones with the slow path."""
         with tf.device("CPU:0"):
             size = tf.size(texts)
-            # Each part runs on a thread of its own: the operations inside use one.
+            # Each part runs on its own thread: the operations use only one.
             parts = [texts[size * part // _PARTS : size * (part + 1) // _PARTS] for part in range(_PARTS)]
             tokenized, regular = zip(*map(self._ids_of_regular, parts), strict=True)
             ids = tf.concat(tokenized, 0)
@@ -115,10 +115,10 @@ class WordPieceGraph(tf.Module):
             return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def _ids_of_regular(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Ids, and for which texts they are right."""
+        """Returns ids from the fast path, and whether they are valid for each text."""
         ids, starts, ends = self._text_pieces.tokenize_with_offsets(self._normalizer.normalize(texts))
         is_regular = tf.strings.regex_full_match(texts, self._regular_text)
-        # Here 100 bytes end a word, not characters.
+        # The fast path limits words to 100 bytes, not characters.
         long = tf.where(ends.values - starts.values > MAX_CHARACTERS_PER_WORD)
         rows = tf.searchsorted(ids.row_splits, long[:, 0], side="right") - 1
         return ids, tf.tensor_scatter_nd_update(is_regular, rows[:, tf.newaxis], tf.zeros_like(rows, tf.bool))
@@ -136,20 +136,20 @@ class WordPieceGraph(tf.Module):
         self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         with tf.device("CPU:0"):
-            tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "every text has its pair")
+            tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "each text must have a pair")
             both = self.tokenize(tf.concat([texts, pairs], 0))
             return self._pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
 
     def _pack(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """`[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`, truncated and padded.
+        """Makes `[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`, truncated and padded.
 
         Args:
           first: `[batch, tokens]` int32.
-          second: the second texts, likewise, or None.
-          max_length: scalar int32, maximum number of tokens including the special ones.
-          pad_to: scalar int32, length of the result; 0 for that of the longest row.
+          second: `[batch, tokens]` int32, or None.
+          max_length: scalar int32, maximum sequence length, including special tokens.
+          pad_to: scalar int32, length of the result; 0 for the length of the longest row.
         """
         first_length = tf.cast(first.row_lengths(), tf.int32)
         if second is None:
@@ -167,7 +167,7 @@ class WordPieceGraph(tf.Module):
 
         def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
             index = tf.cast(ragged.row_starts(), tf.int32)[:, tf.newaxis] + position - offset
-            # One place more, so that there is something to gather where nothing is inside.
+            # One more value, so that there is something to gather outside of the text.
             return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
 
         is_first = (position >= 1) & (position <= first_end)
@@ -186,7 +186,7 @@ class WordPieceGraph(tf.Module):
         }
 
     def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Offsets of printable ASCII, where characters are bytes, from tensorflow-text; others the long way."""
+        """Tokenizes with offsets: ASCII, where bytes are characters, with tensorflow-text; others on the slow path."""
         with tf.device("CPU:0"):
             is_simple = tf.strings.regex_full_match(texts, self._simple_text)
 
@@ -261,11 +261,12 @@ def _truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor
 
 
 def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:
-    """Regular expression of texts that are valid UTF-8 and have nothing that could be a special token.
+    """Returns a regular expression for valid UTF-8 without special tokens and excluded characters.
 
     Args:
-      excluded: characters, or ranges of them ("a-z"), that the text does not have either.
-      special_tokens: all begin with "["; a text with "[" before the second character of one does not match.
+      excluded: excluded characters, or ranges ("a-z").
+      special_tokens: special tokens, all beginning with "["; texts with "[" and the second character of one do not
+        match.
     """
     without = "".join("-".join(f"\\x{{{ord(each):x}}}" for each in entry.split("-")) for entry in excluded)
     if not special_tokens:
@@ -275,12 +276,12 @@ def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str
 
 
 def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
-    """Row splits and values: `tf.cond` wants plain tensors of equal kind from both sides."""
+    """Returns row splits and values: `tf.cond` requires plain tensors with equal types from both branches."""
     return tokens[0].row_splits, *(each.values for each in tokens)
 
 
 def _absent_code_point(tokens: Sequence[str]) -> int:
-    """The first of a run of private-use characters, one and one for each special token, that no token contains."""
+    """Returns the first of `1 + len(SPECIAL_TOKENS)` consecutive private-use characters that no token contains."""
     used = {ord(character) for token in tokens for character in token if ord(character) >= _FIRST_PRIVATE_USE}
     absent = _FIRST_PRIVATE_USE
     while any(code in used for code in range(absent, absent + len(SPECIAL_TOKENS) + 1)):

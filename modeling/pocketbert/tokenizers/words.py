@@ -1,4 +1,4 @@
-"""Text to words, in the graph: BERT's clean-up and splitting, with the way back to the given text."""
+"""BERT's basic tokenizer in the graph: normalizes texts, splits them into words and keeps their offsets."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ MAX_CHARACTERS_PER_WORD = 100
 
 
 class Words(NamedTuple):
-    """The words of a batch of texts, one after the other.
+    """The concatenated words of a batch of texts. Offsets are in code points.
 
     Attributes:
       strings: `[words]` UTF-8.
-      rows: `[words]` int64, the text that each word is from.
-      special: `[words]` int32, which of the special tokens the word is (0 for the first), or -1.
-      begin: `[words]` int64, offset of the word's first character in its text. Offsets are in code points.
-      end: `[words]` int64, offset behind its last character.
-      byte_starts: `[words]` int64, position of the word's first byte among the bytes of all `strings`.
-      byte_begin: `[bytes]` int64, for each of them the offset of the character that it comes from.
-      byte_end: `[bytes]` int64, offset behind that character.
+      rows: `[words]` int64, text of each word.
+      special: `[words]` int32, index of the special token, or -1 for other words.
+      begin: `[words]` int64, offset of the word's first character in its text.
+      end: `[words]` int64, offset after its last character.
+      byte_starts: `[words]` int64, position of the word's first byte in the concatenated `strings`.
+      byte_begin: `[bytes]` int64, offset of the original character of each byte.
+      byte_end: `[bytes]` int64, offset after this character.
     """
 
     strings: tf.Tensor
@@ -39,19 +39,18 @@ class Words(NamedTuple):
 
 
 class WordSplitter(tf.Module):
-    """BERT's basic tokenizer, equal to that of Hugging Face's `tokenizers`.
+    """BERT's basic tokenizer, with the results of Hugging Face's `tokenizers`.
 
-    Control characters, U+0000 and U+FFFD vanish; white space separates words; punctuation characters are words. The
-    options say whether text is decomposed (NFD, marks in canonical order) and loses its nonspacing marks, whether
-    letters are lower-cased, and whether ideographs are words. A word of more than 100 characters becomes one that no
-    vocabulary has.
+    It drops control characters, U+0000 and U+FFFD, splits at white space and isolates punctuation. Options control
+    lower-casing, the removal of nonspacing marks (after NFD), and the isolation of ideographs. A word with more than
+    100 characters becomes a word that no vocabulary has.
 
     Args:
-      config: what is done to letters, accents and ideographs.
-      special_tokens: strings that are words wherever they stand in a text, whatever surrounds them. All begin with
-        the same character, which none contains again, so that they cannot overlap.
-      absent: a code point that no token of the vocabulary contains; stands in for what has to become unknown. The
-        code points after it, one a special token, must be absent too.
+      config: normalization of letters, accents and ideographs.
+      special_tokens: strings that are words anywhere in a text. All must begin with the same character and contain it
+        only once, so that they cannot overlap.
+      absent: a code point that no token contains, for words that must become unknown. The following code points, one
+        per special token, must be absent too.
     """
 
     def __init__(self, config: TokenizerConfig, special_tokens: tuple[str, ...], absent: int) -> None:
@@ -59,7 +58,7 @@ class WordSplitter(tf.Module):
         self._special_tokens = special_tokens
         self._absent = absent
         tables = normalization(**dataclasses.asdict(config))
-        # The last entries of the pool are the special tokens' stand-ins.
+        # The last entries of the pool are placeholders for special tokens.
         self._first_special_entry = len(tables.code)
         stand_ins = np.arange(len(special_tokens), dtype=np.int32) + absent + 1
         self._start = tf.constant(tables.start)
@@ -72,7 +71,7 @@ class WordSplitter(tf.Module):
         """Splits texts.
 
         Args:
-          texts: `[batch]` string, UTF-8. Each byte sequence that is not valid counts as one U+FFFD, which vanishes.
+          texts: `[batch]` string, UTF-8. An invalid byte sequence counts as one U+FFFD, which is dropped.
         """
         characters = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=0xFFFD)
         given = characters.values
@@ -114,7 +113,7 @@ class WordSplitter(tf.Module):
     def _mark_special_tokens(
         self, given: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, count: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Lets the first character of each special token stand for all of it, and drops the others."""
+        """Replaces the first character of each special token with its placeholder, and drops the others."""
         size = tf.size(given)
         token_lengths = tf.ones_like(given)
         padded = tf.pad(given, [[0, max(map(len, self._special_tokens))]])
@@ -134,10 +133,10 @@ class WordSplitter(tf.Module):
     def _in_canonical_order(
         self, entry: tf.Tensor, within: tf.Tensor, origin: tf.Tensor, count: tf.Tensor, given_rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sorts the marks between two starters by combining class, those that are dropped later among them.
+        """Sorts the marks between two starters by combining class, including marks that are dropped later.
 
-        Origins do not move along: `tokenizers` only counts which characters of the sorted text begin a new one of
-        the given text.
+        Origins are not sorted: `tokenizers` only counts which characters of the sorted text begin a new character of
+        the original text.
         """
         combining = tf.cast(tf.gather(self._combining, entry), tf.int64)
 
@@ -151,12 +150,12 @@ class WordSplitter(tf.Module):
         return tf.cond(tf.reduce_any(is_unordered), ordered, lambda: (entry, origin))
 
     def _join(self, code: tf.Tensor, is_first: tf.Tensor, rows: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Words:
-        """Visible characters to words."""
+        """Joins visible characters into words."""
         word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
         firsts = tf.where(is_first)[:, 0]
         bounds = tf.concat([firsts, [tf.size(code, tf.int64)]], 0)
         is_long = tf.gather(bounds[1:] - bounds[:-1] > MAX_CHARACTERS_PER_WORD, word)
-        # One absent character in place of a word that is too long: the tokenizer must neither match nor read it.
+        # Replace a word that is too long with one absent character, which the tokenizer does not match.
         code = tf.where(is_long, self._absent, code)
         is_kept = ~is_long | is_first
         kept_code = tf.boolean_mask(code, is_kept)

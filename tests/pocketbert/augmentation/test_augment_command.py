@@ -95,7 +95,7 @@ def test_pairs_scores_and_tsv(folder: Path, tmp_path: Path) -> None:
     assert sum(text != originals.pairs[row // 7] for row, text in enumerate(examples.pairs)) > 30
 
 
-def test_a_glue_task_with_the_authors_options(folder: Path, tmp_path: Path, shared_glue: Path) -> None:
+def test_glue_task_with_authors_options(folder: Path, tmp_path: Path, shared_glue: Path) -> None:
     output = tmp_path / "sst2.jsonl"
     arguments = ["augment", f"--masked-lm={folder / 'model'}", "--task=sst2", f"--data={shared_glue}"]
     assert cli.main([*arguments, f"--output={output}", "--preset=authors-code", "--num-candidates=9"]) == 0
@@ -126,7 +126,7 @@ def test_unlabelled_text(folder: Path, tmp_path: Path) -> None:
     assert [row["copy"] for row in rows] == [1, 2, 3] * 23
 
 
-def test_the_same_seed_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_seed_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
     assert cli.main(command(folder, paths[0])) == 0
     # Other chunks, so other batches.
@@ -157,7 +157,7 @@ def test_shards_together_are_the_whole(folder: Path) -> None:
         assert [line for shard in reversed(shards) for line in list(augmenter.rows(shard))[::-1]] == expected[::-1]
 
 
-def test_a_beam_pipeline_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_beam_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert cli.main(command(folder, tmp_path / "here.tsv")) == 0
     assert cli.main(command(folder, tmp_path / "beam.tsv", "--runner=direct", "--shards=4")) == 0
     assert (tmp_path / "beam.tsv").read_bytes() == (tmp_path / "here.tsv").read_bytes()
@@ -185,7 +185,7 @@ def test_without_beam_the_remedy_is_named(
     ("arguments", "said"),
     [
         (["--masked-lm="], "--masked-lm is required"),
-        (["--task=sst2"], "either --task and --data or --train-file; received --task and --train-file"),
+        (["--task=sst2"], "--task and --data, or --train-file; received --task and --train-file"),
         (["--output=a.csv"], "--output must end in .jsonl or .tsv; received a.csv"),
         (["--probability=1.2"], "[0, 1]; received 1.2"),
         (["--copies=0"], "copies must be at least 1; received 0"),
@@ -198,14 +198,14 @@ def test_without_beam_the_remedy_is_named(
         (["--words=some"], "some"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_is_one_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert said in one_error(command(folder, tmp_path / "a.jsonl", *arguments), capsys)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_overwritten_unless_asked(
+def test_existing_output_needs_overwrite(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "a.jsonl"
@@ -228,7 +228,7 @@ def test_nothing_is_overwritten_unless_asked(
     own = folder / "pairs.jsonl"
     assert "an input must not be in the output" in one_error(command(folder, own, "--overwrite"), capsys)
     taken = command(folder, tmp_path / "b.jsonl", "--label-column=first")
-    assert "must differ from one another" in one_error(taken, capsys)
+    assert "must be different, and not example or copy" in one_error(taken, capsys)
     assert "received copy, mood" in one_error(command(folder, tmp_path / "b.jsonl", "--text-column=copy"), capsys)
 
 
@@ -236,7 +236,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process."""
 
 
-def test_finished_parts_are_kept_and_not_made_again(
+def test_finished_parts_are_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(augmenter, "EXAMPLES_A_CHUNK", 5)
@@ -266,7 +266,7 @@ def test_finished_parts_are_kept_and_not_made_again(
     assert f"{unfinished} holds an unfinished run with other options: option_seed=0, received 7;" in message
     assert "repeat its options" in message and "--overwrite" in message
     assert cli.main(command(folder, output)) == 0
-    assert "2 of 5 parts are there already" in capsys.readouterr().err
+    assert "2 of 5 parts are already complete" in capsys.readouterr().err
     assert made == [0, 4, 9, 9, 13, 18]
     expected = whole_file.read_bytes()
     assert kept in expected and output.read_bytes() == expected.replace(kept, kept.replace(b"film", b"kept"))
@@ -274,7 +274,7 @@ def test_finished_parts_are_kept_and_not_made_again(
 
 
 @pytest.mark.parametrize("changed", ["model/config.json", "glove.txt", "pairs.jsonl"])
-def test_parts_made_from_other_files_are_refused_or_overwritten(
+def test_parts_of_other_runs_are_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     def interrupted(self: Augmenter, *arguments: object) -> Iterator[bytes]:
@@ -297,7 +297,7 @@ def test_parts_made_from_other_files_are_refused_or_overwritten(
     assert list(output.parent.iterdir()) == [output]
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     # Three parts of a few sentences again and again, which cost nothing.
     lines = (folder / "pairs.jsonl").read_text("utf-8").splitlines(keepends=True)
     table = tmp_path / "many.jsonl"
@@ -308,13 +308,13 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, tmp_path
     # Renames: the first attempt's marker, run.json, three parts, the joined file aside and in its place. Killed before
     # the second part has a name, as all are joined aside, and after the output has its name.
     answer = forks.run_killed("aside:4,aside:4,placed:2", command(folder, killed, *arguments))
-    assert re.findall(r"(\d) of 3 parts are there already", answer.stderr) == ["1", "3", "3"]
+    assert re.findall(r"(\d) of 3 parts are already complete", answer.stderr) == ["1", "3", "3"]
     assert killed.read_bytes() == expected.read_bytes()
     assert json.loads(answer.stdout)["rows"] == 5000 * 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["expected.jsonl", "killed.jsonl", "many.jsonl"]
 
 
-def test_what_a_table_cannot_hold_is_written_so_that_it_can(tmp_path: Path) -> None:
+def test_special_characters_are_written_safely(tmp_path: Path) -> None:
     job = AugmentationJob(masked_lm="", glove=None, options=AugmentationOptions(), suffix=".tsv")
     line = augmenter.line_of(job, ("a\tb\r\nc\u2028d", "low", "7", 0))
     assert line.decode() == "a b c\u2028d\tlow\t7\t0\n"

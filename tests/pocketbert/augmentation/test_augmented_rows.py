@@ -75,7 +75,7 @@ def test_copies_are_those_of_the_algorithm(probability: float) -> None:
     assert any(copy != TEXTS[2] for copy in algorithm_1(TEXTS[2].split(" "), 0.4, 7, [3, 2], side=0))
 
 
-def test_pairs_in_turn_keep_the_other_side_as_it_was() -> None:
+def test_in_turn_keeps_the_other_side() -> None:
     options = AugmentationOptions(probability=0.9, copies=5, seed=1)
     first, second = TEXTS[0], TEXTS[2]
     rows = [texts for _, texts in augmented_rows([sentence(first), sentence(second)], 6, options)]
@@ -91,7 +91,7 @@ def test_pairs_in_turn_keep_the_other_side_as_it_was() -> None:
     assert firsts[-1] != first and by_authors != rows[1:]
 
 
-def test_pairs_together_change_both_sides_of_the_original() -> None:
+def test_together_changes_both_sides() -> None:
     options = AugmentationOptions(probability=0.9, copies=5, seed=1, pair_sides="together")
     first, second = TEXTS[0], TEXTS[2]
     rows = [texts for _, texts in augmented_rows([sentence(first), sentence(second)], 6, options)]
@@ -99,7 +99,7 @@ def test_pairs_together_change_both_sides_of_the_original() -> None:
     assert rows == [(first, second), *zip(*sides, strict=True)]
 
 
-def test_the_rows_of_an_example_depend_on_seed_and_number_alone() -> None:
+def test_rows_depend_on_seed_and_number() -> None:
     options = AugmentationOptions(copies=6, probability=0.6)
     in_order = [augmented_rows([sentence(text)], number, options) for number, text in enumerate(TEXTS)]
     for number in (2, 0, 3, 1):
@@ -112,7 +112,7 @@ def test_the_rows_of_an_example_depend_on_seed_and_number_alone() -> None:
     assert more[:7] == in_order[2]
 
 
-def test_words_are_replaced_as_often_as_asked_and_evenly() -> None:
+def test_replacements_have_the_right_frequency() -> None:
     places, copies, probability = 10, 3000, 0.4
     names = "abcdefg"
     text = " ".join(["-"] * places)
@@ -137,7 +137,7 @@ def test_words_are_replaced_as_often_as_asked_and_evenly() -> None:
         assert within(count, copies * places, probability / len(names))
 
 
-def test_text_around_replaced_words_stays_to_the_character() -> None:
+def test_other_text_is_unchanged() -> None:
     text = "Ça\u3000n'est  pas\t(mal)!\n"
     slots = (Slot(0, 2, ("It",)), Slot(10, 13, ("not",)), Slot(15, 18, ("bad",)))
     assert text[10:13] == "pas" and text[15:18] == "mal"
@@ -147,7 +147,7 @@ def test_text_around_replaced_words_stays_to_the_character() -> None:
     assert augmented_text(Sentence(text, ()), 1.0, generator) == text
 
 
-def test_equal_copies_are_left_out_on_demand() -> None:
+def test_unique_skips_equal_copies() -> None:
     short = Sentence("dull", (Slot(0, 4, ("dull", "bad")),))
     all_rows = augmented_rows([short], 0, AugmentationOptions(copies=30))
     rows = augmented_rows([short], 0, AugmentationOptions(copies=30, unique=True))
@@ -184,7 +184,7 @@ def test_every_wrong_option_is_named() -> None:
         assert said in str(error.value)
 
 
-def test_stop_words_are_lower_case_words_and_not_words_that_carry_sentiment() -> None:
+def test_stop_words_carry_no_sentiment() -> None:
     assert {"the", "not", "don", "t", "i", "very", "would"} <= STOP_WORDS
     assert not {"good", "bad", "film", "never", "well", "like"} & STOP_WORDS
     assert all(word.isascii() and word.isalpha() and word.islower() for word in STOP_WORDS)

@@ -41,7 +41,7 @@ def test_neighbours_are_those_of_brute_force(monkeypatch: pytest.MonkeyPatch) ->
         }
 
 
-def test_neighbours_do_not_depend_on_what_else_is_asked() -> None:
+def test_neighbours_do_not_depend_on_batch() -> None:
     random = np.random.default_rng(1)
     words = [f"w{number}" for number in range(997)]
     # Coarse numbers: many cosines are equal.
@@ -52,20 +52,20 @@ def test_neighbours_do_not_depend_on_what_else_is_asked() -> None:
     assert len(together) > 900
 
 
-def test_equal_cosines_stand_in_the_order_of_the_file() -> None:
+def test_ties_are_in_file_order() -> None:
     table = WordVectors(["a", "b", "c", "d"], np.array([[1.0, 0], [0, 2], [0, 3], [0, 1]]))
     assert table.neighbours(["a"], 3) == {"a": ("b", "c", "d")}
     assert table.neighbours(["c"], 2) == {"c": ("b", "d")}
 
 
-def test_unknown_words_and_words_without_direction_have_no_neighbours() -> None:
+def test_unknown_and_zero_words_have_no_neighbours() -> None:
     table = WordVectors(["a", "zero", "b"], np.array([[1.0, 0], [0, 0], [1, 1]]))
     assert table.neighbours(["a", "a", "zero", "other"], 5) == {"a": ("b",)}
     assert "zero" in table and "other" not in table and len(table) == 3
     assert table.neighbours([], 5) == {}
 
 
-def test_every_form_of_the_file_is_read(tmp_path: Path) -> None:
+def test_all_file_formats_are_read(tmp_path: Path) -> None:
     lines = [
         "good 1 0 -2.5e-1",
         "gut\u00a0x 9 9 9",
@@ -105,7 +105,7 @@ def test_bad_lines_are_named_together(tmp_path: Path) -> None:
     message = str(error.value)
     for said in (
         "line 2: the line must be a word and 2 numbers; received 1",
-        "line 3: the line must be a word and 2 numbers, as the first is; received 3",
+        "line 3: the line must be a word and 2 numbers, as in the first line; received 3",
         "line 4: 'x' must be a number",
         "line 5: the numbers must be finite",
         "line 6: the word must be UTF-8; received byte 0xff",
@@ -129,13 +129,13 @@ def test_a_file_without_vectors_is_refused(tmp_path: Path, content: bytes, said:
         read_glove(tmp_path / "v.txt")
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no.txt: there is no such file"):
         read_glove(tmp_path / "no.txt")
     whole = gzip.compress(b"a 1 2\n" * 999)
     for name, content in (("cut.gz", whole[:-20]), ("not.gz", b"a 1 2\n"), ("wrong.gz", whole[:12] + b"\0" * 40)):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=f"{name}: the file cannot be read .*fetch it again"):
+        with pytest.raises(UserError, match=f"{name}: the file cannot be read .*download it again"):
             read_glove(tmp_path / name)
     with pytest.raises(UserError, match="at least 1; received 0"):
         read_glove(tmp_path / "cut.gz", rows=0)

@@ -63,7 +63,7 @@ def one_at_a_time(model: Model, ids: list[int], place: int, count: int, mode: st
 
 
 @pytest.mark.parametrize(("mode", "fill"), [("alone", True), ("with-original", True), ("alone", False)])
-def test_batched_candidates_are_those_of_one_call_a_word(model: Model, mode: str, fill: bool) -> None:
+def test_batched_candidates_equal_single_calls(model: Model, mode: str, fill: bool) -> None:
     words = MLMCandidates(model, count=7, masked_input=mode, fill=fill, tokens_a_batch=61)  # type: ignore[arg-type]
     texts = tiny_masked_lm.sentences(30)
     assert model.tokenizer is not None
@@ -82,7 +82,7 @@ def test_batched_candidates_are_those_of_one_call_a_word(model: Model, mode: str
     assert (shorter > 0) == (not fill)
 
 
-def test_an_answer_does_not_depend_on_its_batch_to_the_bit(model: Model) -> None:
+def test_candidates_do_not_depend_on_batch(model: Model) -> None:
     words = MLMCandidates(model, count=5, tokens_a_batch=77)
     assert model.tokenizer is not None
     sentences = [np.array(row) for row in model.tokenizer.tokenize(tiny_masked_lm.sentences(40, seed=2)).to_list()]
@@ -96,7 +96,7 @@ def test_an_answer_does_not_depend_on_its_batch_to_the_bit(model: Model) -> None
 
 
 @pytest.mark.parametrize("mode", ["alone", "with-original"])
-def test_a_long_sentence_is_read_around_the_masked_place(model: Model, mode: str) -> None:
+def test_long_sentence_is_cut_around_mask(model: Model, mode: str) -> None:
     words = MLMCandidates(model, count=3, max_length=13, masked_input=mode)  # type: ignore[arg-type]
     ids = np.random.default_rng(3).integers(6, 60, 40).tolist()
     room = 11 if mode == "alone" else 5
@@ -107,7 +107,7 @@ def test_a_long_sentence_is_read_around_the_masked_place(model: Model, mode: str
 
 
 @pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
-def test_the_last_layer_at_some_positions_is_a_part_of_the_whole(family: str) -> None:
+def test_last_layer_at_positions_is_equal(family: str) -> None:
     from pocketbert.encoder import Encoder
 
     config = tiny.FAMILIES[family]
@@ -121,13 +121,17 @@ def test_the_last_layer_at_some_positions_is_a_part_of_the_whole(family: str) ->
     np.testing.assert_allclose(found, expected, rtol=0, atol=6e-6 * max(1, np.abs(expected).max()))
 
 
-def test_models_that_cannot_fill_in_words_are_refused(model: Model) -> None:
+def test_models_without_mlm_are_refused(model: Model) -> None:
     bare = pb.from_preset(tiny_masked_lm.CONFIG, tokenizer=model.tokenizer)
     classifier = pb.from_preset(
         tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="classification", labels=("a", "b"))], tokenizer=model.tokenizer
     )
     mute = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")])
-    for wrong, said in ((bare, "received a bare encoder"), (classifier, "for classification"), (mute, "vocab.txt")):
+    for wrong, said in (
+        (bare, "an encoder without heads"),
+        (classifier, "for classification"),
+        (mute, "vocab.txt"),
+    ):
         with pytest.raises(UserError, match=said):
             MLMCandidates(wrong, count=3)
     words = sum(map(is_word, PIECES))
@@ -178,7 +182,7 @@ def test_which_words_may_be_replaced(form: str, all_words: int, content: int) ->
     assert (is_eligible(form, "all"), is_eligible(form, "content")) == (bool(all_words), bool(content))
 
 
-def test_capitalized_words_of_a_cased_vocabulary_get_capitalized_neighbours(tmp_path: Path) -> None:
+def test_capitalized_words_get_capitalized_neighbours(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join([*PIECES[:-1], "Walk"]) + "\n", encoding="utf-8")
     tokenizer = pb.WordPieceTokenizer(tmp_path / "vocab.txt", lowercase=False)
     cased = pb.from_preset(tiny_masked_lm.CONFIG, [pb.TaskConfig(kind="masked_lm")], tokenizer=tokenizer)
@@ -186,9 +190,7 @@ def test_capitalized_words_of_a_cased_vocabulary_get_capitalized_neighbours(tmp_
     assert slots_of(cased, table, "Walked walked") == {"Walked": ("Went", "Ran"), "walked": ("went", "ran")}
 
 
-def test_a_sentence_that_comes_again_is_not_computed_again(
-    model: Model, vectors: WordVectors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_sentence_is_cached(model: Model, vectors: WordVectors, monkeypatch: pytest.MonkeyPatch) -> None:
     find = WordCandidates(model, vectors, AugmentationOptions(num_candidates=4))
     rows: list[int] = []
     original = MLMCandidates.candidates

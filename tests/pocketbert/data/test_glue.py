@@ -51,7 +51,7 @@ def test_qqp_and_qnli(fixtures: Path) -> None:
     assert (qnli.texts[1], qnli.pairs[1][:14]) == ("Who designed the lighthouse?", "The lighthouse")
 
 
-def test_headless_cola_and_its_test_file_with_a_header(tmp_path: Path) -> None:
+def test_cola_has_a_header_in_test_only(tmp_path: Path) -> None:
     folder = _write(tmp_path / "CoLA", "dev.tsv", "gj04\t1\t\tThe boat sank.\r\nks08\t0\t*\tThe boat sank it the.\n")
     dev = read_glue("cola", folder, "dev")
     assert dev.texts == ["The boat sank.", "The boat sank it the."] and dev.pairs is None
@@ -98,7 +98,7 @@ def test_bad_files_name_line_and_reason(tmp_path: Path, task: str, content: str 
         read_glue(task, _write(tmp_path, "dev.tsv", content), "dev")
 
 
-def test_utf8_line_behind_a_byte_order_mark(tmp_path: Path) -> None:
+def test_line_number_after_byte_order_mark(tmp_path: Path) -> None:
     content = b"\xef\xbb\xbfsentence\tlabel\n\xe9\t1\n"
     with pytest.raises(UserError, match="line 2: .*0xe9"):
         read_glue("sst2", _write(tmp_path, "dev.tsv", content), "dev")
@@ -110,7 +110,7 @@ def test_all_bad_rows_are_reported_together(tmp_path: Path) -> None:
         read_glue("sst2", folder, "dev")
 
 
-def test_qqp_skips_a_few_broken_rows_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_qqp_logs_skipped_broken_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     good, broken = "1\t2\t3\tWho?\tWhat?\t0\n", "4\t5\t6\tWhere\n"
     qqp = read_glue("qqp", _write(tmp_path, "train.tsv", header + good + broken + good), "train")
@@ -140,9 +140,7 @@ def test_qqp_skips_a_few_broken_rows_aloud(tmp_path: Path, capsys: pytest.Captur
         ("wnli", "index sentence1 sentence2", 1, 2),
     ],
 )
-def test_test_files_have_headers_of_their_own(
-    tmp_path: Path, task: str, header: str, text: int, pair: int | None
-) -> None:
+def test_test_files_have_other_headers(tmp_path: Path, task: str, header: str, text: int, pair: int | None) -> None:
     columns = header.split("|" if "|" in header else None)
     cells = [f"cell {place}" for place in range(len(columns))]
     name = "test_matched.tsv" if task == "mnli" else "test.tsv"
@@ -152,7 +150,7 @@ def test_test_files_have_headers_of_their_own(
     assert test.labels is None
 
 
-def test_no_row_of_a_test_file_is_skipped(tmp_path: Path) -> None:
+def test_test_file_rows_are_not_skipped(tmp_path: Path) -> None:
     # The server wants an answer to each.
     with pytest.raises(UserError, match="line 3: the row must have 3 columns, separated by tabs; received fewer"):
         read_glue("qqp", _write(tmp_path, "test.tsv", "id\tquestion1\tquestion2\n0\tWho?\tWhat?\n1\tWhere\n"), "test")
@@ -168,7 +166,7 @@ def test_mnlis_diagnostic_file(tmp_path: Path, name: str) -> None:
         read_glue("mnli", tmp_path / "diagnosis", "diagnostic")
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_tasks_splits_and_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sst2 needs the file SST-2/dev.tsv or dev.tsv; found none"):
         read_glue("sst2", tmp_path, "dev")
     with pytest.raises(UserError, match=r"no GLUE task 'sst-2' \(did you mean 'sst2'\?\); the tasks are cola, sst2"):

@@ -50,7 +50,7 @@ def masked(ids: np.ndarray, mask: np.ndarray, examples: Any, **changes: Any) -> 
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
-def test_as_many_are_chosen_as_berts_code_chooses(rate: float) -> None:
+def test_number_of_masks_matches_bert(rate: float) -> None:
     lengths = list(range(3, MAX_LENGTH + 1))
     ids, mask = batch(lengths, MAX_LENGTH)
     result = masked(ids, mask, range(len(lengths)), options=MaskingOptions(rate=rate, max_predictions=11))
@@ -71,7 +71,7 @@ def test_as_many_are_chosen_as_berts_code_chooses(rate: float) -> None:
     assert {each.dtype for each in result} == {np.dtype(np.int32)}
 
 
-def test_nothing_is_chosen_at_rate_0_nor_where_all_is_special() -> None:
+def test_rate_0_and_special_tokens_select_nothing() -> None:
     ids, mask = batch([9, 2], 11)
     for options, row in ((MaskingOptions(rate=0), 0), (MaskingOptions(), 1)):
         result = masked(ids[row : row + 1], mask[row : row + 1], [5], options=options)
@@ -80,7 +80,7 @@ def test_nothing_is_chosen_at_rate_0_nor_where_all_is_special() -> None:
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_an_example_is_masked_alike_in_whatever_batch(whole_words: bool) -> None:
+def test_masks_do_not_depend_on_batch(whole_words: bool) -> None:
     options = MaskingOptions(rate=0.3, whole_words=whole_words)
     lengths = [37, 20, 6, 31, 12]
     ids, mask = batch(lengths, MAX_LENGTH)
@@ -156,7 +156,7 @@ def test_rates_are_those_of_tensorflow_text() -> None:
 WORDS = [2, 1, 3, 1, 1, 4, 1]
 
 
-def test_whole_words_are_chosen_as_tf_models_official_does() -> None:
+def test_whole_words_match_tf_models_official() -> None:
     """How often each word is chosen, on the same example, for 3 predictions."""
     from official.nlp.data import create_pretraining_data as official
 
@@ -273,7 +273,7 @@ def test_masked_batches_resume_at_any_step(tokenizer: Any) -> None:
         masked_dataset(encoded_examples(np.zeros(53, np.int32)), plan, tokenizer, seed=0, epoch=0)
 
 
-def test_a_masked_lm_task_learns_from_the_batches(tokenizer: Any, tmp_path: Path) -> None:
+def test_mlm_learns_from_masked_batches(tokenizer: Any, tmp_path: Path) -> None:
     import tiny
 
     import pocketbert as pb

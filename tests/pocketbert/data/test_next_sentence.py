@@ -96,7 +96,7 @@ def test_the_same_examples_as_often(lengths: list[list[int]], max_length: int) -
     assert abs(rare[0] - rare[1]) < 5 * np.sqrt(sum(rare) + 1)
 
 
-def test_lengths_and_shares_of_a_larger_text() -> None:
+def test_lengths_and_shares_in_larger_text() -> None:
     generator = np.random.default_rng(8)
     # About Wikipedia's: sentences of 27 tokens on average, documents of 1 to 80 of them.
     lengths = [generator.geometric(1 / 27, generator.integers(1, 81)).tolist() for _ in range(200)]
@@ -129,7 +129,7 @@ def test_lengths_and_shares_of_a_larger_text() -> None:
     assert stats.ks_2samp(*totals).pvalue > 1e-5
 
 
-def test_a_random_second_segment_is_another_documents_and_a_next_one_follows() -> None:
+def test_second_segment_matches_its_label() -> None:
     generator = np.random.default_rng(3)
     lengths = [generator.integers(1, 12, generator.integers(1, 15)).tolist() for _ in range(2)]
     text, _ = made_up(lengths)
@@ -147,7 +147,7 @@ def test_a_random_second_segment_is_another_documents_and_a_next_one_follows() -
     assert min(labels.values()) > 100
 
 
-def test_the_key_and_the_document_decide() -> None:
+def test_pairs_depend_on_key_and_document() -> None:
     text, _ = made_up(np.random.default_rng(1).integers(1, 9, [6, 20]).tolist())
     assert list(ours(text, 30, 0.1, 1)) == list(ours(text, 30, 0.1, 1)) != list(ours(text, 30, 0.1, 2))
     with pytest.raises(ValueError, match="at least two documents; received 1"):

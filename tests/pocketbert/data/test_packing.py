@@ -76,7 +76,7 @@ def oracle(tokens: list[list[list[int]]], room: int) -> list[list[int]]:
 LENGTHS = [[3, 4, 1, 9, 30, 2, 2], [11], [], [0, 5, 0], [9, 2, 1, 11, 11, 1], [25]]
 
 
-def test_one_segment_by_hand_and_by_the_rule() -> None:
+def test_one_segment_matches_the_rule() -> None:
     documents, tokens = made_up(LENGTHS)
     encoded = pack(documents, Numbers(), 13, short_sequence_probability=0)
     expected = oracle(tokens, 11)
@@ -107,7 +107,7 @@ def test_two_segments_are_divided_between_sentences() -> None:
     assert len(divisions) > 3
 
 
-def test_chunks_are_those_of_berts_code_where_it_cuts_nothing() -> None:
+def test_chunks_match_bert_without_truncation() -> None:
     from official.nlp.data import create_pretraining_data as official
 
     class NeverRandomNext(random.Random):
@@ -133,7 +133,7 @@ def test_chunks_are_those_of_berts_code_where_it_cuts_nothing() -> None:
     assert ours == theirs
 
 
-def test_short_sequences_have_one_target_a_document() -> None:
+def test_documents_have_one_short_target() -> None:
     lengths = np.random.default_rng(2).integers(1, 6, [400, 30]).tolist()
     documents, tokens = made_up(lengths)
     room = 40
@@ -162,7 +162,7 @@ def test_short_sequences_have_one_target_a_document() -> None:
     assert 12 < targets / short < 29
 
 
-def test_the_result_depends_on_the_arguments_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_depends_on_arguments_only(monkeypatch: pytest.MonkeyPatch) -> None:
     documents, _ = made_up(np.random.default_rng(6).integers(0, 9, [60, 12]).tolist())
     options: dict[str, Any] = {"segments": 2, "short_sequence_probability": 0.5}
     tokenizer = Numbers()

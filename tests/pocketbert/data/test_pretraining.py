@@ -91,7 +91,7 @@ def document_of() -> dict[int, int]:
     return {word: number for number, document in texts for sentence in document for word in sentence}
 
 
-def test_every_record_is_a_pair_of_the_text(plain: PretrainingData, document_of: dict[int, int]) -> None:
+def test_records_are_pairs_from_the_text(plain: PretrainingData, document_of: dict[int, int]) -> None:
     shards_documents: list[set[int]] = []
     example = 0
     for entry in plain.manifest.shards:
@@ -129,7 +129,7 @@ def test_a_duplicate_cuts_the_text_anew(plain: PretrainingData) -> None:
         assert len(one & other) < len(one) / 2
 
 
-def test_the_counts_are_those_of_the_text(plain: PretrainingData) -> None:
+def test_counts_match_the_text(plain: PretrainingData) -> None:
     texts = pretraining_text.documents()
     dev = PretrainingData.open(plain.folder / "dev")
     both = [plain.manifest.counts, dev.manifest.counts]
@@ -177,7 +177,7 @@ def test_batches_are_records_with_masks(plain: PretrainingData) -> None:
     assert kinds.total() > 500 and abs(share - 0.8) < 5 * np.sqrt(0.16 / kinds.total())
 
 
-def test_a_batch_depends_on_row_seed_and_epoch_alone(plain: PretrainingData) -> None:
+def test_batch_depends_on_row_seed_epoch(plain: PretrainingData) -> None:
     plan = plain.plan(batch_size=6, seed=4, epoch=2)
     everything = batches(plain, plan)
     for mine, others in zip(batches(plain, plan, start=9), everything[9:], strict=True):
@@ -199,7 +199,7 @@ def test_a_batch_depends_on_row_seed_and_epoch_alone(plain: PretrainingData) -> 
         plain.plan(batch_size=9999, seed=0, epoch=0)
 
 
-def test_baked_masks_are_read_by_tf_models_official(
+def test_tf_models_official_reads_baked_masks(
     baked: PretrainingData, plain: PretrainingData, document_of: dict[int, int]
 ) -> None:
     from official.nlp.data.pretrain_dataloader import BertPretrainDataConfig, BertPretrainDataLoader
@@ -249,7 +249,7 @@ def test_baked_masks_are_read_by_tf_models_official(
     )
 
 
-def test_what_stands_for_the_content(plain: PretrainingData, source: dict[str, Path], tmp_path: Path) -> None:
+def test_identity_depends_on_content(plain: PretrainingData, source: dict[str, Path], tmp_path: Path) -> None:
     assert plain.vocab_path.read_bytes() == source["vocabulary"].read_bytes()
     assert (plain.lowercase, plain.pad_token_id, plain.max_length) == (True, PAD, 21)
     moved = Path(shutil.copytree(plain.folder, tmp_path / "moved"))
@@ -264,7 +264,7 @@ def _flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def test_what_is_wrong_with_a_folder_is_named(plain: PretrainingData, tmp_path: Path) -> None:
+def test_damaged_folders_are_refused(plain: PretrainingData, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(plain.folder, tmp_path / "data"))
     _flip(folder / "shard-00001-of-00003.tfrecord", 99)
     _flip(folder / "vocab.txt", 3)

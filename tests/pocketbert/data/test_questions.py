@@ -78,7 +78,7 @@ def test_everything_of_a_question_is_read(tmp_path: Path) -> None:
     assert file.source == str(path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     plain = QuestionFile(path)
     questions = list(plain)
@@ -98,7 +98,7 @@ def test_an_answer_without_text_is_none(tmp_path: Path, answers: Any) -> None:
     assert file.select([1]).labelled
 
 
-def test_a_selection_keeps_the_order_of_the_file_and_counts_its_own(tmp_path: Path) -> None:
+def test_selection_keeps_file_order(tmp_path: Path) -> None:
     entries = [_entry(id=str(n), **({"answers": [], "is_impossible": True} if n % 3 == 0 else {})) for n in range(7)]
     file = QuestionFile(_file(tmp_path, *entries))
     chosen = file.select([5, 0, 6, 3, 5])
@@ -113,7 +113,7 @@ def test_a_selection_keeps_the_order_of_the_file_and_counts_its_own(tmp_path: Pa
             file.select(wrong)
 
 
-def test_a_relative_path_holds_in_every_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_survives_directory_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _file(tmp_path, _entry(), _entry(id="b"))
     monkeypatch.chdir(tmp_path)
     file = QuestionFile("questions.json")
@@ -125,7 +125,7 @@ def test_a_relative_path_holds_in_every_working_directory(tmp_path: Path, monkey
     assert file.source == travelled.source == "questions.json"
 
 
-def test_a_file_that_goes_is_missed_in_one_line(tmp_path: Path) -> None:
+def test_removed_file_is_one_line(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     file = QuestionFile(path)
     path.unlink()
@@ -133,7 +133,7 @@ def test_a_file_that_goes_is_missed_in_one_line(tmp_path: Path) -> None:
         list(file)
 
 
-def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
+def test_repeated_ids_fail_only_as_keys(tmp_path: Path) -> None:
     file = QuestionFile(_file(tmp_path, *(_entry(id=name) for name in "abcbdb")))
     assert len(file) == 6
     with pytest.raises(UserError, match="must be unique .*received 2 repetitions, such as 'b'; give each"):
@@ -176,7 +176,7 @@ def test_ids_may_repeat_until_they_are_keys(tmp_path: Path) -> None:
         ("When?", "question 1: a question must be an object"),
     ],
 )
-def test_what_is_wrong_with_a_question_is_said_with_its_place(tmp_path: Path, entry: Any, message: str) -> None:
+def test_bad_question_is_named_with_place(tmp_path: Path, entry: Any, message: str) -> None:
     with pytest.raises(UserError, match=message) as raised:
         QuestionFile(_file(tmp_path, entry))
     assert str(raised.value).startswith(f"{tmp_path / 'questions.json'}: ") and "\n" not in str(raised.value)
@@ -205,19 +205,19 @@ def test_what_is_wrong_with_a_question_is_said_with_its_place(tmp_path: Path, en
         (b'{"data": []} {"data": []}', "must be JSON in UTF-8; received: "),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_on_one_line(tmp_path: Path, content: Any, message: str) -> None:
+def test_bad_file_is_one_line(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(UserError, match=message) as raised:
         QuestionFile(_write(tmp_path, content))
     assert "\n" not in str(raised.value)
 
 
-def test_an_article_that_is_no_object_is_found(tmp_path: Path) -> None:
+def test_article_must_be_an_object(tmp_path: Path) -> None:
     good = {"paragraphs": [{"context": CONTEXT, "qas": [_entry()]}]}
     with pytest.raises(UserError, match='article 2: an article must have a list "paragraphs"'):
         QuestionFile(_write(tmp_path, {"data": [good, "text", good]}))
 
 
-def test_problems_are_listed_together_and_not_all(tmp_path: Path) -> None:
+def test_first_problems_are_listed_together(tmp_path: Path) -> None:
     entries = [_entry(question="") for _ in range(4)] + [_entry(id=None, question=1), _entry(), _entry(answers=3)]
     with pytest.raises(UserError) as raised:
         QuestionFile(_file(tmp_path, *entries))
@@ -226,13 +226,13 @@ def test_problems_are_listed_together_and_not_all(tmp_path: Path) -> None:
     assert message.endswith("; and 2 more problems")
 
 
-def test_no_such_file_is_said(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="absent.json: there is no such file"):
         QuestionFile(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("one_article", [False, True])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, one_article: bool) -> None:
+def test_memory_is_independent_of_file_size(tmp_path: Path, one_article: bool) -> None:
     def peak(paragraphs: int) -> tuple[int, int]:
         each = (
             {
@@ -294,9 +294,7 @@ def test_empty_lists_alone_are_no_labels(tmp_path: Path) -> None:
     assert [each.impossible for each in file] == [False] * 3
 
 
-def test_empty_paragraphs_and_articles_are_skipped_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_paragraphs_are_skipped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = {"context": CONTEXT, "qas": [_entry()]}
     articles = [
         {"title": "none"},
@@ -320,7 +318,7 @@ def test_bad_questions_are_skipped_on_request(tmp_path: Path, capsys: pytest.Cap
         QuestionFile(_file(tmp_path, _entry(question="")), skip_bad=True)
 
 
-def test_file_edited_between_two_readings_is_refused(tmp_path: Path) -> None:
+def test_changed_file_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path, _entry())
     file = QuestionFile(path)
     path.write_bytes(path.read_bytes().replace(b"When?", b"Whom?"))
@@ -358,7 +356,7 @@ def test_hostile_json_is_refused_at_once(tmp_path: Path, content: bytes, message
     assert time.monotonic() - started < 2 and "\n" not in str(raised.value)
 
 
-def test_brackets_and_digits_in_strings_are_text(tmp_path: Path) -> None:
+def test_brackets_in_strings_are_text(tmp_path: Path) -> None:
     context = CONTEXT + ' \\" [[[' + "[" * 70_000 + "9" * 70_000 + '"\\'
     path = _file(tmp_path, *[_entry(id=str(n), question="{" * 100 + '\\"' * 50) for n in range(400)], context=context)
     assert [each.context for each in QuestionFile(path)] == [context] * 400

@@ -38,7 +38,7 @@ def test_where_sentences_end(marked: str) -> None:
     assert split_sentences(joined) == expected
 
 
-def test_space_is_all_that_is_left_out() -> None:
+def test_only_space_is_dropped() -> None:
     random = np.random.default_rng(5)
     parts = ["A", "b", "7", ".", "!", "。", "...", "”", '"', "(", ")", " ", "\n", "\u00a0", "Dr.", "U.S.", "é", "語"]
     for _ in range(2000):

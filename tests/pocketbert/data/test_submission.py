@@ -35,7 +35,7 @@ def test_the_servers_files() -> None:
 
 
 @pytest.mark.parametrize("task", LABELS)
-def test_labels_are_written_as_the_server_reads_them(task: str) -> None:
+def test_labels_have_the_servers_spelling(task: str) -> None:
     indices = np.array([1, 0, len(LABELS[task]) - 1, 0], np.int64)
     assert as_texts(task, indices) == ([LABELS[task][index] for index in indices], 0)
     assert CONSTANTS[task] in LABELS[task]
@@ -46,7 +46,7 @@ def test_scores_are_moved_into_their_range() -> None:
     assert as_texts("stsb", scores) == (["0.000", "0.000", "2.346", "5.000", "5.000", "5.000"], 3)
 
 
-def test_the_zip_is_flat_and_the_same_for_the_same_answers(tmp_path: Path) -> None:
+def test_equal_predictions_give_equal_zips(tmp_path: Path) -> None:
     answers = {"SST-2.tsv": ["1", "0", "1"], "AX.tsv": ["neutral", "entailment"]}
     write_submission(tmp_path / "one.zip", answers)
     write_submission(tmp_path / "two.zip", dict(reversed(answers.items())))
@@ -62,14 +62,14 @@ def test_the_zip_is_flat_and_the_same_for_the_same_answers(tmp_path: Path) -> No
 
 @pytest.mark.data
 @pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "rte", "wnli"])
-def test_constants_are_the_training_files_most_frequent_labels(shared: Path, task: str) -> None:
+def test_constants_are_most_frequent_labels(shared: Path, task: str) -> None:
     labels = read_glue(task, shared / "data" / "glue", "train").labels
     assert labels is not None
     assert as_texts(task, np.array([np.bincount(labels).argmax()]))[0] == [CONSTANTS[task]]
 
 
 @pytest.mark.data
-def test_wnlis_development_set_is_the_training_set_turned_round(shared: Path) -> None:
+def test_wnli_dev_reverses_training_labels(shared: Path) -> None:
     """What docs/how-to/glue.md says of it."""
     train, dev = (read_glue("wnli", shared / "data" / "glue", split) for split in ("train", "dev"))
     assert train.pairs is not None and dev.pairs is not None and train.labels is not None and dev.labels is not None

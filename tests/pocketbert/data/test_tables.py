@@ -45,7 +45,7 @@ def test_single_sentences_without_labels(tmp_path: Path) -> None:
     assert (examples.texts, examples.pairs, examples.labels, labels) == (["hello"], None, None, ())
 
 
-def test_a_quoted_cell_may_span_lines_and_rows_are_named_by_their_first(tmp_path: Path) -> None:
+def test_quoted_cells_may_span_lines(tmp_path: Path) -> None:
     path = _write(tmp_path, "t.csv", 'text,y\n"one\ntwo",a\nthree,b\n')
     examples, _ = read_table(path, text_column="text", label_column="y")
     assert (examples.texts, examples.ids) == (["one\ntwo", "three"], ["2", "4"])
@@ -58,7 +58,7 @@ def _labels(tmp_path: Path, cells: list[str], **options: Any) -> tuple[list[floa
     return examples.labels.tolist(), labels
 
 
-def test_labels_found_are_in_numeric_order_if_numbers_else_alphabetical(tmp_path: Path) -> None:
+def test_labels_are_sorted(tmp_path: Path) -> None:
     assert _labels(tmp_path, ["10", "9", "-1", "9.0"]) == ([2, 1, 0, 1], ("-1", "9", "10"))
     assert _labels(tmp_path, ['"10"', '"9"', '"x"']) == ([0, 1, 2], ("10", "9", "x"))
     assert _labels(tmp_path, ["true", "false"]) == ([1, 0], ("false", "true"))
@@ -141,7 +141,7 @@ def test_missing_column_is_reported_once(tmp_path: Path, name: str) -> None:
     assert "line 2" not in str(raised.value) and "more" not in str(raised.value)
 
 
-def test_json_row_without_a_column_is_named(tmp_path: Path) -> None:
+def test_json_row_without_column_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path, "t.jsonl", '{"t": "a"}\n{"u": "b"}\n')
     with pytest.raises(UserError, match="line 2: the row must have a column 't'; received 'u'$"):
         read_table(path, text_column="t")
@@ -202,7 +202,7 @@ def test_skipping_every_row_is_refused(tmp_path: Path) -> None:
         read_table(path, text_column="t", label_column="y", labels=("no", "yes", "3"), skip_bad_rows=True)
 
 
-def test_row_with_an_unknown_label_is_skipped(tmp_path: Path) -> None:
+def test_row_with_unknown_label_is_skipped(tmp_path: Path) -> None:
     path = _write(tmp_path, "t.csv", "t,y\na,no\nb,n/a\nc,yes\n")
     examples, _ = read_table(path, text_column="t", label_column="y", labels=("no", "yes"), skip_bad_rows=True)
     assert (examples.texts, examples.skipped_rows) == (["a", "c"], 1)
@@ -218,7 +218,7 @@ def test_row_with_an_unknown_label_is_skipped(tmp_path: Path) -> None:
         pytest.param('{"t": "a", "y": 1e999999999}', id="exponent"),
     ],
 )
-def test_hostile_json_rows_are_refused_in_one_line(tmp_path: Path, row: str) -> None:
+def test_hostile_json_row_is_one_line(tmp_path: Path, row: str) -> None:
     with pytest.raises(UserError, match="t.jsonl: line 2: ") as raised:
         read_table(
             _write(tmp_path, "t.jsonl", '{"t": "a", "y": "2"}\n' + row + "\n"), text_column="t", label_column="y"
@@ -226,7 +226,7 @@ def test_hostile_json_rows_are_refused_in_one_line(tmp_path: Path, row: str) -> 
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
 
 
-def test_labels_of_thousands_of_digits_are_read(tmp_path: Path) -> None:
+def test_labels_with_thousands_of_digits(tmp_path: Path) -> None:
     long = "1" * 5000
     _, labels = read_table(_write(tmp_path, "t.csv", f"t,y\na,{long}\nb,2\n"), text_column="t", label_column="y")
     assert labels == ("2", long)

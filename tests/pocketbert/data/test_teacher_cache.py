@@ -36,7 +36,7 @@ from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentit
 from pocketbert.errors import UserError
 
 
-def test_an_example_comes_back_as_it_was_rounded(finished: Path) -> None:
+def test_example_round_trips_with_rounding(finished: Path) -> None:
     store = TeacherCache.open(finished, IDENTITY)
     assert len(store) == EXAMPLES and len(list(finished.glob("shard-*.bin"))) > 4
     for example in np.random.default_rng(0).permutation(EXAMPLES):
@@ -46,7 +46,7 @@ def test_an_example_comes_back_as_it_was_rounded(finished: Path) -> None:
             np.testing.assert_array_equal(found[name], value.astype(np.float16), strict=True)
 
 
-def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
+def test_cache_describes_the_teacher(copied: Path) -> None:
     from pocketbert.configs import TaskConfig
 
     store = TeacherCache.open(copied)
@@ -60,7 +60,7 @@ def test_what_is_known_of_the_teacher_without_it(copied: Path) -> None:
     assert TeacherCache.open(copied).teacher_task == task
 
 
-def test_few_shards_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_shards_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher_cache, "MAPPED_SHARDS", 4)
     with writer(tmp_path / "first", shard_bytes=1) as shards:
         fill(shards)
@@ -92,7 +92,7 @@ def test_few_shards_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_the_dataset_gives_the_plans_batches_padded_with_zeros(finished: Path, start: int) -> None:
+def test_dataset_pads_targets_with_zeros(finished: Path, start: int) -> None:
     from pocketbert.data.batches import dataset
 
     examples = encoded()
@@ -111,7 +111,7 @@ def test_the_dataset_gives_the_plans_batches_padded_with_zeros(finished: Path, s
             np.testing.assert_allclose(targets[name].numpy(), value, rtol=2**-11, atol=2**-25, strict=True)
 
 
-def test_a_function_of_the_dataset_is_traced_once(finished: Path) -> None:
+def test_dataset_is_traced_once(finished: Path) -> None:
     import tensorflow as tf
 
     examples = dataclasses.replace(encoded(), labels=None)
@@ -134,20 +134,20 @@ def test_a_function_of_the_dataset_is_traced_once(finished: Path) -> None:
     assert "labels" not in batches.element_spec[0]
 
 
-def test_other_examples_than_the_stores_are_refused(finished: Path) -> None:
+def test_other_examples_are_refused(finished: Path) -> None:
     shorter = dataclasses.replace(encoded(), offsets=encoded().offsets[:-1])
     with pytest.raises(UserError, match="received 28 examples with other lengths than the 29 in the cache"):
         TeacherCache.open(finished).dataset(shorter, [np.array([0])])
 
 
-def test_nothing_but_real_tokens_is_stored(finished: Path) -> None:
+def test_only_real_tokens_are_stored(finished: Path) -> None:
     # By hand: an example of l tokens has 3 heads x l x l, l x 6 and 2 numbers of two bytes.
     by_hand = sum(2 * (3 * length * length + 6 * length + 2) for length in LENGTHS.tolist())
     shards = sum(path.stat().st_size for path in finished.glob("shard-*.bin"))
     assert shards == by_hand == int(record_bytes(TARGETS, LENGTHS).sum())
 
 
-def test_hidden_states_cost_their_numbers_and_hardly_more(tmp_path: Path) -> None:
+def test_hidden_states_have_little_overhead(tmp_path: Path) -> None:
     # Four layers of 768, sentences like SST-2's: everything in the folder, against the numbers alone.
     lengths = np.minimum(2 + np.random.default_rng(0).geometric(1 / 11, 50), 66)
     targets = tuple(TargetSpec(name=f"hidden_{i}", shape=(None, 768), dtype="float16") for i in range(4))
@@ -180,7 +180,7 @@ def test_damage_is_refused_by_name(copied: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lengths.npy", "manifest.json", "vocab.txt"])
-def test_a_flipped_byte_in_the_other_files_is_found(copied: Path, name: str) -> None:
+def test_flipped_byte_is_found(copied: Path, name: str) -> None:
     content = (copied / name).read_bytes()
     tried = 0
     for place in range(0, len(content), 1 + len(content) // 50):
@@ -196,7 +196,7 @@ def test_a_flipped_byte_in_the_other_files_is_found(copied: Path, name: str) -> 
     TeacherCache.open(copied, IDENTITY)
 
 
-def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
+def test_unfinished_cache_is_refused(tmp_path: Path) -> None:
     with writer(tmp_path / "first") as store:
         content = store.blank(store.pending[1])
         content.filled[:] = True
@@ -206,7 +206,7 @@ def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
         TeacherCache.open(tmp_path / "first")
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path, copied: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path, copied: Path) -> None:
     with pytest.raises(UserError, match="received .* without one; make it with pocketbert cache-teacher"):
         TeacherCache.open(tmp_path / "nothing")
     manifest = json.loads((copied / "manifest.json").read_text())
@@ -250,9 +250,7 @@ def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda m: m.update(vocabulary=None), "vocabulary must be an object; received None"),
     ],
 )
-def test_foreign_manifests_are_refused_in_one_line(
-    copied: Path, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+def test_foreign_manifest_is_one_line(copied: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
     _signed(copied, change)
     with pytest.raises(UserError, match=f"manifest.json: the manifest is damaged: .*{message}") as raised:
         TeacherCache.open(copied)
@@ -284,7 +282,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(TeacherCacheIdentity)])
-def test_what_differs_is_named(finished: Path, name: str) -> None:
+def test_difference_is_named(finished: Path, name: str) -> None:
     value, message = DIFFERENT[name]
     with pytest.raises(UserError, match=f"must match this run; received {message}") as caught:
         TeacherCache.open(finished, dataclasses.replace(IDENTITY, **{name: value}))
@@ -292,7 +290,7 @@ def test_what_differs_is_named(finished: Path, name: str) -> None:
     assert "pass the options of cache-teacher again, including --dev-file" in str(caught.value)
 
 
-def test_all_differences_are_listed_and_what_is_not_known_is_not_compared(finished: Path) -> None:
+def test_all_known_differences_are_listed(finished: Path) -> None:
     everything = {name: value for name, (value, _) in DIFFERENT.items()}
     with pytest.raises(UserError) as caught:
         TeacherCache.open(finished, TeacherCacheIdentity(**everything))
@@ -302,7 +300,7 @@ def test_all_differences_are_listed_and_what_is_not_known_is_not_compared(finish
     TeacherCache.open(finished, dataclasses.replace(IDENTITY, teacher=None, tokenizer=None, options=options))
 
 
-def test_the_datasets_digest_sees_ids_segments_and_borders() -> None:
+def test_dataset_digest_covers_ids_segments_offsets() -> None:
     base = encoded()
     moved = base.offsets.copy()
     moved[4] += 1

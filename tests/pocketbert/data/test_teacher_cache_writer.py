@@ -31,7 +31,7 @@ from pocketbert.data.teacher_cache_writer import open_writers, sizes_text
 from pocketbert.errors import UserError
 
 
-def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_size_is_known_in_advance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "first"
     with writer(folder) as store:
         predicted = store.manifest.size_bytes
@@ -50,9 +50,7 @@ def test_the_size_is_known_before_the_first_byte(tmp_path: Path, capsys: pytest.
         assert line in printed
 
 
-def test_too_small_a_disk_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_disk_is_refused_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with writer(tmp_path / "elsewhere") as store:
         needed = store.manifest.size_bytes
     usage = shutil.disk_usage(tmp_path)
@@ -78,7 +76,7 @@ def test_too_small_a_disk_is_refused_before_anything_is_written(
         assert len(store.pending) == len(store.manifest.shards) - 1
 
 
-def test_several_stores_need_room_for_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_caches_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = dataclasses.replace(IDENTITY, stage="second")
     plans = [plan(tmp_path / "first"), plan(tmp_path / "second", identity=second, targets=TARGETS[:2])]
     needed = [each.manifest().size_bytes for each in plans]
@@ -95,9 +93,7 @@ def test_several_stores_need_room_for_all_of_them(tmp_path: Path, monkeypatch: p
                 assert [each.path.name for each in writers] == ["first", "second"]
 
 
-def test_what_is_thrown_away_makes_room_and_stays_where_that_is_not_enough(
-    copied: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_cache_counts_as_free_space(copied: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = tuple(dataclasses.replace(target, dtype="float32") for target in TARGETS)
     needed = plan(copied, targets=wide).manifest().size_bytes
     there = sum(path.stat().st_size for path in copied.glob("shard-*.bin"))
@@ -142,7 +138,7 @@ def attempt(folder: Path, event: str, number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_killed_at_any_rename_it_ends_with_the_same_bytes(tmp_path: Path, finished: Path) -> None:
+def test_killed_writer_gives_the_same_bytes(tmp_path: Path, finished: Path) -> None:
     # An attempt renames the manifest, the two small files, then two files a shard; each gets a little further.
     folder = tmp_path / "first"
     for event in ("aside", "placed"):
@@ -155,9 +151,7 @@ def test_killed_at_any_rename_it_ends_with_the_same_bytes(tmp_path: Path, finish
     assert contents(folder) == contents(finished)
 
 
-def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
-    copied: Path, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_shards_are_made_again(copied: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (copied / "shard-00002.bin").stat().st_mtime_ns
     flip(copied / "shard-00001.bin", 5)
     (copied / "shard-00004.bin").unlink()
@@ -169,7 +163,7 @@ def test_what_is_finished_is_kept_and_what_is_damaged_made_again(
     assert (copied / "shard-00002.bin").stat().st_mtime_ns == before
 
 
-def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None:
+def test_other_cache_is_not_overwritten(copied: Path, finished: Path) -> None:
     other = dataclasses.replace(IDENTITY, teacher="0" * 64)
     with (
         pytest.raises(UserError, match="has a cache with another teacher .*or pass --overwrite"),
@@ -200,12 +194,12 @@ def test_another_store_is_not_written_over(copied: Path, finished: Path) -> None
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_finished_store_is_left_as_it_is_without_overwrite(copied: Path, overwrite: bool) -> None:
+def test_finished_cache_is_unchanged_without_overwrite(copied: Path, overwrite: bool) -> None:
     with writer(copied, overwrite=overwrite) as store:
         assert len(store.pending) == (len(store.manifest.shards) if overwrite else 0)
 
 
-def test_two_writers_do_not_share_a_store(tmp_path: Path) -> None:
+def test_second_writer_is_refused(tmp_path: Path) -> None:
     with (
         writer(tmp_path / "first"),
         pytest.raises(UserError, match="one process at a time"),
@@ -229,7 +223,7 @@ def content(tmp_path: Path) -> Iterator[teacher_cache_writer.ShardContent]:
         (np.nan, "the target hidden must be finite; received nan"),
     ],
 )
-def test_what_float16_cannot_hold_is_an_error(
+def test_value_beyond_float16_is_refused(
     content: teacher_cache_writer.ShardContent, value: float, message: str
 ) -> None:
     batch = batch_of(np.array([0]), 20, filling=np.inf)
@@ -248,7 +242,7 @@ def test_float32_holds_more(tmp_path: Path) -> None:
         store.blank(store.pending[0]).put(np.array([0]), batch)
 
 
-def test_a_shard_without_all_its_examples_is_not_written(tmp_path: Path) -> None:
+def test_incomplete_shard_is_not_written(tmp_path: Path) -> None:
     with writer(tmp_path / "first") as store:
         with pytest.raises(ValueError, match="shard-00000.bin: .* examples have no targets"):
             store.write(store.blank(store.pending[0]))

@@ -60,7 +60,7 @@ def test_each_format_is_found_and_read(tmp_path: Path, kind: str, newline: str) 
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
-def test_compression_is_told_by_content(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+def test_compression_is_detected_by_content(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "text.of.any.name"
     path.write_bytes(compress(WIKI.encode()))
     assert list(read_documents(path)) == WIKI_DOCUMENTS
@@ -69,7 +69,7 @@ def test_compression_is_told_by_content(tmp_path: Path, compress: Callable[[byte
         list(read_documents(path))
 
 
-def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
+def test_folder_is_read_in_path_order(tmp_path: Path) -> None:
     (tmp_path / "AB").mkdir()
     (tmp_path / "AA").mkdir()
     (tmp_path / "AB" / "wiki_00").write_text(WIKI, encoding="utf-8")
@@ -84,7 +84,7 @@ def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
     )
 
 
-def test_wikiextractors_json_is_cleaned_as_its_blocks_are(tmp_path: Path) -> None:
+def test_wikiextractor_json_is_cleaned(tmp_path: Path) -> None:
     row = {"id": "1", "url": "u", "title": "A &amp; B", "text": "A &amp; B\n&lt;br /&gt;\n__NOTOC__\nOne &amp; two."}
     path = tmp_path / "text"
     path.write_text(json.dumps(row), encoding="utf-8")
@@ -124,7 +124,7 @@ def test_it_is_a_stream(tmp_path: Path) -> None:
         ("***\n", "received 0 documents with 0 paragraphs in 1 files; skipped: 1 documents"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, content: str, message: str) -> None:
+def test_errors_name_file_and_line(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "text"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=message) as caught:
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, content: str, 
     assert str(caught.value).startswith(str(path))
 
 
-def test_bad_paths_and_formats_are_refused_at_once(tmp_path: Path) -> None:
+def test_bad_paths_and_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         read_documents(tmp_path / "absent")
     with pytest.raises(UserError, match="the folder must have text files; received none"):

@@ -39,7 +39,7 @@ def test_dev_split_avoids_large_texts(sizes: list[int], aside: int, seed: int) -
     assert not {*train.texts} & {*dev.texts}
 
 
-def test_of_small_texts_the_draw_is_what_it_always_was() -> None:
+def test_draw_for_small_texts_is_unchanged() -> None:
     sizes = np.random.default_rng(4).integers(1, 12, 41)
     examples = _examples(*sizes)
     # Texts in the order of the draw until there is a tenth.
@@ -103,7 +103,7 @@ def test_stratified_part_keeps_texts_together(seed: int) -> None:
     assert (_counts(dev) <= np.ceil(0.1 * _counts(examples))).all()
 
 
-def test_stratified_part_of_what_cannot_be_stratified() -> None:
+def test_scores_and_questions_are_not_stratified() -> None:
     # Each class once, and each text too large for a tenth of its class: the part is drawn as without classes.
     examples = _classes({label: 1 for label in range(20)})
     assert train_dev_split(examples, stratify=True)[1].ids == train_dev_split(examples)[1].ids

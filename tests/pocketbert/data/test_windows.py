@@ -42,7 +42,7 @@ def _texts(windows: Windows) -> list[str]:
     ]
 
 
-def test_a_paragraph_that_fits_is_one_window(tokenizer: WordPieceTokenizer) -> None:
+def test_short_paragraph_is_one_window(tokenizer: WordPieceTokenizer) -> None:
     windows = make_windows([_question("A b?", "c  ds é E.", "ds")], tokenizer, WindowOptions())
     # The full stop and the accent: unknown tokens keep their places, marks are dropped.
     assert _texts(windows) == ["[CLS] a b ? [SEP] c d ##s e e [UNK] [SEP]"]
@@ -56,7 +56,7 @@ def test_a_paragraph_that_fits_is_one_window(tokenizer: WordPieceTokenizer) -> N
     assert [windows.context_start.dtype, windows.positions.dtype, windows.offsets.dtype] == ["i4", "i4", "i8"]
 
 
-def test_windows_start_every_stride_until_the_end_is_covered(tokenizer: WordPieceTokenizer) -> None:
+def test_windows_cover_the_paragraph_by_stride(tokenizer: WordPieceTokenizer) -> None:
     options = WindowOptions(max_length=9, stride=3, max_question_tokens=2)
     questions = [
         _question("a b c d", "a b c d e f g h i j", "d e"),
@@ -96,7 +96,7 @@ def test_windows_start_every_stride_until_the_end_is_covered(tokenizer: WordPiec
         ("a b", " ", None, None),
     ],
 )
-def test_an_answer_is_the_tokens_that_hold_its_characters(
+def test_answer_tokens_contain_its_characters(
     tokenizer: WordPieceTokenizer, context: str, answer: str, start: int | None, expected: list[str] | None
 ) -> None:
     windows = make_windows([_question("i j", context, answer, start)], tokenizer, WindowOptions())
@@ -109,12 +109,12 @@ def test_an_answer_is_the_tokens_that_hold_its_characters(
             assert windows.char_starts[first] == start
 
 
-def test_questions_without_an_answer_point_to_the_first_token(tokenizer: WordPieceTokenizer) -> None:
+def test_unanswered_questions_point_to_cls(tokenizer: WordPieceTokenizer) -> None:
     questions = [_question("a", "b c"), Question("", "a", "b c", (), (), True)]
     assert make_windows(questions, tokenizer, WindowOptions()).positions.tolist() == [[0, 0], [0, 0]]
 
 
-def test_a_paragraph_without_tokens_has_a_window(tokenizer: WordPieceTokenizer) -> None:
+def test_paragraph_without_tokens_has_one_window(tokenizer: WordPieceTokenizer) -> None:
     windows = make_windows([_question("a", "\u200b"), _question("b", "c")], tokenizer, WindowOptions())
     assert _texts(windows) == ["[CLS] a [SEP] [SEP]", "[CLS] b [SEP] c [SEP]"]
     assert windows.type_ids[:4].tolist() == [0, 0, 0, 1]
@@ -126,7 +126,7 @@ def test_no_questions_have_no_windows(tokenizer: WordPieceTokenizer) -> None:
     assert (len(windows), windows.offsets.tolist(), windows.positions.shape) == (0, [0], (0, 2))
 
 
-def test_special_tokens_in_text_are_what_the_tokenizer_says(vocabulary: Path, tokenizer: WordPieceTokenizer) -> None:
+def test_tokenizer_decides_about_special_tokens(vocabulary: Path, tokenizer: WordPieceTokenizer) -> None:
     question = _question("[SEP] a", "[SEP]", "SEP")
     windows = make_windows([question], tokenizer, WindowOptions())
     assert _texts(windows) == ["[CLS] [ sep ] a [SEP] [ sep ] [SEP]"]
@@ -180,7 +180,7 @@ def _bert_windows(
     ],
     ids=["overlapping", "touching", "dense", "long"],
 )
-def test_random_windows_are_those_of_berts_loops(tokenizer: WordPieceTokenizer, options: WindowOptions) -> None:
+def test_random_windows_match_bert(tokenizer: WordPieceTokenizer, options: WindowOptions) -> None:
     random = np.random.default_rng(3)
 
     def text(most: int) -> str:
@@ -217,7 +217,7 @@ def test_random_windows_are_those_of_berts_loops(tokenizer: WordPieceTokenizer, 
         assert windows.question_index[w] == index
 
 
-def test_a_stream_gives_the_same_windows_in_chunks(tokenizer: WordPieceTokenizer) -> None:
+def test_stream_has_the_same_windows(tokenizer: WordPieceTokenizer) -> None:
     questions = [_question("a b", "c d e f g h " * (1 + n % 3), "e") for n in range(23)]
     options = WindowOptions(max_length=13, stride=3, max_question_tokens=5)
     whole = make_windows(questions, tokenizer, options)
@@ -237,9 +237,7 @@ def test_long_paragraphs_make_small_chunks(tokenizer: WordPieceTokenizer, monkey
     assert [[len(each.context) for each in chunk] for chunk, _ in chunks] == [[4, 6], [1], [10], [11], [3, 3]]
 
 
-def test_a_stream_shows_its_progress_on_request(
-    tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stream_shows_progress_on_request(tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]) -> None:
     questions = [_question("a", "b")] * 3
     list(stream_windows(questions, tokenizer, WindowOptions()))
     assert capsys.readouterr().err == ""
@@ -261,7 +259,7 @@ def test_impossible_options_are_refused(options: dict[str, int], message: str) -
     assert WindowOptions(max_length=68).max_length == 68
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, tokenizer: WordPieceTokenizer) -> None:
+def test_memory_is_independent_of_file_size(tmp_path: Path, tokenizer: WordPieceTokenizer) -> None:
     def peak(articles: int) -> int:
         content = [
             {"paragraphs": [{"context": f"a b {'c d ' * 60}", "qas": [{"id": f"{n}", "question": "a?"}] * 8}]}
@@ -283,7 +281,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, tokenizer: WordPiece
     assert large < 2 * small
 
 
-def test_short_windows_leave_the_paragraph_a_third_and_overlap(tokenizer: WordPieceTokenizer) -> None:
+def test_short_windows_overlap(tokenizer: WordPieceTokenizer) -> None:
     assert WindowOptions().question_room == WindowOptions(max_length=128).question_room == 64
     short = WindowOptions(max_length=12)
     assert short.question_room == 5

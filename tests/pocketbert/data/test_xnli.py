@@ -48,7 +48,7 @@ def write_languages(folder: Path, split: str, rows: Sequence[tuple[str, str, str
     return folder
 
 
-def test_labels_are_mnlis_as_the_published_models_number_them() -> None:
+def test_labels_match_published_models() -> None:
     assert XNLI.labels == ("entailment", "neutral", "contradiction")
 
 
@@ -63,13 +63,13 @@ def test_the_official_file(official: Path) -> None:
     assert dev.ids[2:6] == ["dev-en-2", "dev-de-0", "dev-de-1", "dev-ar-0"]
 
 
-def test_the_official_file_where_the_zip_puts_it(official: Path) -> None:
+def test_official_file_is_found_in_zip_folder(official: Path) -> None:
     (official / "XNLI-1.0").mkdir()
     (official / "xnli.dev.tsv").rename(official / "XNLI-1.0" / "xnli.test.tsv")
     assert len(read_xnli(official, "test")) == 7
 
 
-def test_a_file_a_language_is_the_same(official: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_one_file_per_language_is_equal(official: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     expected = read_xnli(official, "dev")
     found = read_xnli(write_languages(tmp_path_factory.mktemp("languages"), "dev", ROWS), "dev")
     assert (found.texts, found.pairs, found.groups, found.ids) == (
@@ -114,7 +114,7 @@ def test_training_on_glues_mnli(fixtures: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.labels, expected.labels)
 
 
-def test_what_is_not_there_and_what_to_do(tmp_path: Path) -> None:
+def test_missing_files_and_languages_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"xnli needs xnli\.dev\.tsv or a file dev-LANGUAGE\.tsv"):
         read_xnli(tmp_path, "dev")
     with pytest.raises(UserError, match="no split 'train' of xnli; its splits are dev, test"):

@@ -135,10 +135,10 @@ def test_other_layers_are_refused_by_name(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--teacher=", "--student="], "--teacher is required; received none; --student is required, or"),
+        (["--teacher=", "--student="], "--teacher is required; received none; --student or"),
         (
             ["--train-file="],
-            "the data are either --task and --data or --train-file, with or without --dev-file; received --dev-file",
+            "data must be --task and --data, or --train-file with or without --dev-file; received --dev-file",
         ),
         (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to cache"),
     ],

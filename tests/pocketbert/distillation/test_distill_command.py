@@ -168,7 +168,7 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
     ("changes", "message"),
     [
         (["--teacher=no-such-folder"], "a model directory must be a folder; received no-such-folder"),
-        (["--student="], "--student is required, or --teacher-layers; received neither"),
+        (["--student="], "--student or --teacher-layers is required; received neither"),
         (
             ["--task=sst2"],
             "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
@@ -178,7 +178,7 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
         (["--teacher-layers=1,x"], "--teacher-layers=1,x: must be whole numbers"),
         (["--mapping=1,2"], "tinybert: this teacher and student do not fit"),
         (["--method=tiny"], "no distillation method 'tiny' .did you mean 'tinybert'"),
-        (["--compare-learning-rate=1e-4"], "--compare-learning-rate belongs to --compare; received it alone"),
+        (["--compare-learning-rate=1e-4"], "--compare-learning-rate needs --compare; received it alone"),
         (["--compare", "--compare-learning-rate=0"], "--compare-learning-rate must be positive; received 0"),
         (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
     ],

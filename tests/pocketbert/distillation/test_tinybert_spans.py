@@ -134,4 +134,4 @@ def test_the_command_says_what_it_cannot_do(teacher: Path, tmp_path: Path, capsy
     (tmp_path / "more.csv").write_text("text,label\na,b\n")
     common = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--student={teacher}", *arguments]
     assert cli.main([*common, f"--augmented-file={tmp_path / 'more.csv'}", f"--output={tmp_path / 'run'}"]) == 2
-    assert "questions on paragraphs cannot be augmented" in capsys.readouterr().err
+    assert "questions must have no augmented file" in capsys.readouterr().err

@@ -94,7 +94,7 @@ def test_rows_do_not_touch_each_other(tokenizer: pb.WordPieceTokenizer) -> None:
     assert SEP not in sum(alone, [])
 
 
-def test_invalid_utf8_vanishes_and_counts_as_one_code_point_each(tokenizer: pb.WordPieceTokenizer) -> None:
+def test_invalid_utf8_counts_as_code_points(tokenizer: pb.WordPieceTokenizer) -> None:
     ids, starts, ends = tokenizer.tokenize_with_offsets([b"\xffcat\xc3", b"ca\xfet", b"\xed\xa0\x80cat", b"\xf0\x9f"])
     assert ids.to_list() == [[CAT], [CAT], [CAT], []]
     assert (starts.to_list()[:2], ends.to_list()[:2]) == ([[1], [0]], [[4], [4]])
@@ -138,7 +138,7 @@ def test_marks_are_put_in_canonical_order(tmp_path: Path) -> None:
     assert cased.tokenize([given, ordered]).to_list() == [[UNK], [5]]
 
 
-def test_private_characters_in_the_vocabulary_stay_out_of_reach(tmp_path: Path) -> None:
+def test_private_use_tokens_never_match(tmp_path: Path) -> None:
     """The tokenizer's own stand-ins are private-use characters; a vocabulary may hold such characters too."""
     tokenizer = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, "\ue000", "\ue003", "##\ue005", "a"]))
     assert tokenizer.tokenize(["\ue000é a\ue003", "é" + "a" * 200, "é [SEP]"]).to_list() == [[UNK, 8], [UNK], [UNK, 3]]
@@ -162,7 +162,7 @@ def test_in_tf_function_and_tf_data(tokenizer: pb.WordPieceTokenizer) -> None:
         assert got.to_list() == expected.to_list()
 
 
-def test_one_trace_for_all_lengths_and_for_all_tokenizers_of_a_vocabulary(tokenizer: pb.WordPieceTokenizer) -> None:
+def test_tokenizers_of_a_vocabulary_trace_once(tokenizer: pb.WordPieceTokenizer) -> None:
     for length in (4, 8, 16):
         tokenizer(["the"], max_length=length)
         tokenizer(["the", "cat"], ["é", "on"], max_length=length, pad_to=length)
@@ -173,7 +173,7 @@ def test_one_trace_for_all_lengths_and_for_all_tokenizers_of_a_vocabulary(tokeni
         assert graph.encode_pairs.experimental_get_tracing_count() == 1
 
 
-def test_tokenizers_share_a_graph_only_where_they_agree(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
+def test_different_tokenizers_have_different_graphs(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
     changed = tmp_path / "vocab.txt"
     changed.write_text(tokenizer.vocab_path.read_text("utf-8") + "zebra\n", "utf-8")
     text = ["The zebra [SEP]"]
@@ -187,7 +187,7 @@ def test_tokenizers_share_a_graph_only_where_they_agree(tokenizer: pb.WordPieceT
     assert tokenizer.tokenize(text).to_list() == expected
 
 
-def test_a_tokenizer_made_inside_a_graph_outlives_it(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
+def test_tokenizer_outlives_enclosing_graph(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
     fresh = tmp_path / "vocab.txt"
     fresh.write_text(tokenizer.vocab_path.read_text("utf-8") + "graphborn\n", "utf-8")
 
@@ -227,7 +227,7 @@ def test_unusable_vocabulary(tmp_path: Path, pieces: list[str], message: str) ->
         pb.WordPieceTokenizer(write(tmp_path, pieces))
 
 
-def test_everything_wrong_with_a_vocabulary_is_listed(tmp_path: Path) -> None:
+def test_all_vocabulary_problems_are_listed(tmp_path: Path) -> None:
     path = write(tmp_path, ["[PAD]", "a", "a", "", "b"])
     with pytest.raises(UserError, match=r"(?s)vocab.txt: .*without \[UNK\].*'a' in lines 2, 3.*empty lines 4"):
         pb.WordPieceTokenizer(path)
@@ -240,7 +240,7 @@ def test_unreadable_vocabulary(tmp_path: Path) -> None:
         pb.WordPieceTokenizer(tmp_path)
     path = tmp_path / "latin1.txt"
     path.write_bytes(b"[PAD]\ncaf\xe9\n")
-    with pytest.raises(UserError, match=r"UTF-8; received the byte 0xe9 in line 2"):
+    with pytest.raises(UserError, match=r"UTF-8; received byte 0xe9 in line 2"):
         pb.WordPieceTokenizer(path)
 
 
@@ -257,11 +257,11 @@ def test_line_ends(tmp_path: Path) -> None:
     [
         (lambda t: t(["a"], max_length=1), "at least 2"),
         (lambda t: t(["a"], ["b"], max_length=2), "at least 3"),
-        (lambda t: t(["a"], pad_to=64), "pad_to is at least max_length; received pad_to=64, max_length=128"),
+        (lambda t: t(["a"], pad_to=64), "pad_to must be at least max_length; received pad_to=64, max_length=128"),
         (lambda t: t(["a", "b"], ["c"]), "2 texts and 1 pairs"),
-        (lambda t: t(["a", None]), "texts is a list of strings; received None at index 1"),
-        (lambda t: t(["a"], [3]), "pairs is a list of strings; received 3 at index 0"),
-        (lambda t: t.tokenize(tf.constant([["a"]])), r"string tensor of rank 1; received string of shape \(1, 1\)"),
+        (lambda t: t(["a", None]), "texts must be a list of strings; received None at index 1"),
+        (lambda t: t(["a"], [3]), "pairs must be a list of strings; received 3 at index 0"),
+        (lambda t: t.tokenize(tf.constant([["a"]])), r"string tensor of rank 1; received string with shape \(1, 1\)"),
         (lambda t: t.tokenize(tf.constant([1])), "received int32"),
         (lambda t: pb.WordPieceTokenizer(t.vocab_path, True, "both"), "'token' or 'text'; received 'both'"),
     ],

@@ -49,7 +49,7 @@ def pieces(tokenizer: pb.WordPieceTokenizer, vocabulary: Path, text: str) -> lis
     return [names[index] for index in tokenizer.tokenize([text]).to_list()[0]]
 
 
-def test_ideographs_stand_alone_and_thai_does_not(tokenizer: pb.WordPieceTokenizer, vocabulary: Path) -> None:
+def test_ideographs_are_isolated_thai_is_not(tokenizer: pb.WordPieceTokenizer, vocabulary: Path) -> None:
     # 我回来了: each ideograph is a word, whatever is beside it. ฉันกลับมาแล้ว has no spaces: one word, cut into tokens.
     assert pieces(tokenizer, vocabulary, "我回来了ok。") == ["我", "回", "来", "了", "ok", "。"]
     thai = pieces(tokenizer, vocabulary, "ฉันกลับมาแล้ว")

@@ -373,10 +373,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             ["--task=sst2"],
             "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
         ),
-        (["--seeds=1,1"], "--seeds must be at least one number, all different; received 1,1"),
+        (["--seeds=1,1"], "--seeds must be one or more different numbers; received 1,1"),
         (
             ["--seeds=three"],
-            "--seeds=three: must be whole numbers with commas between them, such as 1,2",
+            "--seeds=three: must be a list of whole numbers with commas, such as 1,2",
         ),
         (["--learning-rate=0", "--warmup-ratio=1"], "learning_rate must be positive.*warmup_ratio must lie in"),
         (["--label-column=stars"], "must have the column 'stars'"),

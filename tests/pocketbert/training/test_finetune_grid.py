@@ -92,9 +92,9 @@ def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> Non
     [
         (["--grid=rate=1"], "a grid may vary learning_rate.*; received rate"),
         (["--grid=learning_rate=0,1"], "grid: .*learning_rate must be positive; received 0.0"),
-        (["--grid=bert", "--epochs=3"], "what a grid names has its values there alone; received --epochs too"),
+        (["--grid=bert", "--epochs=3"], "an option in --grid must not be a flag too; received --epochs"),
         (["--grid=epochs=1", "--parallel=0"], "--parallel must be positive; received 0"),
-        (["--parallel=2", "--choose=mean"], "--choose, --parallel go with --grid; received no grid"),
+        (["--parallel=2", "--choose=mean"], "--choose, --parallel must be used with --grid; received no grid"),
         (["--grid=epochs=1", "--ray=auto"], r"several machines need Ray;.*pip install 'pocketbert\[ray\]'"),
         (["--grid=max_length=23,30,31"], "the model's 29 positions; received 30; .* 29 positions; received 31"),
         (["--grid=minilmv2-squad2"], "minilmv2-squad2 is a grid for span; received a task of the kind classification;"),

@@ -350,7 +350,7 @@ def test_dev_examples_are_fixed_and_bounded(inputs: Path) -> None:
     [
         (["--model="], "--model is required; received none"),
         (["--model=ib_bert_larg"], "did you mean 'ib_bert_large'"),
-        (["--dev-data=", "--seeds=1,2"], "several --seeds are compared on --dev-data"),
+        (["--dev-data=", "--seeds=1,2"], "several --seeds need --dev-data"),
         (["--batch-size=31"], "batch_size must divide into micro_batches; received 31 and 2"),
         (["--learning-rate=0"], "learning_rate must be positive; received 0"),
         (["--tpu=x"], "a TPU's name is for distribution tpu; received 'x' with 'one'"),
