@@ -122,12 +122,13 @@ def run(options: Options) -> int | None:
     _check(options)
     own, place = options[DistillOptions], options[RunFolderOptions]
     seeds = place.seeds
-    given = (chosen_student(options), read_data(options), place.output)
     arguments: dict[str, Any] = {
         "teacher": _teacher(options),
         "method": chosen_method(options),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=place.overwrite),
     }
+    # Last, because reading the data may take minutes.
+    given = (chosen_student(options), read_data(options), place.output)
     if own.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
