@@ -1,4 +1,4 @@
-"""Weights of classes in the loss, so that rare ones count as much as frequent ones."""
+"""Class weights in the loss, for data sets with rare classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NONE, BALANCED = "none", "balanced"
 
 
 def parse_class_weights(text: str) -> dict[str, float]:
-    """Reads `label=weight,…`; {} for `none` and `balanced`.
+    """Parses `label=weight,…`; returns {} for `none` and `balanced`.
 
-    A label with a comma goes into double quotes together with its weight: `"yes, really=2",no=1`.
+    Quote a label that contains a comma together with its weight: `"yes, really=2",no=1`.
 
     Raises:
-      UserError: the text is something else.
+      UserError: the text has another form, or names a label twice.
     """
     if text in (NONE, BALANCED):
         return {}
@@ -43,21 +43,21 @@ def parse_class_weights(text: str) -> dict[str, float]:
 
 
 def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray | None:
-    """The factor of each class's examples in the loss.
+    """Computes the loss weight of each class.
 
-    The loss stays Keras' mean over examples: the sum of weight times cross-entropy, divided by the number of examples.
+    The loss is the weighted sum of cross-entropies divided by the number of examples, as in Keras.
 
     Args:
-      text: `none`; `balanced`, N / (C · n) for each of the C classes that occur, n times in N examples, as
-        scikit-learn's `compute_class_weight` has it; or `label=weight,…`, where a label that is not named has 1.
+      text: `none`; `balanced`, N / (C · n) for a class with n of N examples, where C classes occur, as in
+        scikit-learn's `compute_class_weight`; or `label=weight,…`, where missing labels have weight 1.
       task: the task.
-      labels: int32 `[N]`, the training examples' classes.
+      labels: int32 `[N]`, classes of the training examples.
 
     Returns:
       float32 `[classes]`, or None for `none`.
 
     Raises:
-      UserError: the task is no classification, or has no such label.
+      UserError: the task is not a classification, or lacks one of the labels.
     """
     import numpy as np
 
@@ -66,7 +66,7 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
     if text == NONE:
         return None
     if not get_task(task).has_classes:
-        raise UserError(f"class_weights are for classification; received {text} for {task.kind}; leave it out")
+        raise UserError(f"class_weights needs a classification task; received {text} for {task.kind}; leave it out")
     if text == BALANCED:
         counts = np.bincount(labels, minlength=len(task.labels))
         occur = counts > 0

@@ -1,4 +1,4 @@
-"""Gradients made ready for an optimizer: clipped together, and dense."""
+"""Gradient clipping by global norm, and conversion of sparse gradients to dense ones."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 
 def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) -> list[tf.Tensor]:
-    """Dense gradients whose global norm is at most `clip_norm` (Pascanu et al. 2013, algorithm 1).
+    """Clips gradients by their global norm and makes them dense (Pascanu et al. 2013, algorithm 1).
 
-    The norm is over all gradients together. `tf.clip_by_global_norm` takes that of a table's rows as they come; here
-    rows that are named twice are summed first. Adam's moments decay in every row at every step, so a table's update
-    is dense whatever its gradient is; clipping before the rows are spread out saves two passes over the table.
+    Duplicate rows of a sparse gradient are summed before the norm is computed. `tf.clip_by_global_norm` does not sum
+    them. Adam's moments decay in every row at every step, so the update of an embedding is dense in any case. Clipping
+    before the conversion saves two passes over the embedding.
 
     Args:
-      gradients: dense, or rows of a table.
-      clip_norm: the highest norm, or None for no clipping. At or below it no bit changes.
+      gradients: dense or sparse (`tf.IndexedSlices`).
+      clip_norm: maximum global norm over all gradients; None for no clipping. Gradients with a norm up to `clip_norm`
+        keep their bits.
 
     Returns:
-      Tensors of the weights' shapes, in the order of `gradients`.
+      Dense gradients with the shapes of the weights, in the order of `gradients`.
     """
     if clip_norm is not None:
         gradients = [_sum_duplicate_rows(gradient) for gradient in gradients]
@@ -52,7 +53,7 @@ def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
 
 
 def dense(gradient: Gradient) -> tf.Tensor:
-    """A gradient as a tensor of its weight's shape."""
+    """Converts a gradient to a tensor with the shape of its weight."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     # `tf.convert_to_tensor` would do the same and warn about memory.

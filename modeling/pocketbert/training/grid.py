@@ -1,6 +1,6 @@
-"""Grids: which options vary over which values, in which order, and how a command line says it.
+"""Hyper-parameter grids: options with their values, the order of points, and the syntax on the command line.
 
-Nothing here imports TensorFlow, and nothing knows what a run does.
+The module imports no TensorFlow and does not depend on the kind of run.
 """
 
 from __future__ import annotations
@@ -18,52 +18,51 @@ from pocketbert.training.published_grids import PUBLISHED, Value
 
 Point = Mapping[str, Value]
 Choose = typing.Literal["mean", "median", "max"]
-# Of several seeds' metrics, the number that chooses a point → its name in `pocketbert.training.run.spread`.
+# Statistic over seeds that selects a point → its name in `run_folder.spread`.
 STATISTICS: Mapping[str, str] = {"mean": "mean", "median": "median", "max": "maximum"}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Options and the values that each takes; every combination is a point.
+    """A hyper-parameter grid; every combination of values is a point.
 
     Attributes:
-      values: option → its values, in the order in which they are tried.
+      values: option → values, in the order of the search.
 
     Raises:
-      UserError: no options, or an option without values or with one value twice.
+      UserError: there is no option, or an option has no values or a duplicate value.
     """
 
     values: Mapping[str, tuple[Value, ...]]
 
     def __post_init__(self) -> None:
-        problems = [] if self.values else ["a grid needs an option with its values; received none"]
+        problems = [] if self.values else ["a grid needs an option with values; received none"]
         for name, values in self.values.items():
             if not values or len(set(values)) != len(values):
                 shown = ",".join(map(_text, values)) or "none"
-                problems.append(f"{name} needs values that differ from one another; received {shown}")
+                problems.append(f"{name} needs different values; received {shown}")
         raise_if_any(problems, "grid")
 
     def points(self) -> list[Point]:
-        """All combinations; the last option changes fastest."""
+        """Returns all combinations of values; the last option changes fastest."""
         return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
 
 
 def point_name(point: Point) -> str:
-    """The options and values of a point, as they may name a folder: `learning_rate=2e-05,epochs=3`."""
+    """Formats a point as a folder name: `learning_rate=2e-05,epochs=3`."""
     return ",".join(f"{name}={_text(value)}" for name, value in point.items())
 
 
 def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
-    """The options of every point.
+    """Returns the options of every point.
 
     Args:
-      options: instances of dataclasses without a field of the same name; a grid changes their fields.
-      grid: what varies.
-      fixed: fields that may not vary.
+      options: instances of dataclasses with different field names; the grid replaces field values.
+      grid: the grid.
+      fixed: fields that the grid must not vary.
 
     Raises:
-      UserError: lists all that is wrong with the points: such a field, one that is not there, and what the dataclass
-        itself finds.
+      UserError: the grid varies a fixed or unknown field, or a dataclass rejects a point; lists all problems.
     """
     made, problems = [], _unknown(grid.values, _varied(tuple(map(type, options)), fixed))
     for point in grid.points() if not problems else ():
@@ -76,22 +75,22 @@ def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection
 
 
 def at_point(options: typing.Any, point: Point) -> typing.Any:
-    """An instance of a dataclass with those values of a point that are its fields."""
+    """Returns a copy of a dataclass instance with the values of a point; other options of the point are ignored."""
     names = {field.name for field in dataclasses.fields(options)}
     return dataclasses.replace(options, **{name: value for name, value in point.items() if name in names})
 
 
 def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collection[str] = ()) -> Grid:
-    """The grid that a command line names.
+    """Parses the `--grid` arguments of a command line.
 
     Args:
-      texts: each the name of a published grid, or `option=value,value`. An option's own values take the place of a
-        published grid's. `none` is None, where the option may be that.
-      options: the dataclasses whose fields may vary: numbers and words.
-      fixed: fields that may not.
+      texts: names of published grids, or `option=value,value`. Your values override those of a published grid. `none`
+        stands for None in options that accept it.
+      options: dataclasses; the grid may vary their numeric and string fields.
+      fixed: fields that the grid must not vary.
 
     Raises:
-      UserError: lists what cannot be read.
+      UserError: an argument cannot be parsed; lists all problems.
     """
     kinds = _varied(options, fixed)
     values: dict[str, tuple[Value, ...]] = {}
@@ -107,7 +106,7 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
         elif option not in kinds:
             problems += _unknown([option], kinds)
         elif option in own:
-            problems.append(f"all values of {option} stand behind one {option}=; received a second")
+            problems.append(f"{option}= must be given once; received a second; list all its values after the first")
         else:
             own.add(option)
             try:
@@ -128,7 +127,7 @@ def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
 
 
 def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tuple[type, ...]]:
-    """The fields that a grid may vary, with the types of their values."""
+    """Returns the fields that a grid may vary, with the types of their values."""
     kinds = {
         field.name: _kinds(typing.get_type_hints(each)[field.name])
         for each in options
@@ -139,7 +138,7 @@ def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, tupl
 
 
 def _kinds(hint: typing.Any) -> tuple[type, ...]:
-    """The types of an option's values; none if a grid cannot vary it."""
+    """Returns the types of the values of an option; empty if a grid cannot vary it."""
     parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(str if typing.get_origin(part) is typing.Literal else part for part in parts)
     return kinds if set(kinds) <= {int, float, str, types.NoneType} else ()

@@ -1,4 +1,4 @@
-"""A search over a grid as a table on a terminal, and as one self-contained page."""
+"""Reports on a grid search: a table for the terminal and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Summary = Mapping[str, Any]
 
 
 def table(summary: Summary) -> list[str]:
-    """The lines of a table with a row a point, in the grid's order; the best has a star. The last is the baseline.
+    """Returns the lines of a table with one row per point in grid order, a star on the best, and the baseline last.
 
     Args:
-      summary: as `pocketbert.training.grid_run.summarize` gives it.
+      summary: from `pocketbert.training.grid_run.summarize`.
     """
     lines = [["", *_head(summary)]]
     for row in _rows(summary):
         lines.append(
             ["*" if row["best"] else "", *row["options"], *([row["failed"]] if row["failed"] else row["numbers"])]
         )
-    # What failed says why, at a length of its own.
+    # Rows with an error message do not affect the widths of columns.
     widths = [
         max((len(line[i]) for line in lines if len(line) == len(lines[0])), default=0) for i in range(len(lines[0]))
     ]
@@ -30,12 +30,12 @@ def table(summary: Summary) -> list[str]:
 
 
 def page(summary: Summary) -> str:
-    """The search as one HTML page that needs no other file.
+    """Renders the search as a self-contained HTML page.
 
-    It has the table, and for each option that varies a picture of the main metric over its values.
+    The page has the table, and a chart of the main metric over the values of each option with several values.
 
     Args:
-      summary: as `pocketbert.training.grid_run.summarize` gives it.
+      summary: from `pocketbert.training.grid_run.summarize`.
     """
     return render(
         "grid.html",
@@ -52,7 +52,7 @@ def page(summary: Summary) -> str:
 
 
 def sentence(summary: Summary) -> str:
-    """What was chosen, how, and from how much, and what the baseline has."""
+    """Describes the selected point, the statistic that selected it, and the baseline."""
     best, seeds, main = summary["best"], len(summary["seeds"]), summary["main_metric"]
     baseline = summary["baseline"]
     options = ", ".join(f"{name}={_text(value)}" for name, value in best["options"].items())
@@ -68,7 +68,7 @@ def _varied(summary: Summary) -> list[str]:
 
 
 def _metrics(summary: Summary) -> list[str]:
-    """All metrics, the main one first."""
+    """Returns all metrics, the main metric first."""
     found = next(point["metrics"] for point in summary["points"] if point["metrics"])
     return [summary["main_metric"], *(name for name in found if name != summary["main_metric"])]
 
@@ -105,11 +105,11 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
 
 
 def _chart(summary: Summary, option: str) -> dict[str, Any]:
-    """Where the marks of an option's picture are: in SVG's pixels, in a field of 292 by 176."""
+    """Returns the chart of one option: coordinates in SVG pixels, with a plot area of 292 x 176."""
     main, values = summary["main_metric"], summary["grid"][option]
     if all(isinstance(value, int | float) for value in values):
         values = sorted(values)
-    # At equal distances, since the values are words, or rates whose ratios matter.
+    # Equal distances: values are words, or rates with meaningful ratios.
     places = {value: 56 + 292 * (index + 0.5) / len(values) for index, value in enumerate(values)}
     runs = [(point["options"][option], run["metrics"][main]) for point in summary["points"] for run in point["runs"]]
     best = {
@@ -126,7 +126,7 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
 
     return {
         "option": option,
-        # 1e-5, not 1e-05: ten of them stand side by side.
+        # 1e-5, not 1e-05: an axis can have ten labels.
         "places": [
             {"x": round(x, 1), "text": _text(value).replace("e-0", "e-"), "anchor": "middle"}
             for value, x in places.items()
@@ -138,7 +138,7 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
 
 
 def axis_range(numbers: Sequence[float]) -> tuple[float, float]:
-    """Of an axis that shows the numbers, and more than a point of it if they are all the same."""
+    """Returns an axis range with a margin around the numbers; it is not empty for equal numbers."""
     margin = max(0.05 * (max(numbers) - min(numbers)), 5e-4)
     return min(numbers) - margin, max(numbers) + margin
 

@@ -1,4 +1,4 @@
-"""A search over a grid: a run of every point with every seed, gone on with after a kill, and which point is best."""
+"""Grid search: runs every point with every seed, resumes after a kill, and selects the best point."""
 
 from __future__ import annotations
 
@@ -41,31 +41,30 @@ def run_grid(
     work: Callable[[Point], float] = lambda point: 1.0,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Makes all runs of a grid that are not finished yet, and says which point is the best.
+    """Runs all unfinished runs of a grid and selects the best point.
 
-    Killed at any moment and called again with the same arguments, it resumes: finished runs are not made again, and
-    the others resume from wherever `make_run` can. A run whose training fails makes its point one that is not chosen;
-    called again, it is tried again.
+    Call it again with the same arguments to resume after a kill. Finished runs are kept, and `make_run` resumes the
+    others. A point with a failed run cannot be selected; the next call retries the failed run.
 
     Args:
-      grid: what varies.
-      seeds: all different; each point has a run of each.
-      output: the search's folder: `runs/POINT/seed-N/`, `result.json`, `report.html`.
-      recorded: all that decides the results but the grid and the seeds, as JSON values.
-      make_run: makes or resumes with a run in its folder, and leaves a `result.json` there with `main_metric` and
-        `metrics`, every one better when it is higher, and a model directory. See `Workers.outcomes`.
-      choose: the best point is that with the highest mean, median or maximum of the main metric over the seeds; of
-        equals the earlier.
-      workers: where the runs are made; None: here, one after another.
-      work: how long a point's runs take in proportion to others', for the estimate of the time left.
-      overwrite: throw away a finished search in `output`, or one with other options.
+      grid: the grid.
+      seeds: different seeds; each point has one run per seed.
+      output: folder of the search: `runs/POINT/seed-N/`, `result.json`, `report.html`.
+      recorded: everything that determines the results, except grid and seeds; JSON values.
+      make_run: starts or resumes a run in its folder. It writes a model directory and a `result.json` with
+        `main_metric` and `metrics`; higher metrics are better. See `Workers.outcomes`.
+      choose: statistic over seeds; the best point has the highest mean, median or maximum of the main metric. The
+        first point wins a tie.
+      workers: where runs are executed; None for one after another in this process.
+      work: relative duration of a run of a point, for the estimate of the remaining time.
+      overwrite: replace a search in `output` that is finished or has other options.
 
     Returns:
-      What `summarize` says, and `best_model`, the best point's best run's model directory.
+      The result of `summarize`, with `best_model`, the model directory of the best run of the best point.
 
     Raises:
-      UserError: bad input, or `output` holds another search.
-      TrainingFailed: no point has all of its runs.
+      UserError: bad input, or `output` contains another search.
+      TrainingFailed: every point has a failed run.
     """
     _check(seeds, choose)
     workers = workers or InTurn()
@@ -81,7 +80,7 @@ def run_grid(
             failures = _make_missing(jobs, make_run, workers, work)
         except UserError:
             if new and not any(map(_finished, jobs)):
-                # Bad input leaves no search behind.
+                # Leave no folder behind after bad input.
                 clear_run(folder)
             raise
         results = {_key(job): _read(job) for job in jobs if _key(job) not in failures}
@@ -98,20 +97,20 @@ def summarize(
     failures: Mapping[tuple[str, int], str],
     choose: Choose,
 ) -> dict[str, Any]:
-    """All runs of a grid in one table, and the best point.
+    """Summarizes all runs of a grid and selects the best point.
 
     Args:
-      grid: what varied.
-      seeds: of each point.
-      results: (point's name, seed) → result of the run.
-      failures: (point's name, seed) → why the training failed.
-      choose: as for `run_grid`.
+      grid: the grid.
+      seeds: seeds of each point.
+      results: (name of the point, seed) → result of the run.
+      failures: (name of the point, seed) → error message of the training.
+      choose: see `run_grid`.
 
     Returns:
-      `choose`, `main_metric`, `grid`, `seeds`; `best`, with a point's `options`, its `value` (the chosen statistic of
-      the main metric), and `seed` and `run` (folder) of its best run; and `points`, in the grid's order, with
-      `options`, `value` (None for a point with a failed run), `metrics` (each metric's `spread` over the seeds),
-      `runs`, and `failures`, seed → why. Folders are relative to the search's.
+      `choose`, `main_metric`, `grid`, `seeds`, `baseline` and `warnings`; `best` with the `options` of a point, its
+      `value` (the selected statistic of the main metric), and `seed` and `run` (folder) of its best run; and `points`
+      in grid order with `options`, `value` (None if a run failed), `metrics` (`spread` of each metric over the seeds),
+      `runs`, and `failures`, seed → message. Folders are relative to the folder of the search.
 
     Raises:
       TrainingFailed: every point has a failed run.
@@ -142,10 +141,10 @@ def summarize(
     if not chosen:
         (name, seed), why = next(iter(failures.items()))
         raise TrainingFailed(f"every point of the grid has a failed run; {name}, seed {seed}: {why}")
-    # `max` gives the first of equals.
+    # `max` returns the first of equal points.
     best = max(chosen, key=lambda point: point["value"])
     run = max(best["runs"], key=lambda run: run["metrics"][main])
-    # The same for all, since all are scored on the same examples.
+    # All runs have the same baseline, because they are scored on the same examples.
     baseline = next(iter(results.values())).get("baseline")
     chosen_scores = Scores(main_metric=main, metrics={main: best["value"]}, baseline=baseline)
     return {
@@ -163,13 +162,10 @@ def summarize(
 def _make_missing(
     jobs: Sequence[Job], make_run: MakeRun, workers: Workers, work: Callable[[Point], float]
 ) -> dict[tuple[str, int], str]:
-    """Makes the runs that are not finished; returns those that failed, with the reason."""
+    """Runs the unfinished jobs; returns the error messages of failed ones."""
     waiting = [job for job in jobs if not _finished(job)]
     done = len(jobs) - len(waiting)
-    log_info(
-        f"{len(jobs)} runs, {done} of them finished"
-        + (f"; {workers.parallel} at a time" if workers.parallel > 1 else "")
-    )
+    log_info(f"{len(jobs)} runs, {done} finished" + (f"; {workers.parallel} at a time" if workers.parallel > 1 else ""))
     failures: dict[tuple[str, int], str] = {}
     spent = worked = 0.0
     left = sum(work(job.point) for job in waiting)
@@ -178,12 +174,12 @@ def _make_missing(
         left -= work(job.point)
         if failure is not None:
             failures[_key(job)] = failure
-            said = f"failed: {failure}"
+            outcome = f"failed: {failure}"
         else:
             spent, worked = spent + seconds, worked + work(job.point)
             result = _read(job)
-            said = f"{result['main_metric']} {result['metrics'][result['main_metric']]:.4f}"
-        line = f"{job.name}: {said} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs are done"
+            outcome = f"{result['main_metric']} {result['metrics'][result['main_metric']]:.4f}"
+        line = f"{job.name}: {outcome} ({tqdm.format_interval(seconds)}); {done} of {len(jobs)} runs finished"
         if left and worked:
             line += f", about {tqdm.format_interval(spent / worked * left / workers.parallel)} left"
         log_info(line)
@@ -200,14 +196,14 @@ def _finished(job: Job) -> bool:
 
 def _read(job: Job) -> dict[str, Any]:
     if not _finished(job):
-        raise UserError(f"a run's folder must be on storage that all machines share; {job.folder} has no {RESULT_FILE}")
+        raise UserError(f"the output must be on storage shared by all machines; {job.folder} has no {RESULT_FILE}")
     return read_result(job.folder / RESULT_FILE)
 
 
 def _check(seeds: Sequence[int], choose: str) -> None:
     problems = []
     if not seeds or len(set(seeds)) != len(seeds):
-        problems.append(f"seeds must be given and differ from one another; received {list(seeds)}")
+        problems.append(f"seeds must be one or more different numbers; received {list(seeds)}")
     if choose not in STATISTICS:
-        problems.append(f"the best point is chosen by {', '.join(STATISTICS)}; received {choose!r}")
+        problems.append(f"choose must be one of {', '.join(STATISTICS)}; received {choose!r}")
     raise_if_any(problems, "grid")

@@ -1,4 +1,4 @@
-"""Where the runs of a grid are made: here one after another, in processes of this machine, or on a Ray cluster."""
+"""Workers that execute the runs of a grid: in this process, in several local processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Job(NamedTuple):
     """One run of a grid.
 
     Attributes:
-      point: its options.
-      seed: its seed.
-      folder: its own, as an absolute path.
+      point: values of the options.
+      seed: random seed.
+      folder: absolute path of the run folder.
     """
 
     point: Point
@@ -36,22 +36,22 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     @property
     def log(self) -> Path:
-        """What the run says, where it does not say it here."""
+        """Log file of a run in another process."""
         return self.folder.with_suffix(".log")
 
 
 class Outcome(NamedTuple):
-    """What came of a job.
+    """The outcome of a job.
 
     Attributes:
-      job: which.
-      seconds: it took this time.
-      failure: why the training failed; None if it did not.
+      job: the job.
+      seconds: duration.
+      failure: error message of a failed training; None after success.
     """
 
     job: Job
@@ -60,47 +60,48 @@ class Outcome(NamedTuple):
 
 
 class Workers(Protocol):
-    """Makes runs.
+    """Executes jobs.
 
     Attributes:
-      parallel: how many at a time.
+      parallel: number of simultaneous runs.
     """
 
     parallel: int
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Makes all runs, and tells of each as it ends.
+        """Executes all jobs and yields each outcome as the job ends.
 
         Args:
-          make_run: makes the run of one point and one seed in one folder. A function of a module or a partial of one,
-            since other processes get it pickled.
-          jobs: in the order to begin them.
+          make_run: runs one point with one seed in one folder. It must be a function at module level, or a partial of
+            one, because other processes receive it pickled.
+          jobs: jobs in starting order.
 
         Raises:
-          UserError: what `make_run` found wrong with its input; the runs at work are stopped.
-          TrainingFailed: a process ended without a word, for example for want of memory.
+          UserError: `make_run` rejected its input. The other runs are stopped.
+          TrainingFailed: a process died, for example because memory ran out.
         """
 
 
 class InTurn:
-    """One run after another, in this process."""
+    """Executes one run after another in this process."""
 
     parallel = 1
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """As `Workers` says."""
+        """Executes all jobs; see `Workers`."""
         for job in jobs:
-            log_info(f"{job.name}: begins")
+            log_info(f"{job.name}: starts")
             yield _make(make_run, job)
 
 
 class Processes:
-    """Several runs at a time on this machine, each in a process of its own with its share of the processor's cores.
+    """Executes several runs at a time in processes on this machine.
 
-    A run says what it has to say in a log beside its folder. The processes end with this one, however it ends.
+    Each process uses an equal share of the CPU cores and writes a log next to its run folder. The processes end with
+    this one, even if it is killed.
 
     Args:
-      parallel: runs at a time.
+      parallel: number of simultaneous runs.
     """
 
     def __init__(self, parallel: int) -> None:
@@ -109,7 +110,7 @@ class Processes:
         self.threads = max(1, cores // parallel)
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """As `Workers` says."""
+        """Executes all jobs; see `Workers`."""
         waiting = list(jobs)
         running: dict[Any, tuple[Any, Job]] = {}
         try:
@@ -119,10 +120,10 @@ class Processes:
                     answers, sender = _SPAWN.Pipe(duplex=False)
                     process = _SPAWN.Process(target=_work, args=(make_run, job, self.threads, sender), daemon=True)
                     process.start()
-                    # With the other end closed here, the process' end is the end of what can be received.
+                    # Without this close, `recv` would block after the process died.
                     sender.close()
                     running[answers] = process, job
-                    log_info(f"{job.name}: begins; its log is {job.log}")
+                    log_info(f"{job.name}: starts; log: {job.log}")
                 for ready in multiprocessing.connection.wait(list(running)):
                     process, job = running[ready]
                     outcome = _received(ready, process, job)
@@ -136,14 +137,14 @@ class Processes:
 
 
 class Ray:
-    """Runs on a Ray cluster, whose machines have PocketBERT installed and share the storage of runs and inputs.
+    """Executes runs on a Ray cluster.
 
-    Each run gets an equal share of the cluster's cores and, at most one, of its GPUs. Tested against a stand-in for
-    Ray, and tried with Ray 2.60 on a single machine.
+    All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
+    cores, and of the GPUs at most one. Tests use a fake Ray; Ray 2.60 was tried on a single machine.
 
     Args:
-      parallel: runs at a time.
-      address: the cluster's, as `ray.init` takes it; `auto` is the one that this machine belongs to.
+      parallel: number of simultaneous runs.
+      address: address of the cluster for `ray.init`; `auto` selects the cluster of this machine.
 
     Raises:
       UserError: Ray is not installed.
@@ -155,22 +156,22 @@ class Ray:
         except ImportError as error:
             raise UserError(
                 f"several machines need Ray; received: {error}; install it with pip install 'pocketbert[ray]', or "
-                "leave --ray out to work on this machine"
+                "leave out --ray to use this machine alone"
             ) from error
         self.parallel, self._address, self._ray = parallel, address, ray
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """As `Workers` says."""
+        """Executes all jobs; see `Workers`."""
         ray = self._ray
-        # What a run says is in its log.
+        # Each run writes its own log.
         ray.init(address=self._address, log_to_driver=False)
         try:
             total = ray.cluster_resources()
-            # A run that wants more cores than any one machine has would wait for ever.
+            # Ray would never schedule a run that requests more cores than the largest machine has.
             largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
             threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
             gpus = min(1.0, total.get("GPU", 0) / self.parallel)
-            # One call a process, which gives the memory of its graphs back when it ends.
+            # One call per process, because the memory of its graphs is released only when the process ends.
             work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
             waiting = list(jobs)
             running: set[Any] = set()
@@ -178,13 +179,13 @@ class Ray:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
                     running.add(work.remote(make_run, job, threads))
-                    log_info(f"{job.name}: handed to Ray; its log is {job.log}")
+                    log_info(f"{job.name}: submitted to Ray; log: {job.log}")
                 done, _ = ray.wait(list(running), num_returns=1)
                 running -= set(done)
                 for reference in done:
                     yield _checked(ray.get(reference))
         finally:
-            # Stops what is still at work.
+            # This stops unfinished runs.
             ray.shutdown()
 
 
@@ -199,10 +200,10 @@ def _make(make_run: MakeRun, job: Job) -> Outcome:
 
 
 def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserError:
-    """Makes a run in a process of its own; what is said goes to the job's log, and bad input is an answer too."""
+    """Executes a job in a separate process with stderr in the job's log; returns bad input as a UserError."""
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))
-    # Else the first process would take all of a GPU's memory.
+    # By default, the first process reserves all memory of a GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with stderr_in(job.log):
         try:
@@ -215,8 +216,8 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int) -> Outcome | UserErr
 
 
 def _work(make_run: MakeRun, job: Job, threads: int, sender: Any) -> None:
-    """What a process of `Processes` does."""
-    # Ctrl-C on a terminal goes to every process; the parent alone answers, and stops the others.
+    """The main function of a process started by `Processes`."""
+    # A terminal sends Ctrl-C to every process; only the parent handles it and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     sender.send(_work_logged(make_run, job, threads))

@@ -1,8 +1,8 @@
-"""AdamW and LAMB that know the model's own names for its weights.
+"""AdamW and LAMB that select weights by their names in the model.
 
-Keras' AdamW and tf-models-official's LAMB choose weights by their variables' names, which say nothing in a subclassed
-model, and a multiplier on *gradients* does nothing to an adaptive step while weight decay continues (ADR 3). Here both
-read the names of `Model.named_variables()`, and a multiplier acts on the whole change of a weight.
+Keras' AdamW and tf-models-official's LAMB select weights by variable names, which are uninformative in a subclassed
+model. A multiplier on *gradients* has no effect on an adaptive step, and weight decay ignores it (ADR 3). The
+optimizers here use the names in `Model.named_variables()`, and their multiplier scales the whole update of a weight.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.training.gradients import dense_and_clipped
 
-# Biases and norms, in the model directory's names (…LayerNorm.weight) and in ours (…attention.norm.gamma).
+# Biases and norms, by their names in a model directory (…LayerNorm.weight) and in PocketBERT (…attention.norm.gamma).
 BIASES_AND_NORMS: tuple[str, ...] = (r"bias$", r"LayerNorm\.", r"layer_norm\.", r"(^|[._])norm\.")
 
 Multiplier = Callable[[str, tf.Tensor], "tf.Tensor | float"]
@@ -27,13 +27,13 @@ GradientsAndVariables = Iterable[tuple["tf.Tensor | tf.IndexedSlices | None", tf
 
 @dataclass(frozen=True)
 class StepScalars:
-    """What every weight's update reads; computed once a step, since a large model has hundreds of weights.
+    """Scalars shared by the updates of all weights; computed once per step.
 
     Attributes:
       step: int64, counts from 0.
       rate: float32, the learning rate.
-      beta_1_power, beta_2_power: float32, beta^t for the correction 1 - beta^t, t counting from 1; 0 where nothing is
-        corrected.
+      beta_1_power, beta_2_power: float32, beta^t in the correction 1 - beta^t, where t counts from 1; 0 without
+        bias correction.
     """
 
     step: tf.Tensor
@@ -42,29 +42,29 @@ class StepScalars:
     beta_2_power: tf.Tensor
 
     def times(self, factor: tf.Tensor | float) -> StepScalars:
-        """With a multiple of the rate."""
+        """Returns a copy with the rate multiplied by `factor`."""
         return replace(self, rate=self.rate * factor)
 
 
 class NamedOptimizer(tf_keras.optimizers.Optimizer):
-    """What AdamW and LAMB share: names, exclusions, the multiplier, clipping and dense gradients.
+    """Base class of AdamW and LAMB: names, exclusions, multiplier, clipping and dense gradients.
 
     Args:
       learning_rate: a float or a `LearningRateSchedule`.
-      weight_decay: decoupled decay, a part of the weight taken off per step and unit of learning rate.
-      beta_1: decay of the gradients' running mean m.
-      beta_2: decay of the squared gradients' running mean v.
-      epsilon: added to the root of v.
-      bias_correction: divide m and v by 1 - beta^t (Kingma & Ba 2015, section 3). BERT's and MobileBERT's own code
-        does not.
-      clip_norm: the highest global norm of all gradients together, or None for no clipping. A gradient that is a sum
-        of table rows is summed before its norm is taken.
-      exclude_from_decay: regular expressions (`re.search`); a weight whose name matches one does not decay.
-      multiplier: `(name, step) -> factor` on the whole change of that weight, decay included; `step` is an int64
-        scalar that counts from 0. The moments follow the gradient whatever the factor. With a factor of 0 the
-        weight's bits do not change, whatever the gradient is; a factor that is the number 0 skips all work.
-      named_variables: the model's names, as `Model.named_variables()` gives them; or call `bind` later.
-      name: the optimizer's name.
+      weight_decay: decoupled weight decay; each step subtracts learning rate * weight_decay * weight.
+      beta_1: decay rate of the first moment m.
+      beta_2: decay rate of the second moment v.
+      epsilon: added to the square root of v.
+      bias_correction: divide m and v by 1 - beta^t (Kingma & Ba 2015, section 3). The code of BERT and MobileBERT does
+        not.
+      clip_norm: maximum global norm of all gradients; None for no clipping. Duplicate rows of a sparse gradient are
+        summed before the norm is computed.
+      exclude_from_decay: regular expressions (`re.search`) on names; weights with a match do not decay.
+      multiplier: `(name, step) -> factor` on the whole update of a weight, including decay; `step` is an int64 scalar
+        that counts from 0. The moments ignore the factor. With a factor of 0 the weight keeps its bits, even for a NaN
+        gradient. The Python number 0 also skips the moments.
+      named_variables: `Model.named_variables()`; None if you call `bind` later.
+      name: name of the optimizer.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         named_variables: Mapping[str, tf.Variable] | None,
         name: str,
     ) -> None:
-        # Keras' own decay and clipping stay off: the first acts on variable names, the second takes the norm of
-        # IndexedSlices with duplicate rows.
+        # Keras' decay selects weights by variable names, and its clipping does not sum duplicate rows of
+        # IndexedSlices; both stay off.
         super().__init__(name=name, weight_decay=None, jit_compile=False)
         problems = []
         for argument, value in (("weight_decay", weight_decay), ("beta_1", beta_1), ("beta_2", beta_2)):
@@ -109,17 +109,17 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
             self.bind(named_variables)
 
     def bind(self, named_variables: Mapping[str, tf.Variable]) -> None:
-        """Says what the weights are called.
+        """Sets the names of the weights.
 
         Args:
-          named_variables: name → variable, all that will be trained, as `Model.named_variables()` gives them.
+          named_variables: name → variable for all trained weights, from `Model.named_variables()`.
         """
         self._name_of = self._no_dependency({self._var_key(value): name for name, value in named_variables.items()})
 
     def named_state(self) -> dict[str, tf.Variable]:
-        """All that the next step depends on beside weights and gradients: name → variable.
+        """Returns the state of the optimizer, name → variable: `iterations`, `m/NAME` and `v/NAME`.
 
-        `iterations`, and `m/NAME` and `v/NAME` for each weight. Needs `build`.
+        Call `build` first.
         """
         state = {"iterations": self.iterations}
         for key, index in self._index_dict.items():
@@ -128,7 +128,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         return state
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Makes m and v for each weight, zero."""
+        """Creates the moments m and v of each weight, filled with zeros."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return
@@ -145,13 +145,13 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         skip_gradients_aggregation: bool = False,
         **options: Any,
     ) -> tf.Variable:
-        """One step: sum over replicas, clip, update.
+        """Takes one step: sums gradients over replicas, clips them and updates the weights.
 
         Args:
-          grads_and_vars: gradient and weight; weights without a gradient (None) are left alone.
+          grads_and_vars: pairs of gradient and weight; weights without a gradient (None) do not change.
           name: name scope of the operations.
-          skip_gradients_aggregation: the gradients are already summed over replicas.
-          **options: as Keras'.
+          skip_gradients_aggregation: whether the gradients are already summed over replicas.
+          **options: see Keras.
 
         Returns:
           The step counter.
@@ -160,7 +160,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         if aggregated:
             grads_and_vars = self.aggregate_gradients(grads_and_vars)
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
-        # Without gradients Keras' own method raises the error that says so.
+        # Without gradients, Keras' method raises the error.
         gradients, variables = zip(*pairs, strict=True) if pairs else ((), ())
         return super().apply_gradients(
             list(zip(dense_and_clipped(gradients, self.clip_norm), variables, strict=True))
@@ -171,10 +171,10 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         )
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Changes one weight and its moments.
+        """Updates one weight and its moments.
 
         Args:
-          gradient: dense and clipped, of the weight's shape.
+          gradient: dense, clipped gradient with the shape of the weight.
           variable: the weight.
         """
         key = self._var_key(variable)
@@ -188,7 +188,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
                 self._update(name, gradient, variable, m, v, at if factor == 1 else at.times(float(factor)))
             return
         factor = tf.cast(factor, variable.dtype)
-        # A factor of 0 times the change would still turn -0.0 into 0.0, and a gradient of NaN into a weight of NaN.
+        # Subtracting 0 times the update would turn -0.0 into 0.0, and a NaN gradient into a NaN weight.
         tf.cond(
             tf.equal(factor, 0.0),
             lambda: _done(self._update_moments(gradient, m, v)),
@@ -196,11 +196,11 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of a new instance, without names (`bind` again)."""
+        """Returns the arguments of a new instance without the names; call `bind` on it."""
         if self.multiplier is not None:
             raise UserError(
-                "an optimizer with a multiplier has no configuration to save; received a function; save the model with "
-                "save_pretrained"
+                "an optimizer with a multiplier has no configuration; received a function as multiplier; save the "
+                "model with save_pretrained"
             )
         return {
             "name": self.name,
@@ -220,7 +220,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def _distributed_apply_gradients_fn(self, *arguments: Any, **options: Any) -> Any:
-        # Keras' hook, in which it calls `update_step` for each weight.
+        # Keras calls `update_step` for each weight from this hook.
         self._scalars = self._read_scalars()
         try:
             return super()._distributed_apply_gradients_fn(*arguments, **options)
@@ -236,7 +236,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         return StepScalars(step, tf.convert_to_tensor(self.learning_rate), *powers)
 
     def _update_moments(self, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable) -> tuple[tf.Tensor, tf.Tensor]:
-        # 1 - beta from beta's float32, as the fused kernel and the bias correction have it.
+        # 1 - beta in float32, like the fused kernel and the bias correction.
         new_m = m.assign_add((gradient - m) * (1 - tf.constant(self.beta_1)), read_value=True)
         new_v = v.assign_add((tf.square(gradient) - v) * (1 - tf.constant(self.beta_2)), read_value=True)
         return tf.convert_to_tensor(new_m), tf.convert_to_tensor(new_v)
@@ -244,13 +244,13 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
     def _weight_name(self, key: Any) -> str:
         if self._name_of is None:
             raise ValueError(
-                f"{self.name} needs the weights' names, for its exclusions from decay; received none; pass "
+                f"{self.name} needs the names of the weights for exclusions from decay; received none; pass "
                 "named_variables=model.named_variables() or call bind(model.named_variables())"
             )
         if key not in self._name_of:
             raise ValueError(
-                f"{self.name} must know every trained weight by name; received a variable that is not among the "
-                f"{len(self._name_of)} bound ones; call bind(model.named_variables()) with this model's"
+                f"{self.name} needs the name of every trained weight; received a variable that is not among the "
+                f"{len(self._name_of)} named ones; call bind(model.named_variables()) with this model"
             )
         return self._name_of[key]
 
@@ -262,9 +262,9 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
 class AdamW(NamedOptimizer):
     """Adam with decoupled weight decay.
 
-    Loshchilov & Hutter 2019, algorithm 2 (https://arxiv.org/abs/1711.05101), on Kingma & Ba 2015 in the form at the
-    end of their section 2, where epsilon is added to the uncorrected root of v; without `bias_correction` it is the
-    optimizer of BERT's code. Per weight w, with rate a = learning rate * multiplier:
+    Loshchilov & Hutter 2019, algorithm 2 (https://arxiv.org/abs/1711.05101), with Adam in the form at the end of
+    section 2 in Kingma & Ba 2015, which adds epsilon to the uncorrected square root of v. Set `bias_correction=False`
+    for the optimizer in BERT's code. The update of a weight w with rate a = learning rate * multiplier is:
 
       w <- w - a * weight_decay * w - a * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)
 
@@ -307,7 +307,7 @@ class AdamW(NamedOptimizer):
     ) -> tf.Operation:
         if self._decays(name):
             variable.assign_sub(variable * (at.rate * self.decay_rate))
-        # The fused kernel reads and writes each array once; written out, the step takes about twice as long.
+        # The fused kernel reads and writes each array once. Separate operations take about twice as long.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=m.handle,
@@ -326,17 +326,18 @@ class AdamW(NamedOptimizer):
 class LAMB(NamedOptimizer):
     """Layer-wise adaptive moments for large batches.
 
-    You et al. 2020, algorithm 2 (https://arxiv.org/abs/1904.00962) with phi the identity. Per weight w, with rate
-    a = learning rate * multiplier and the update u = m' / (sqrt(v') + epsilon) + weight_decay * w, where m' and v' are
-    m and v or their corrected forms:
+    You et al. 2020, algorithm 2 (https://arxiv.org/abs/1904.00962), where phi is the identity. The update of a weight
+    w with rate a = learning rate * multiplier is:
 
+      u = m' / (sqrt(v') + epsilon) + weight_decay * w
       w <- w - a * |w| / |u| * u
 
-    The ratio |w| / |u| (L2 norms over the whole tensor) is 1 where one of them is 0, and for excluded weights. The
-    MobileBERT authors' code is `bias_correction=False`; the paper corrects.
+    m' and v' are the moments, corrected with `bias_correction`. The paper corrects them; the code of MobileBERT's
+    authors does not. The trust ratio |w| / |u| (L2 norms over the whole tensor) is 1 if one of the norms is 0, and for
+    excluded weights.
 
     Args:
-      exclude_from_trust_ratio: regular expressions; a weight whose name matches one takes a plain Adam step.
+      exclude_from_trust_ratio: regular expressions on names; weights with a match have a trust ratio of 1.
       learning_rate, weight_decay, beta_1, beta_2, epsilon, bias_correction, clip_norm, exclude_from_decay,
       multiplier, named_variables, name: see `NamedOptimizer`.
     """
@@ -373,7 +374,7 @@ class LAMB(NamedOptimizer):
         self.exclude_from_trust_ratio = tuple(exclude_from_trust_ratio)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of a new instance, without names (`bind` again)."""
+        """Returns the arguments of a new instance without the names; call `bind` on it."""
         return super().get_config() | {"exclude_from_trust_ratio": self.exclude_from_trust_ratio}
 
     def _update(
@@ -395,6 +396,6 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def _done(operations: object) -> tf.Tensor:
-    """A value that both branches of a `tf.cond` can return; the operations run by automatic control dependency."""
+    """Returns a value for both branches of a `tf.cond`; automatic control dependencies run the operations."""
     del operations
     return tf.constant(True)

@@ -1,4 +1,4 @@
-"""The hyper-parameters among which the papers chose, by name, as options of fine-tuning."""
+"""Hyper-parameter grids from papers, as options of fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _QUESTIONS = ("span",)
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedGrid:
-    """What a paper searched.
+    """A grid from a paper.
 
     Attributes:
-      source: the paper and where in it.
-      values: option of `FinetuneConfig` → the paper's values; one value is what the paper did not vary. What it does
-        not name, or says differently for different tasks, is left out.
-      kinds: of the tasks for which the paper searched it, as `TaskConfig.kind`.
-      note: what a reader of the result should know; may be empty.
+      source: paper and section.
+      values: option of `FinetuneConfig` → values in the paper; one value for an option that the paper did not vary.
+        Options without values in the paper, or with other values per task, are omitted.
+      kinds: the paper's tasks, as `TaskConfig.kind`.
+      note: remarks on the use of the grid, or an empty string.
     """
 
     source: str
@@ -45,13 +45,13 @@ PUBLISHED = {
             "epochs": (2, 3, 4, 5, 6, 7, 8, 9, 10),
         },
         kinds=_TEXTS + _QUESTIONS,
-        note="the paper gives the rates as (1-10)e-5 and the epochs as 2-10, without steps; here every whole number",
+        note="the paper gives ranges: rates (1-10)e-5 and epochs 2-10; the grid has every whole number",
     ),
     "tinybert": PublishedGrid(
         source="Jiao et al. 2020, TinyBERT, section 4.2",
         values={"batch_size": (16, 32), "learning_rate": (1e-5, 2e-5, 3e-5), "epochs": (3,)},
-        note="the paper's are for the distillation of the prediction layer; it takes 64 tokens for single sentences "
-        "and 128 for pairs (--max-length)",
+        note="the paper searches them for prediction-layer distillation, with 64 tokens for single sentences and 128 "
+        "for pairs (--max-length)",
     ),
     "minilmv2": PublishedGrid(
         source="Wang et al. 2021, MiniLMv2, appendix C, GLUE",
@@ -63,7 +63,7 @@ PUBLISHED = {
             "warmup_ratio": (0.1,),
             "weight_decay": (0.01,),
         },
-        note="CoLA is trained for 25 epochs (--grid=minilmv2 --grid=epochs=25), XNLI by --grid=minilmv2-xnli",
+        note="for CoLA, use 25 epochs (--grid=minilmv2 --grid=epochs=25); for XNLI, use --grid=minilmv2-xnli",
     ),
     "minilmv2-xnli": PublishedGrid(
         source="Wang et al. 2021, MiniLMv2, appendix C, XNLI",
@@ -86,33 +86,32 @@ PUBLISHED = {
         source="Wang et al. 2021, MiniLMv2, appendix C, MLQA",
         values={"batch_size": (32,), "learning_rate": (5e-5, 6e-5), "epochs": (3,), "max_length": (512,)},
         kinds=_QUESTIONS,
-        note="the paper trains on SQuAD 1.1 and chooses by MLQA's English development questions (--train-file, "
-        "--dev-file)",
+        note="the paper trains on SQuAD 1.1 and selects on MLQA's English dev questions (--train-file, --dev-file)",
     ),
     "hsk": PublishedGrid(
         source="Liu et al. 2021, Marginal Utility Diminishes, appendix B",
         values={"learning_rate": (2e-5, 5e-5), "epochs": (5, 10), "schedule": ("linear",)},
-        note="the paper's are for the distillation of the predictions; batches are of 32 examples, for MNLI and QNLI "
-        "of 64 (--batch-size)",
+        note="the paper searches them for prediction distillation, with batch size 32, or 64 for MNLI and QNLI "
+        "(--batch-size)",
     ),
 }
 
 
 def check_kind(names: Iterable[str], kind: str) -> None:
-    """Sees to it that a task is not searched by another's grid.
+    """Checks that published grids fit the kind of task.
 
     Args:
       names: keys of `PUBLISHED`.
-      kind: the task's.
+      kind: kind of the task.
 
     Raises:
-      UserError: a paper did not search a grid for such tasks; the message names those for which one did.
+      UserError: the paper used the grid for other kinds of tasks; the message lists the grids that fit.
     """
     fitting = ", ".join(name for name, grid in PUBLISHED.items() if kind in grid.kinds)
     raise_if_any(
         [
-            f"{name} is a grid for {' and '.join(PUBLISHED[name].kinds)}; received a task of the kind {kind}; choose "
-            f"one of {fitting}, or name options and their values"
+            f"{name} is a grid for {' and '.join(PUBLISHED[name].kinds)}; received a {kind} task; choose one of "
+            f"{fitting}, or give options with values"
             for name in names
             if kind not in PUBLISHED[name].kinds
         ],

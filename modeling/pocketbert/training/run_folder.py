@@ -162,7 +162,7 @@ def run_seeds(
       UserError: there are no seeds or duplicates, or the folder contains other runs.
     """
     if not seeds or len(set(seeds)) != len(seeds):
-        raise UserError(f"seeds must be given and differ from one another; received {list(seeds)}")
+        raise UserError(f"seeds must be one or more different numbers; received {list(seeds)}")
     folder = Path(output)
     # Names that begin with a dot are leftovers of a killed process.
     found = {path.name for path in folder.glob("[!.]*")}

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step: a warm-up, then a straight line down or a constant."""
+"""Learning-rate schedules: linear warm-up, then linear decay or a constant rate."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pocketbert.errors import raise_if_any
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 up to `peak` in `warmup_steps`, then down to 0 at `total_steps`, both in a straight line.
+    """Linear warm-up from 0 to `peak`, then linear decay to 0.
 
-    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: BERT's code draws the line down
-    from step 0, so that its rate jumps down to peak * (1 - warmup_steps / total_steps) as the warm-up ends; here, as
-    in transformers, it starts from `peak` where the warm-up ends.
+    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: the decay starts from `peak` at the
+    end of the warm-up, as in transformers. In BERT's code it starts at step 0, so the rate drops to
+    peak * (1 - warmup_steps / total_steps) at the end of the warm-up.
 
     Args:
       peak: peak learning rate.
-      total_steps: the step at which the rate is 0 (and stays so).
-      warmup_steps: steps of the rise; step 0 then has rate 0.
+      total_steps: the rate is 0 from this step on.
+      warmup_steps: number of warm-up steps; if positive, the rate at step 0 is 0.
     """
 
     def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0) -> None:
@@ -35,7 +35,7 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate, a float32 scalar, at a step that counts from 0."""
+        """Returns the learning rate, a float32 scalar, at a step that counts from 0."""
         position = tf.cast(step, tf.float32)
         down = (self.total_steps - position) / (self.total_steps - self.warmup_steps)
         up = position / max(self.warmup_steps, 1)
@@ -43,17 +43,17 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * part
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of a new instance."""
+        """Returns the arguments of a new instance."""
         return {"peak": self.peak, "total_steps": self.total_steps, "warmup_steps": self.warmup_steps}
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """From 0 up to `peak` in `warmup_steps` in a straight line, then `peak` for ever.
+    """Linear warm-up from 0 to `peak`, then a constant rate.
 
     Args:
-      peak: the rate after the warm-up.
-      warmup_steps: steps of the rise; step 0 then has rate 0.
+      peak: learning rate after the warm-up.
+      warmup_steps: number of warm-up steps; if positive, the rate at step 0 is 0.
     """
 
     def __init__(self, peak: float, warmup_steps: int = 0) -> None:
@@ -63,25 +63,25 @@ class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate, a float32 scalar, at a step that counts from 0."""
+        """Returns the learning rate, a float32 scalar, at a step that counts from 0."""
         part = tf.minimum(tf.cast(step, tf.float32) / max(self.warmup_steps, 1), 1.0)
         return self.peak * (part if self.warmup_steps else tf.ones_like(part))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of a new instance."""
+        """Returns the arguments of a new instance."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
 def make_schedule(
     kind: str, peak: float, warmup_ratio: float, total_steps: int
 ) -> tf_keras.optimizers.schedules.LearningRateSchedule:
-    """The schedule called `linear` or `constant`.
+    """Creates a schedule.
 
     Args:
-      kind: what follows the warm-up.
-      peak: the highest rate.
-      warmup_ratio: part of all steps in which the rate rises from 0.
-      total_steps: how many steps there are.
+      kind: schedule after the warm-up: `linear` decay to 0, or `constant`.
+      peak: peak learning rate.
+      warmup_ratio: fraction of `total_steps` used for the warm-up.
+      total_steps: number of steps.
     """
     warmup_steps = int(warmup_ratio * total_steps)
     if kind == "constant":

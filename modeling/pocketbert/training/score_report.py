@@ -1,4 +1,4 @@
-"""The scores of one or more models on the same examples, as one self-contained page."""
+"""A self-contained HTML page with the scores of one or more models on the same examples."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pocketbert.tasks.metrics import Scores
 
 
 def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
-    """The scores as one HTML page that needs no other file.
+    """Renders the scores as a self-contained HTML page.
 
-    It has a table of the metrics beside the baseline's, for classification each class and the confusion matrix,
-    and for multi_label each label.
+    The page has a table of metrics with the baseline; for classification also scores per class and the confusion
+    matrix; for multi_label also scores per label.
 
     Args:
       models: name → scores, all on the same examples.
-      examples: how many.
-      source: where they come from.
+      examples: number of examples.
+      source: origin of the examples.
     """
     first = next(iter(models.values()))
     return render(
@@ -36,7 +36,7 @@ def page(models: Mapping[str, Scores], examples: int, source: str) -> str:
 
 
 def _rows(models: Mapping[str, Scores]) -> list[list[str]]:
-    """A row for each metric: its name, each model's and the baseline's."""
+    """Returns one row per metric: the name, and the values of each model and the baseline."""
     first = next(iter(models.values()))
     columns: list[Mapping[str, Any]] = [scores.metrics for scores in models.values()]
     if first.baseline:
@@ -49,7 +49,7 @@ def _rows(models: Mapping[str, Scores]) -> list[list[str]]:
 
 
 def _by_class(classes: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of a model's tables: each label's scores, and the confusion matrix where there is one."""
+    """Returns the cells of the tables of a model: the scores per label, and the confusion matrix if there is one."""
     labels = classes["by_label"]
     counts = classes.get("confusion_matrix", [])
     return {

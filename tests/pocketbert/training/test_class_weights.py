@@ -49,8 +49,8 @@ def test_weights_by_label() -> None:
     [
         ("lo=2", THREE, "class_weights must name labels of the task, 'low', 'middle, really', 'a=b'; received 'lo'"),
         ("low=2,low=3", THREE, "must name each label once; received 'low'"),
-        ("balanced", TaskConfig(kind="regression"), "class_weights are for classification; received balanced for reg"),
-        ("low=2", TaskConfig(kind="span"), "class_weights are for classification; received low=2 for span"),
+        ("balanced", TaskConfig(kind="regression"), "needs a classification task; received balanced for regression"),
+        ("low=2", TaskConfig(kind="span"), "class_weights needs a classification task; received low=2 for span"),
     ],
 )
 def test_weights_that_do_not_fit_the_task_are_refused(text: str, task: TaskConfig, message: str) -> None:

@@ -42,7 +42,7 @@ def test_processes_work_side_by_side_each_with_its_share(
     run_log = tmp_path / "many" / "runs" / "rate=3,kind=a" / "seed-2.log"
     assert run_log.read_text("utf-8") == "training says this\n"
     said = capsys.readouterr().err
-    assert "4 runs, 0 of them finished; 2 at a time" in said and "training says this" not in said
+    assert "4 runs, 0 finished; 2 at a time" in said and "training says this" not in said
 
     one = search(tmp_path / "one", **arguments)
     assert {**one, "best_model": ""} == {**summary, "best_model": ""}
@@ -196,7 +196,7 @@ def test_ray_gets_the_runs_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UserError, match="the input must be good"):
         search(tmp_path / "bad", functools.partial(fake_runs.fail, "refused"), workers=Ray(2, "auto"))
     assert few.asked[-1] == ("shutdown",)
-    with pytest.raises(UserError, match="storage that all machines share"):
+    with pytest.raises(UserError, match="storage shared by all machines"):
         search(tmp_path / "elsewhere", lambda point, seed, folder: None, workers=Ray(2, "auto"))
 
 

@@ -35,11 +35,11 @@ def test_every_point_runs_with_every_seed_once_in_order(tmp_path: Path, capsys: 
     ]
     assert begun(tmp_path / "log") == expected
     said = capsys.readouterr().err
-    assert "12 runs, 0 of them finished" in said
+    assert "12 runs, 0 finished" in said
     assert re.search(
-        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 runs are done, about 00:0\d left", said
+        r"rate=3,kind=a/seed-7: accuracy 0\.8170 \(00:00\); 1 of 12 runs finished, about 00:0\d left", said
     )
-    assert re.search(r"12 of 12 runs are done$", said, flags=re.MULTILINE)
+    assert re.search(r"12 of 12 runs finished$", said, flags=re.MULTILINE)
 
     best = tmp_path / "grid" / "runs" / "rate=3,kind=long" / "seed-7"
     assert summary["best_model"] == str(best / "model")
@@ -50,7 +50,7 @@ def test_every_point_runs_with_every_seed_once_in_order(tmp_path: Path, capsys: 
     # Again: nothing to do but to answer.
     assert search(tmp_path / "grid", make) == summary
     assert begun(tmp_path / "log") == expected
-    assert "12 runs, 12 of them finished" in capsys.readouterr().err
+    assert "12 runs, 12 finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("choose", "rate", "seed"), [("median", 2, 2), ("mean", 1, 4), ("max", 3, 4)])
@@ -151,7 +151,7 @@ def test_bad_input_leaves_nothing_but_what_was_made(tmp_path: Path) -> None:
         search(tmp_path / "grid", make, grid=SCORED)
     assert (tmp_path / "grid" / "runs" / "rate=1,kind=a" / "seed-7" / "result.json").exists()
     with pytest.raises(
-        UserError, match=r"seeds must be given.*received \[3, 3\]; the best point is.*received 'minimum'"
+        UserError, match=r"seeds must be one or more.*received \[3, 3\]; choose must be.*received 'minimum'"
     ):
         search(tmp_path / "other", scored, seeds=(3, 3), choose="minimum")
 

@@ -280,7 +280,7 @@ def test_the_step_is_bit_reproducible() -> None:
 
 def test_names_are_required_and_complete() -> None:
     variable = tf.Variable([1.0])
-    with pytest.raises(ValueError, match="needs the weights' names.*bind"):
+    with pytest.raises(ValueError, match="needs the names of the weights.*bind"):
         AdamW().apply_gradients([(tf.constant([1.0]), variable)])
     with pytest.raises(ValueError, match="not among the 1 bound ones"):
         AdamW(named_variables={"other": tf.Variable([2.0])}).apply_gradients([(tf.constant([1.0]), variable)])

@@ -287,8 +287,8 @@ def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> 
         ({"stride": None, "grid": "stride=7,0,none"}, "stride must be at least 1; received 0"),
         (
             {"max_length": None, "grid": "minilmv2"},
-            "minilmv2 is a grid for classification and regression; received a "
-            "task of the kind span; choose one of bert, mobilebert, minilmv2-squad2, minilmv2-mlqa, or name options",
+            "minilmv2 is a grid for classification and regression; received a span task; "
+            "choose one of bert, mobilebert, minilmv2-squad2, minilmv2-mlqa, or give options",
         ),
     ],
 )
