@@ -1,4 +1,4 @@
-"""A comparison with fine-tuning as a table on a terminal, and with its curves as one self-contained page."""
+"""Reports on a comparison with fine-tuning: a table for the terminal and a self-contained page with curves."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.grid_report import axis_range
 
 Comparison = Mapping[str, Any]
-# A seed's logs: `distilled` and `fine_tuned` → the lines of metrics.jsonl.
+# Logs of one seed: `distilled` and `fine_tuned` → the lines of metrics.jsonl.
 Logs = Mapping[str, Sequence[Mapping[str, Any]]]
-# (step, value) of a run, in their order.
+# (step, value) pairs of a run in order.
 _Line = list[tuple[int, float]]
 
-# Of a line with more points they would be its only shape.
+# More dots would hide the line.
 _MOST_DOTS = 40
 _COLOURS = {"teacher": "#6b7280", "distilled": "#0f766e", "fine_tuned": "#c2410c"}
 _LABELS = {"teacher": "teacher", "distilled": "distilled", "fine_tuned": "fine-tuned alone"}
 
 
 def table(comparison: Comparison) -> list[str]:
-    """The lines of a table of teacher, both students, the baseline, and the difference of the students.
+    """Returns the lines of a table with teacher, both students, baseline, and the difference between the students.
 
     Args:
-      comparison: as `pocketbert.distillation.comparison.compared` gives it.
+      comparison: from `pocketbert.distillation.comparison.compared`.
     """
     rows = _rows(comparison)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -39,7 +39,7 @@ def table(comparison: Comparison) -> list[str]:
 
 
 def sentence(comparison: Comparison) -> str:
-    """What came out, and how far it can be trusted."""
+    """Describes the result and its spread over seeds."""
     main, seeds = comparison["main_metric"], comparison["seeds"]
     _, distilled, fine_tuned = comparison["rows"]
     difference = comparison["difference"][main]
@@ -51,22 +51,22 @@ def sentence(comparison: Comparison) -> str:
     if baseline := comparison["baseline"]:
         found += f"; the baseline, {baseline['answer']}, has {baseline['metrics'][main]:.4f}"
     if len(seeds) == 1:
-        return f"{found}, of one seed: several --seeds say how much of it is chance."
-    return f"{found}, over {len(seeds)} seeds (means, ± a sample's standard deviation)."
+        return f"{found}. This is one seed; give several --seeds to estimate the noise."
+    return f"{found}. Values are means over {len(seeds)} seeds (± sample standard deviation)."
 
 
 def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
-    """The comparison as one HTML page that needs no other file.
+    """Renders the comparison as a self-contained HTML page.
 
-    It has the table, each metric over the steps for both students, and each term of each stage's loss.
+    The page has the table, and curves over the steps: each metric for both students, and each loss term per stage.
 
     Args:
-      comparison: as for `table`.
-      logs: of each seed.
+      comparison: see `table`.
+      logs: logs of each seed.
     """
     return render(
         "comparison.html",
-        title="Distilled, and fine-tuned alone",
+        title="Distillation and fine-tuning",
         sentence=sentence(comparison),
         warnings=comparison["warnings"],
         rows=_rows(comparison),
@@ -77,12 +77,12 @@ def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
 
 
 def _metrics(comparison: Comparison) -> list[str]:
-    """All metrics, the main one first."""
+    """Returns all metrics, the main metric first."""
     return sorted(comparison["difference"], key=lambda name: name != comparison["main_metric"])
 
 
 def _rows(comparison: Comparison) -> list[list[str]]:
-    """The cells of the table, its head first."""
+    """Returns the cells of the table, the header first."""
     metrics = _metrics(comparison)
     rows = [["", *metrics, "steps", "seconds"]]
     for row in comparison["rows"]:
@@ -113,7 +113,7 @@ def _charts(comparison: Comparison, logs: Sequence[Logs]) -> Iterator[dict[str, 
 
 
 def _terms(log: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(stage, term of its loss), in the log's order."""
+    """Returns pairs of stage and loss term in the order of the log."""
     others = {*LINE_NAMES, "loss", "learning_rate"}
     lines = [line for line in log if line["split"] == "train"]
     return list(dict.fromkeys((line["stage"], name) for line in lines for name in line if name not in others))
@@ -124,7 +124,7 @@ def _curve(log: Sequence[Mapping[str, Any]], split: str, name: str, stage: str |
 
 
 def _chart(title: str, lines: Sequence[tuple[str, _Line]], level: float | None = None) -> dict[str, Any]:
-    """Where the marks of a picture are: in SVG's pixels, in a field of 292 by 176; `level` is the teacher's."""
+    """Returns a chart: coordinates in SVG pixels, with a plot area of 292 x 176; `level` is the teacher's metric."""
     steps = [step for _, line in lines for step, _ in line]
     values = [value for _, line in lines for _, value in line]
     low, high = axis_range([*values, *([] if level is None else [level])])

@@ -1,7 +1,7 @@
-"""A student's weights before training, where they are some of the teacher's layers; and the adapters' first weights.
+"""Initialization of students from layers of the teacher, and of adapters.
 
-TinyBERT starts from general distillation, that is from a directory; BERT-PKD and DistilBERT from layers of the teacher
-(TinyBERT, section 4.4).
+BERT-PKD and DistilBERT start from layers of the teacher (TinyBERT, section 4.4). TinyBERT starts from general
+distillation, which is a model directory here.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pocketbert.model import Model
 from pocketbert.training.initialization import ModelInit, plan_model
 from pocketbert.training.objective import Adapters
 
-# The fields of a configuration that may differ when layers are copied: they shape no weight and change no feature.
+# Fields that may differ between models when layers are copied: they affect neither weight shapes nor features.
 _FREE_FIELDS = ("num_layers", "hidden_dropout", "attention_dropout", "initializer_range")
 
 
 @dataclass(frozen=True)
 class TeacherLayers:
-    """A student that starts from some of the teacher's layers, its embedding and its pooler.
+    """A student initialized with layers, embedding and pooler of the teacher.
 
     Attributes:
-      layers: the teacher's, counted from 1.
-      student: the architecture: a preset's name, a config.json or an `EncoderConfig`; None for the teacher's with these
-        layers alone.
+      layers: layers of the teacher, counted from 1.
+      student: architecture of the student: preset name, config.json or `EncoderConfig`; None for the teacher's
+        architecture with these layers only.
     """
 
     layers: tuple[int, ...]
@@ -45,23 +45,23 @@ class TeacherLayers:
 def plan_student(
     student: str | os.PathLike[str] | EncoderConfig | TeacherLayers, teacher: EncoderConfig | None
 ) -> ModelInit:
-    """Finds a student's architecture and where its weights come from; no weights are read.
+    """Determines architecture and initialization of a student without reading weights.
 
     Args:
-      student: a preset's name, an architecture or a config.json for fresh weights; a model directory for its weights;
-        or the teacher's layers to start from.
-      teacher: the teacher's architecture, or None in a run without one.
+      student: preset name, architecture or config.json for random weights; model directory for its weights; or
+        `TeacherLayers`.
+      teacher: architecture of the teacher; None in a run without a teacher.
 
     Raises:
-      UserError: there is no such student, or the layers cannot be copied into it; everything is listed.
+      UserError: the student does not exist, or the layers cannot be copied into it; lists all problems.
     """
     if not isinstance(student, TeacherLayers):
         return plan_model(student)
     layers = tuple(student.layers)
     if teacher is None:
         raise UserError(
-            "a student that consists of a teacher's layers needs the teacher; received neither a teacher nor another "
-            "student; give one of them"
+            "a student initialized with layers of the teacher needs a teacher; received none; give a teacher or "
+            "another student"
         )
     if student.student is None:
         planned = ModelInit(start="random", config=teacher.replace(num_layers=len(layers)))
@@ -69,8 +69,8 @@ def plan_student(
         planned = plan_model(student.student)
     if planned.directory is not None:
         raise UserError(
-            f"a student starts from a directory or from the teacher's layers; received {planned.directory} and layers "
-            f"{','.join(map(str, layers))}; give one of them, or the directory's config.json"
+            f"a student starts from a directory or from layers of the teacher; received {planned.directory} and layers "
+            f"{','.join(map(str, layers))}; give one of them, or the config.json in the directory"
         )
     raise_if_any(_layer_problems(planned.config, teacher, layers), "the student cannot start from these layers")
     return dataclasses.replace(planned, start="teacher-layers", layers=layers)
@@ -79,35 +79,35 @@ def plan_student(
 def teacher_arrays(
     student: Model, teacher_directory: str | Path | None, teacher_task: TaskConfig | None, layers: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """What a student that starts from the teacher's layers copies: path → array.
+    """Reads the teacher's weights for the student: path → array.
 
-    The embedding, the pooler, the chosen layers, and a head for the same task with the same labels.
+    The student receives the embedding, the pooler, the selected layers, and the head if task and labels match.
 
     Args:
       student: the student.
-      teacher_directory: the teacher's; the teacher itself is not built.
-      teacher_task: what the teacher's head is taken for, as `DistillationSpec.teacher_task`, where its own labels say
-        nothing or are written otherwise; None takes it for what its directory says.
-      layers: the teacher's, counted from 1.
+      teacher_directory: model directory of the teacher; the teacher is not built.
+      teacher_task: task of the teacher's head, as in `DistillationSpec.teacher_task`; None for the task in its
+        directory.
+      layers: layers of the teacher, counted from 1.
 
     Raises:
-      UserError: the teacher's directory is missing or cannot be read.
+      UserError: the directory is missing or cannot be read.
     """
     if teacher_directory is None:
-        raise UserError("the teacher's layers are read from its directory; received none; give one")
+        raise UserError("layers of the teacher are copied from its directory; received none; give one")
     return _selected(read_directory(teacher_directory), teacher_task, layers, student)
 
 
 def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int) -> None:
-    """Draws the adapters' kernels, each differently, as those of a student; biases stay zero.
+    """Initializes the kernels of adapters like those of a student; biases stay zero.
 
     Args:
-      adapters: name → layer of this package; their weights are set.
-      standard_deviation: of the truncated normal distribution; the student's `initializer_range`.
-      seed: the run's.
+      adapters: name → layer of this package.
+      standard_deviation: standard deviation of the truncated normal distribution; the student's `initializer_range`.
+      seed: seed of the run; each adapter derives its own seed.
     """
     for name, layer in adapters.items():
-        # The path inside a layer says "kernel" for all of them; the name tells them apart.
+        # The path is "kernel" in every adapter, so the seed depends on the adapter's name.
         initialize_weights(layer, standard_deviation, zlib.crc32(f"{seed}/{name}".encode()) & 0x7FFFFFFF)
 
 
@@ -120,16 +120,16 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
     for item in dataclasses.fields(EncoderConfig):
         ours, theirs = getattr(student, item.name), getattr(teacher, item.name)
         if item.name not in _FREE_FIELDS and ours != theirs:
-            problems.append(f"{item.name} must be the teacher's, {theirs}; the student's is {ours}")
+            problems.append(f"{item.name} must equal the teacher's {theirs}; received {ours}")
     if problems:
-        problems.append("leave the student out to take the teacher's architecture, or start from fresh weights")
+        problems.append("leave the student out to use the teacher's architecture, or start from random weights")
     return problems
 
 
 def _selected(
     teacher: ModelDirectory, teacher_task: TaskConfig | None, layers: Sequence[int], student: Model
 ) -> dict[str, np.ndarray]:
-    """The student's paths → the teacher's arrays: chosen layers, what stands outside of them, and a head that fits."""
+    """Returns path in the student → array of the teacher: embedding, pooler, selected layers, and a matching head."""
     theirs = {(task.kind, task.labels) for task in (teacher_task, *teacher.tasks) if task is not None}
     heads = tuple(f"heads.{task.kind}." for task in student.tasks if (task.kind, task.labels) in theirs)
     selected = {}

@@ -256,8 +256,8 @@ def test_several_seeds_give_mean_and_spread_of_both(
     assert difference["standard_deviation"] == pytest.approx(0.025 * 2**0.5)
     said = capsys.readouterr().err
     assert (
-        "0.8500 ± 0.0707 distilled, 0.7750 ± 0.1061 fine-tuned alone; the difference is +0.0750 ± 0.0354, over 2"
-        in said
+        "0.8500 ± 0.0707 distilled, 0.7750 ± 0.1061 fine-tuned alone; the difference is +0.0750 ± 0.0354. Values are "
+        "means over 2 seeds" in said
     )
     assert "not scored" in said
     assert answer["best_model"] == str(tmp_path / "seed-4" / "model")
@@ -265,7 +265,7 @@ def test_several_seeds_give_mean_and_spread_of_both(
         "seed-3", "seed-4", "result.json", "comparison.json", "report.html"
     }  # fmt: skip
     html = (tmp_path / "report.html").read_text("utf-8")
-    assert html.count("<polyline") == 4 + 4 + 2 + 2 and "A line is a seed." in html
+    assert html.count("<polyline") == 4 + 4 + 2 + 2 and "Each line is a seed." in html
     # A seed that is not among them still is in the way.
     with pytest.raises(UserError, match="hold runs of these seeds alone; received .* with seed-4; choose another"):
         distillation.run_seeds((3,), tmp_path, pytest.fail)
@@ -277,7 +277,7 @@ def test_one_seed_says_that_it_is_one() -> None:
     assert found["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
     assert comparison_report.sentence(found) == (
         "accuracy on 40 development examples, after 20 steps each: 0.8000 distilled, 0.9000 fine-tuned alone; the "
-        "difference is -0.1000, of one seed: several --seeds say how much of it is chance."
+        "difference is -0.1000. This is one seed; give several --seeds to estimate the noise."
     )
 
 

@@ -93,13 +93,13 @@ def test_layers_that_do_not_fit_are_all_listed() -> None:
     with pytest.raises(UserError) as refusal:
         plan_student(narrow, TEACHER, teacher_layers=(1, 3, 9))
     for part in (
-        "each of the student's 2; received 3: 1,3,9",
-        "1 to 4, the teacher's; received 9",
-        "hidden_size must be the teacher's, 30; the student's is 20",
-        "embedding_size must be the teacher's, 30; the student's is 20",
-        "head_size must be the teacher's, 6; the student's is 4",
-        "layer_norm_eps must be the teacher's, 1e-12; the student's is 1e-05",
-        "or start from fresh weights",
+        "each of the student's 2 layers; received 3: 1,3,9",
+        "teacher layers must be 1 to 4; received 9",
+        "hidden_size must equal the teacher's 30; received 20",
+        "embedding_size must equal the teacher's 30; received 20",
+        "head_size must equal the teacher's 6; received 4",
+        "layer_norm_eps must equal the teacher's 1e-12; received 1e-05",
+        "or start from random weights",
     ):
         assert part in str(refusal.value)
     assert "dropout" not in str(refusal.value)
@@ -108,7 +108,7 @@ def test_layers_that_do_not_fit_are_all_listed() -> None:
 def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="received no_such, which is none of them; the presets are bert_base_uncased"):
         plan_student("no_such", TEACHER)
-    with pytest.raises(UserError, match="a directory or from the teacher's layers"):
+    with pytest.raises(UserError, match="a directory or from layers of the teacher"):
         plan_student(directory, TEACHER, teacher_layers=(1, 2, 3, 4))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match="config.json: this must be JSON"):
@@ -181,7 +181,7 @@ def test_a_directorys_encoder_is_copied_and_its_heads_are_not(directory: Path) -
 
 def test_layers_need_the_teachers_directory() -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1,))
-    with pytest.raises(UserError, match="read from its directory; received none"):
+    with pytest.raises(UserError, match="copied from its directory; received none"):
         make_student(plan, tasks=(), tokenizer=None)
 
 

@@ -45,9 +45,9 @@ def test_top_and_bottom() -> None:
 
 @pytest.mark.parametrize("strategy", [layer_maps.uniform, layer_maps.first, layer_maps.last])
 def test_a_student_deeper_than_its_teacher_is_refused(strategy: object) -> None:
-    with pytest.raises(UserError, match="received 5 for a teacher of 3"):
+    with pytest.raises(UserError, match="received 5 for a teacher with 3"):
         strategy(5, 3)  # type: ignore[operator]
-    with pytest.raises(UserError, match="received 0 for a teacher of 3"):
+    with pytest.raises(UserError, match="received 0 for a teacher with 3"):
         strategy(0, 3)  # type: ignore[operator]
 
 
@@ -57,8 +57,8 @@ def test_explicit() -> None:
     with pytest.raises(UserError) as refusal:
         layer_maps.explicit([0, 5, 6, 9], 3, 6)
     # Both problems in one message.
-    assert "each of the student's 3; received 4: 0,5,6,9" in str(refusal.value)
-    assert "1 to 6, the teacher's; received 0,9" in str(refusal.value)
+    assert "each of the student's 3 layers; received 4: 0,5,6,9" in str(refusal.value)
+    assert "teacher layers must be 1 to 6; received 0,9" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_named(mapping: str, expected: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("mapping", ["middle", "", "1;2;3", "1,2,", "1.5,2,3"])
 def test_unknown_names_are_refused(mapping: str) -> None:
-    with pytest.raises(UserError, match="uniform, top, bottom, or layers with commas"):
+    with pytest.raises(UserError, match="uniform, top, bottom, or layers such as"):
         layer_maps.named(mapping, 3, 12)
 
 

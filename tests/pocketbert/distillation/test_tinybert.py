@@ -259,7 +259,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
     for part in (
         "30522 tokens, the student's 30000",
         "the teacher has 8 heads, the student 12; give a student with 8, or leave out attention",
-        "received 4 for a teacher of 3",
+        "received 4 for a teacher with 3",
         "classification, regression and span; received masked_lm",
         "received a directory",
     ):
@@ -273,7 +273,7 @@ def test_heads_and_depths_need_only_fit_where_they_are_matched() -> None:
     for without in ("attention", "transformer", "task_distillation"):
         plan_stages(TinyBERT(without=(without,)), heads)
     deep = setting("rte", teacher=BASE.replace(num_layers=3))
-    with pytest.raises(UserError, match="received 4 for a teacher of 3"):
+    with pytest.raises(UserError, match="received 4 for a teacher with 3"):
         plan_stages(TinyBERT(), deep)
     plan_stages(TinyBERT(without=("transformer",)), deep)
     plan_stages(TinyBERT(mapping="1,2,2,3"), deep)

@@ -70,7 +70,7 @@ def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
         (["learning_rate=1e-5,0.00001"], "received 1e-05,1e-05"),
         (["epochs=2", "epochs=3"], "epochs= must be given once; received a second; list all"),
         (["rate=1", "epochs=x", "huge"], "received rate; epochs takes whole numbers; received 'x'; a grid is"),
-        ([], "a grid needs an option with its values; received none"),
+        ([], "a grid needs an option with values; received none"),
     ],
 )
 def test_what_cannot_be_read_is_refused(texts: list[str], message: str) -> None:

@@ -301,7 +301,7 @@ def refusals() -> list[Any]:
         ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "takes 999 examples a step; .* has"),
         ({"run": RunConfig(patience=2)}, "patience waits for a new best, and no stage here keeps its best weights"),
         ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words is for pretrain"),
-        ({"student": TeacherLayers((1,), model)}, "a student that consists of a teacher's layers needs the teacher"),
+        ({"student": TeacherLayers((1,), model)}, "initialized with layers of the teacher needs a teacher"),
     ]  # fmt: skip
 
 
