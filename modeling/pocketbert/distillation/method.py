@@ -1,7 +1,7 @@
-"""What a distillation method is: an objective with stages, adapters, and targets that it reads of the teacher.
+"""The base class of distillation methods: an objective with stages, adapters and targets from the teacher.
 
-Nothing here imports TensorFlow, and neither may the top of a method's file: the command line reads every method's
-options before it answers `--help`. ADR 6 says how the shape was checked against the five papers.
+Neither this module nor the top of a method's file may import TensorFlow, because `--help` reads the options of every
+method. ADR 6 compares the interface with five papers.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationSpec:
-    """All that a method may know before training.
+    """Teacher, student and task of a distillation, as known before training.
 
     Attributes:
-      teacher: the teacher's architecture; the student's own in a run without a teacher.
-      student: the student's.
-      task: what the student learns; None for general distillation, on plain text.
-      pairs: whether the task's examples are pairs of texts.
-      teacher_task: the teacher's own head, or None where it has none.
-      teacher_heads: the kinds of all its heads, or None where they are not known.
-      teacher_vocabulary: the teacher's vocabulary, or None where it is not known.
-      student_vocabulary: the student's, or None where the student has none of its own yet.
-      start: where the student's weights come from, or None where that is not known.
+      teacher: architecture of the teacher; the student's in a run without a teacher.
+      student: architecture of the student.
+      task: task of the student; None for task-independent distillation.
+      pairs: whether the examples are pairs of texts.
+      teacher_task: task of the teacher's head; None without a head.
+      teacher_heads: kinds of all heads of the teacher; None if unknown.
+      teacher_vocabulary: vocabulary of the teacher; None if unknown.
+      student_vocabulary: vocabulary of the student; None if it has none yet.
+      start: initialization of the student; None if unknown.
     """
 
     teacher: EncoderConfig
@@ -50,13 +50,14 @@ class DistillationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Objective):
-    """A distillation method: one file in `methods` with one frozen keyword-only dataclass that extends this.
+    """Base class of distillation methods.
 
-    Its fields are the method's options; with their defaults and the `Attributes:` section of the docstring they become
-    flags, `--help` and docs (`describe_options`).
+    A method is a file in `methods` with a frozen keyword-only dataclass that extends this class. The fields are the
+    options of the method. Flags, `--help` and docs are generated from fields, defaults and the `Attributes:` section of
+    the docstring (`describe_options`).
 
     Attributes:
-      name: what the command line calls it.
+      name: name on the command line.
       reference: paper and equations.
     """
 
@@ -64,38 +65,38 @@ class Method(Objective):
 
     @abc.abstractmethod
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
-        """The stages in their order."""
+        """Returns the stages in order."""
 
     def adapters(self, spec: DistillationSpec) -> Adapters:
-        """Name → layer between student and loss; by default none.
+        """Returns the adapters, name → layer between student and loss; by default none.
 
-        One set a run: it lives across stages and is saved beside the student, never in it, and never exported. They
-        come as layers of this package do, with kernels of zeros: `initialization.initialize_adapters` draws them.
+        All stages of a run share the adapters. They are saved next to the student, and never exported with it. Their
+        kernels are zeros until `initialization.initialize_adapters` initializes them.
         """
         return {}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """The problems of this method's own with teacher, student and task, each with a remedy; by default none."""
+        """Returns the method's own problems with teacher, student and task, each with a remedy; by default none."""
         return []
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
-        """Copies what the method copies from teacher to student before training; by default nothing.
+        """Copies weights from teacher to student before training; by default none.
 
-        `teacher` is None with a teacher cache. Not called for a student that starts from a directory: what it has
-        learned is not overwritten.
+        `teacher` is None with a teacher cache. It is not called for a student from a directory, which keeps its
+        weights.
         """
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """All that the loss may know of the teacher, by default nothing; a teacher cache holds exactly this.
+        """Returns the targets: all teacher outputs that the loss uses, and the content of a teacher cache.
 
-        The first axis of every target is the batch's. An axis whose size follows the batch's length S, whatever S
-        is, is a token axis; a size that happens to equal S is not.
+        The default has no targets. The first axis of every target is the batch axis. Axes with a size that depends on
+        the length S of the batch are token axes; an axis with a constant size is not, even if it equals S.
         """
         return {}
 
 
 def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
-    """Makes the stages of a run after everything that must match has been compared.
+    """Validates teacher, student and task, and returns the stages of a run.
 
     Args:
       method: the method.
@@ -105,24 +106,21 @@ def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
       The stages.
 
     Raises:
-      UserError: one, which lists everything that does not match, each with its remedy.
+      UserError: teacher, student and task do not match; lists all problems with remedies.
     """
     stages, problems = validated_stages(method, spec)
-    raise_if_any(problems, f"{method.name}: this teacher and student do not fit")
+    raise_if_any(problems, f"{method.name}: teacher and student do not match")
     return stages
 
 
 def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stage, ...], list[str]]:
-    """The stages of a run, and the problems that there are with them.
-
-    There are no stages where a problem keeps them from being made.
-    """
+    """Returns the stages of a run and all problems; the stages are empty if a problem prevents their creation."""
     problems = [*vocabulary_problems(spec), *method.validate(spec)]
     stages: tuple[Stage, ...] = ()
     try:
         stages = tuple(method.stages(spec))
     except UserError as error:
-        # What keeps the stages from being made is often among the problems already.
+        # The earlier problems usually include this one.
         if not problems:
             problems.append(str(error))
     reading = [stage for stage in stages if stage.teacher_features]
@@ -138,23 +136,23 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
         problems += label_problems(spec)
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names) or "" in names:
-        problems.append(f"stages must have names of their own; received {', '.join(names)}")
+        problems.append(f"stages must have different names; received {', '.join(names)}")
     return stages, list(dict.fromkeys(problems))
 
 
 def vocabulary_problems(spec: DistillationSpec) -> list[str]:
-    """What differs in the two vocabularies: ids must mean the same to teacher and student."""
+    """Returns differences between the vocabularies; teacher and student must share token ids."""
     teacher, student = spec.teacher, spec.student
     remedy = "give a student with the teacher's vocabulary"
     problems = []
     if teacher.vocab_size != student.vocab_size:
         problems.append(
-            f"both need one vocabulary; the teacher's has {teacher.vocab_size} tokens, the student's "
+            f"both models need the same vocabulary; the teacher's has {teacher.vocab_size} tokens, the student's "
             f"{student.vocab_size}; {remedy}"
         )
     if teacher.pad_token_id != student.pad_token_id:
         problems.append(
-            f"both need one padding id; the teacher's is {teacher.pad_token_id}, the student's "
+            f"both models need the same padding id; the teacher's is {teacher.pad_token_id}, the student's "
             f"{student.pad_token_id}; {remedy}"
         )
     if spec.pairs and student.type_vocab_size < teacher.type_vocab_size:
@@ -169,36 +167,36 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
 
 
 def head_count_problems(spec: DistillationSpec) -> list[str]:
-    """What keeps the attention of single heads from being compared; for methods that do."""
+    """Returns a problem if the numbers of heads differ; for methods that compare single attention heads."""
     teacher, student = spec.teacher.num_attention_heads, spec.student.num_attention_heads
     if teacher == student:
         return []
     return [
-        f"attention is matched head by head; the teacher has {teacher} heads, the student {student}; give a student "
-        f"with {teacher}"
+        f"attention is compared per head; the teacher has {teacher} heads, the student {student}; give a student with "
+        f"{teacher} heads"
     ]
 
 
 def label_problems(spec: DistillationSpec) -> list[str]:
-    """What keeps the teacher's logits from being the student's targets."""
+    """Returns the problems with the teacher's logits as targets: no head, another task, or other labels."""
     ours, theirs = spec.task, spec.teacher_task
     if ours is None:
         return []
     if theirs is None:
         return [f"the teacher must be fine-tuned for {ours.kind}; it is a bare encoder; fine-tune it first"]
-    # The rule itself: logits of another kind of task are no targets.
+    # Logits for another kind of task cannot be targets.
     if ours.kind != theirs.kind:
         return [f"the teacher must be fine-tuned for {ours.kind}; it has a head for {theirs.kind}; fine-tune it first"]
     if ours.labels != theirs.labels:
         return [
-            f"the teacher's labels must be the task's, in this order: {', '.join(ours.labels)}; received "
+            f"the teacher must have the labels of the task, in this order: {', '.join(ours.labels)}; received "
             f"{', '.join(theirs.labels)}; fine-tune the teacher on this task, or give its labels as --labels"
         ]
     return []
 
 
 def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[FeatureRequest]) -> list[str]:
-    """Layers that one side lacks."""
+    """Returns the requested layers that a model lacks."""
     outside: dict[str, set[int]] = {}
     for request in requests:
         for name, layers in request.items():
@@ -208,18 +206,18 @@ def _layer_problems(side: str, config: EncoderConfig, requests: Sequence[Feature
         if absent:
             known = _layers(name, config)
             problems.append(
-                f"{name} are read of the {side}'s layers {_numbers(absent)}; it has layers {known[0]} to {known[-1]}"
+                f"the {side} has {name} for layers {known[0]} to {known[-1]}; stages request {_numbers(absent)}"
             )
     return problems
 
 
 def _layers(name: str, config: EncoderConfig) -> range:
-    """Those that have such features: layer 0 is the embedding."""
+    """Returns the layers with a feature; layer 0 is the embedding."""
     return range(0 if name == "hidden_states" else 1, config.num_layers + 1)
 
 
 def _numbers(numbers: Collection[int]) -> str:
-    """2, 5; or 4 to 24 where none between is missing."""
+    """Formats numbers: 2, 5; or 4 to 24 for consecutive ones."""
     first, last = min(numbers), max(numbers)
     if len(numbers) > 2 and last - first + 1 == len(numbers):
         return f"{first} to {last}"
@@ -232,9 +230,9 @@ def _head_problems(stage: Stage, spec: DistillationSpec) -> list[str]:
         heads = spec.teacher_heads
         if "logits" in stage.teacher_features and heads is not None and heads != PRETRAINING_HEADS:
             problems.append(
-                f"stage {stage.name} reads the logits of a teacher with heads for {' and '.join(PRETRAINING_HEADS)} "
-                f"alone; received {', '.join(heads) or 'none'}; pretrain the teacher, and do not fine-tune it"
+                f"stage {stage.name} needs a teacher with exactly the heads {' and '.join(PRETRAINING_HEADS)}; "
+                f"received {', '.join(heads) or 'none'}; pretrain the teacher, and do not fine-tune it"
             )
     elif "logits" in stage.student_features and spec.task is None:
-        problems.append(f"stage {stage.name} reads logits; general distillation has no task; give one")
+        problems.append(f"stage {stage.name} reads logits and needs a task; received none; give a task")
     return problems

@@ -1,6 +1,7 @@
-"""What decides a stage's targets, so that a store stands in for a live teacher only where it gives the same.
+"""The identity of a teacher cache: everything that determines the targets of a stage.
 
-Nothing here imports TensorFlow or reads weights: a run from a store compares files' digests alone.
+A run reads a cache only if its identity matches, so the cached targets equal a live teacher's. The module compares
+digests of files; it neither imports TensorFlow nor reads weights.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.training.stage import Stage
 
-# Compared in a store's identity on their own.
+# The identity has separate fields for these.
 _OWN_FIELDS = ("name", "teacher_features", "options")
 
 
 class Tokenizer(Protocol):
-    """What a tokenizer's identity is made of."""
+    """The attributes that identify a tokenizer."""
 
     vocab_path: Any
     lowercase: bool
@@ -44,19 +45,19 @@ def teacher_cache_identity(
     teacher_directory: str | os.PathLike[str] | None,
     tokenizer: Tokenizer | None,
 ) -> TeacherCacheIdentity:
-    """What a store of a stage's targets is made from, or has to be made from.
+    """Returns the identity that a cache of a stage must have.
 
     Args:
       method: the method.
-      stage: one that reads something of the teacher.
-      encoded: the stage's examples.
-      teacher_directory: the teacher's model directory, of which files are hashed; None in a run that does not have it,
-        which takes any store's.
-      tokenizer: what encoded the examples; None as above.
+      stage: a stage that reads the teacher.
+      encoded: examples of the stage.
+      teacher_directory: model directory of the teacher; its files are hashed. None in a run without the directory,
+        which accepts any teacher.
+      tokenizer: tokenizer of the examples; None accepts any tokenizer.
 
     Returns:
-      Its `options` are all of the method's options and all of the stage's values; a store keeps those that `targets`
-      read.
+      The identity. Its `options` are all options of the method and all values of the stage; a cache keeps those that
+      `targets` reads.
     """
     return TeacherCacheIdentity(
         teacher=None if teacher_directory is None else teacher_digest(teacher_directory),
@@ -70,10 +71,10 @@ def teacher_cache_identity(
 
 
 def teacher_digest(directory: str | os.PathLike[str]) -> str:
-    """SHA-256 of a model directory's configuration and weights.
+    """Returns the SHA-256 of configuration and weights in a model directory.
 
     Raises:
-      UserError: the folder is no model directory.
+      UserError: the folder is not a model directory.
     """
     folder = Path(directory)
     files = sorted(
@@ -87,29 +88,29 @@ def teacher_digest(directory: str | os.PathLike[str]) -> str:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """SHA-256 of a vocabulary and of whether texts are lower-cased."""
+    """Returns the SHA-256 of vocabulary and `lowercase`."""
     return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
 
 
 def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:
-    """The manifests in a store, by the names of the stages' folders.
+    """Reads the manifests in a teacher cache: name of the stage → manifest.
 
     Args:
-      store: the folder of stores.
-      names: these folders alone, as far as they are there; None for all.
+      store: folder of the teacher cache, with one folder per stage.
+      names: stages to read, if they exist; None for all.
 
     Raises:
-      UserError: one is damaged.
+      UserError: a manifest is damaged.
     """
     found = sorted(path.parent.name for path in store.glob(f"*/{MANIFEST_NAME}"))
     return {name: read_manifest(store / name) for name in found if names is None or name in names}
 
 
 def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:
-    """What keeps the stores of a run's stages from standing for one teacher and its tokenizer.
+    """Returns a problem if the caches of a run come from different teachers or tokenizers.
 
     Args:
-      manifests: theirs, by the stages' names.
+      manifests: name of the stage → manifest.
     """
     problems = []
     for what in ("teacher", "tokenizer"):
@@ -117,27 +118,27 @@ def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[s
         if len(set(digests.values())) > 1:
             received = ", ".join(f"SHA-256 {digest[:12]}… in {name}" for name, digest in digests.items())
             problems.append(
-                f"the stages' targets must be of one {what}; received {received}; make them with one cache-teacher "
-                "command"
+                f"the caches of all stages must come from the same {what}; received {received}; create them with one "
+                "cache-teacher command"
             )
     return problems
 
 
 def teacher_caches_digest(folder: Path, names: Collection[str]) -> str:
-    """SHA-256 of the manifests of a run's stages.
+    """Returns the SHA-256 of the manifests that a run reads.
 
     Args:
-      folder: the stages' caches.
-      names: the stages that read them.
+      folder: folder of the teacher cache.
+      names: stages that read a cache.
     """
     digests = [sha256(path) for path in sorted(folder.glob(f"*/{MANIFEST_NAME}")) if path.parent.name in names]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:
-    """A copy of a stage, and the names of what has been read from it and its options: a set that grows.
+    """Returns a copy of a stage that records reads, and the growing set of names read from it and its options.
 
-    The names are those of `teacher_cache_identity`'s options.
+    The names match the `options` in `teacher_cache_identity`.
     """
     read: set[str] = set()
     if stage.options is None:
@@ -154,7 +155,7 @@ def _watched(value: Any, prefix: str, read: set[str]) -> Any:
             read.add(prefix + name)
         return object.__getattribute__(self, name)
 
-    # A class of the same name: methods, properties and isinstance work as ever.
+    # A subclass with the same name, so that methods, properties and `isinstance` still work.
     copy: Any = object.__new__(type(type(value).__name__, (type(value),), {"__getattribute__": getter}))
     for name in fields:
         object.__setattr__(copy, name, getattr(value, name))

@@ -1,4 +1,4 @@
-"""The teacher's embedding and pretraining heads in a student that keeps its own layers (MobileBERT, section 3.6)."""
+"""Copies the teacher's embedding and pretraining heads into a student (MobileBERT, section 3.6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pocketbert.model import Model
 
 
-# What shapes the copied weights; the vocabulary is compared in every method.
+# Fields that determine the shapes of copied weights. All methods compare vocabularies.
 _SHAPES = (
     "hidden_size",
     "embedding_size",
@@ -26,16 +26,17 @@ _COPIED = ("encoder.embeddings.", "encoder.pooler.", *(f"heads.{kind}." for kind
 
 
 def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) -> None:
-    """Copies what stands outside of the layers.
+    """Copies all weights outside of the layers from teacher to student.
 
-    That is the embedding; the masked-LM head with its norm, bias and extra table; the next-sentence classifier; and the
-    pooler where both have one. The embedding's norm is copied where both models have the same kind, as the authors' TF1
-    code does, which goes by names.
+    These are the embedding; the MLM head with its norm, bias and extra embedding; the next-sentence classifier; and the
+    pooler if both models have one. The norm of the embedding is copied if both models have the same kind of norm, as in
+    the authors' TF1 code, which matches names.
 
     Args:
-      teacher: gives the weights.
-      student: its weights are set.
-      any_norm: copy the embedding norm's scale and shift into another kind of norm too, as the authors' TF2 code does.
+      teacher: source of the weights.
+      student: receives the weights.
+      any_norm: also copy scale and shift of the embedding norm between different kinds of norms, as in the authors' TF2
+        code.
     """
     theirs = teacher.weights_by_path()
     norms = any_norm or teacher.config.norm == student.config.norm
@@ -46,20 +47,20 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
 
 
 def copy_problems(spec: DistillationSpec) -> list[str]:
-    """What keeps the teacher's embedding and heads from fitting into the student, each with its remedy."""
+    """Returns the problems with copying the teacher's embedding and heads, each with a remedy."""
     sizes = [(name, getattr(spec.teacher, name), getattr(spec.student, name)) for name in _SHAPES]
-    others = [f"{name} must be {size} and is {own}" for name, size, own in sizes if size != own]
+    others = [f"{name}={size}, received {own}" for name, size, own in sizes if size != own]
     problems = []
     if others:
         problems.append(
-            f"the teacher's embedding and heads are copied, so the student's {', its '.join(others)}; give a student "
-            "with the teacher's, or a strategy that copies nothing (auxiliary, none)"
+            f"to copy the teacher's embedding and heads, the student needs {'; '.join(others)}; give a student with "
+            "these values, or a strategy that copies nothing (auxiliary, none)"
         )
     heads = PRETRAINING_HEADS if spec.teacher_heads is None else spec.teacher_heads
     missing = [kind for kind in PRETRAINING_HEADS if kind not in heads]
     if missing:
         problems.append(
-            f"the teacher must have the heads of pretraining, {' and '.join(PRETRAINING_HEADS)}, for the student to "
-            f"take; it lacks {' and '.join(missing)}; give a teacher as pretraining leaves it"
+            f"to copy its heads, the teacher needs {' and '.join(PRETRAINING_HEADS)}; it lacks "
+            f"{' and '.join(missing)}; give a teacher from pretraining"
         )
     return problems

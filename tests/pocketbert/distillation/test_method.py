@@ -108,7 +108,7 @@ def test_a_file_with_a_method_is_discovered(folder: Path) -> None:
 
 def test_two_methods_of_one_name_are_a_bug(folder: Path) -> None:
     (folder / "zz_twin.py").write_text(f"{IMPORT}class Twin(Method):\n    name = 'tinybert'\n")
-    with pytest.raises(ValueError, match="'tinybert' is there already"):
+    with pytest.raises(ValueError, match="different names; received 'tinybert' again"):
         methods.names()
 
 
@@ -213,14 +213,14 @@ def test_one_error_lists_every_mismatch() -> None:
         "one of its own",
         "texts of 19 tokens; the student has 17",
         "texts of 19 tokens; the teacher has 18",
-        "hidden_states are read of the student's layers 3; it has layers 0 to 2",
-        "attention_logits are read of the student's layers 0; it has layers 1 to 2",
-        "hidden_states are read of the teacher's layers 4; it has layers 0 to 3",
+        "the student has hidden_states for layers 0 to 2; stages request 3",
+        "the student has attention_logits for layers 1 to 2; stages request 0",
+        "the teacher has hidden_states for layers 0 to 3; stages request 4",
         "no, yes; received yes, no",
-        "names of their own; received only, only",
+        "different names; received only, only",
     ):
         assert part in message
-    # Said once, though two stages have it.
+    # Two stages have this problem.
     assert message.count("the student has 17") == 1 and message.count("\n") == 0
 
 
@@ -254,7 +254,7 @@ def test_the_teachers_logits_must_be_the_tasks(teacher_task: TaskConfig | None, 
 
 def test_logits_without_a_task_are_refused() -> None:
     setting = DistillationSpec(teacher=BERT, student=BERT, task=None)
-    with pytest.raises(UserError, match="stage only reads logits; general distillation has no task"):
+    with pytest.raises(UserError, match="stage only reads logits and needs a task; received none"):
         plan_stages(OneStage(stage()), setting)
 
 

@@ -106,7 +106,7 @@ def test_steps_are_split_evenly_and_none_is_lost() -> None:
     made = stages(setting(**five), transfer_steps=17, distillation_steps=0)
     counts = [stage.duration.count for stage in made.values()]
     assert len(counts) == 5 and sum(counts) == 17 and max(counts) - min(counts) == 1
-    with pytest.raises(UserError, match="needs a step a layer; received transfer_steps=4 for 5 layers"):
+    with pytest.raises(UserError, match="one step per layer; received transfer_steps=4 for 5 layers"):
         stages(setting(**five), transfer_steps=4)
 
 
@@ -119,7 +119,7 @@ def test_a_run_can_be_split() -> None:
     assert [stage.duration for stage in later.values()] == [Steps(10_000)] * 5
     assert list(stages(setting(start="directory"), strategy="none")) == ["distillation"]
     for start in ("random", "teacher-layers"):
-        with pytest.raises(UserError, match="from layer 20 on needs layers below that had their turn"):
+        with pytest.raises(UserError, match="first_layer=20 needs a student with trained layers below"):
             stages(setting(start=start), first_layer=20)
     with pytest.raises(UserError, match="one of the student's 24 layers; received 25"):
         stages(setting(start="directory"), first_layer=25)
@@ -243,14 +243,14 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         plan_stages(MobileBERT(first_layer=13), wrong)
     for part in (
         "30522 tokens, the student's 30000",
-        "received the task squad; distil without one",
-        "the teacher has 24 layers, the student 12; give a student with 24",
-        "the teacher has 4 heads, the student 6; give a student with 4, or a teacher with 6, or leave out attention",
-        "so the student's hidden_size must be 512 and is 384, its embedding_size must be 128 and is 96, "
-        "its max_position_embeddings must be 512 and is 256; give",
-        "it lacks masked_lm; give a teacher as pretraining leaves it",
-        "one of the student's 12 layers; received 13",
-        "the student starts fresh",
+        "received the task squad; distil without a task",
+        "the teacher has 24 layers, the student 12; give a student with 24 layers",
+        "the teacher has 4 heads, the student 6; give a student with 4 heads, or a teacher with 6, or leave out",
+        "needs hidden_size=512, received 384; embedding_size=128, received 96; "
+        "max_position_embeddings=512, received 256; give",
+        "it lacks masked_lm; give a teacher from pretraining",
+        "must be 1 to 12, a layer of the student; received 13",
+        "the student has random weights",
     ):
         assert part in str(refusal.value)
 
@@ -261,8 +261,8 @@ def test_layers_that_are_not_there_are_said_once() -> None:
         plan_stages(MobileBERT(max_length=520), shallow)
     message = str(refusal.value)
     for part in (
-        "hidden_states are read of the teacher's layers 4 to 24; it has layers 0 to 3",
-        "attention_logits are read of the teacher's layers 4 to 24; it has layers 1 to 3",
+        "the teacher has hidden_states for layers 0 to 3; stages request 4 to 24",
+        "the teacher has attention_logits for layers 1 to 3; stages request 4 to 24",
         "texts of 520 tokens; the teacher has 512",
         "texts of 520 tokens; the student has 512",
     ):
@@ -280,19 +280,21 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
     stages(heads, strategy="none")
     narrow = setting(student=STUDENT.replace(hidden_size=384))
     for strategy in ("progressive", "joint"):
-        with pytest.raises(UserError, match="student's hidden_size must be 512 and is 384; give"):
+        with pytest.raises(UserError, match="student needs hidden_size=512, received 384; give"):
             stages(narrow, strategy=strategy)
-    with pytest.raises(UserError, match="feature maps are compared as they are; the teacher's are 512 wide, the stud"):
+    with pytest.raises(
+        UserError, match="feature maps must have the same width; the teacher's is 512, the student's 384"
+    ):
         stages(narrow, strategy="auxiliary")
     stages(narrow, strategy="auxiliary", without=("feature_map",))
     stages(narrow, strategy="none")
     table = setting(student=STUDENT.replace(embedding_size=96))
-    with pytest.raises(UserError, match="embedding_size must be 128 and is 96"):
+    with pytest.raises(UserError, match="embedding_size=128, received 96"):
         stages(table)
     stages(table, strategy="auxiliary")
     shallow = setting(student=STUDENT.replace(num_layers=12))
     for strategy in ("progressive", "joint", "auxiliary"):
-        with pytest.raises(UserError, match="both need one depth"):
+        with pytest.raises(UserError, match="transfer needs the same depth"):
             stages(shallow, strategy=strategy)
     stages(shallow, strategy="none")
 
@@ -300,7 +302,7 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
 def test_the_teacher_needs_the_heads_that_are_copied() -> None:
     words_only = setting(teacher_heads=("masked_lm",))
     for strategy in ("progressive", "joint"):
-        with pytest.raises(UserError, match="masked_lm and next_sentence, for the student to take; it lacks next_sent"):
+        with pytest.raises(UserError, match="the teacher needs masked_lm and next_sentence; it lacks next_sentence"):
             stages(words_only, strategy=strategy, without=("distillation",))
     for strategy in ("auxiliary", "none"):
         stages(words_only, strategy=strategy, without=("distillation",))
@@ -318,8 +320,8 @@ def test_options_list_everything_that_is_wrong() -> None:
     for part in (
         "preset must be one of paper, authors-code; received 'code'",
         "received at",
-        "alpha must be below 1; received 1.0; leave out distillation",
-        "first_layer is of progressive transfer; received 3 with strategy=joint",
+        "alpha must be below 1; received 1.0; to learn from labels",
+        "first_layer needs strategy=progressive; received 3 with strategy=joint",
         "transfer_steps must be positive; received 0",
     ):
         assert part in str(refusal.value)

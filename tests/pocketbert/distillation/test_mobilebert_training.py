@@ -333,7 +333,7 @@ def test_embedding_and_heads_are_the_teachers(
 
 def test_nothing_can_be_copied_from_stored_targets(student: Model) -> None:
     MobileBERT(strategy="none").initialize(None, student)
-    with pytest.raises(UserError, match="received stored targets; give a live teacher"):
+    with pytest.raises(UserError, match="received a teacher cache; give a live teacher"):
         MobileBERT().initialize(None, student)
 
 

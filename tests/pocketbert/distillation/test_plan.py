@@ -139,8 +139,8 @@ def test_stages_of_two_teachers_or_tokenizers_are_refused(
 ) -> None:
     changed(store / "prediction", **{what: "0" * 64})
     message = (
-        f"the stages' targets must be of one {what}; received SHA-256 [0-9a-f]{{12}}… in intermediate, "
-        "SHA-256 000000000000… in prediction; make them with one cache-teacher command"
+        f"the caches of all stages must come from the same {what}; received SHA-256 [0-9a-f]{{12}}… in intermediate, "
+        "SHA-256 000000000000… in prediction; create them with one cache-teacher command"
     )
     with pytest.raises(UserError, match=message):
         distill(output=tmp_path / "run", **from_store)
@@ -203,7 +203,7 @@ def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], s
     with pytest.raises(UserError) as caught:
         plan_distillation(**wrong)
     for each in (
-        "toy: this teacher and student do not fit: both need one vocabulary; the teacher's has 97 tokens, the "
+        "toy: teacher and student do not match: both models need the same vocabulary; the teacher's has 97 tokens, the "
         "student's 98",
         "stage hidden has texts of 30 tokens; the student has 29",
         "stage hidden learns from plain text; received none",

@@ -282,7 +282,7 @@ def test_names_are_required_and_complete() -> None:
     variable = tf.Variable([1.0])
     with pytest.raises(ValueError, match="needs the names of the weights.*bind"):
         AdamW().apply_gradients([(tf.constant([1.0]), variable)])
-    with pytest.raises(ValueError, match="not among the 1 bound ones"):
+    with pytest.raises(ValueError, match="not among the 1 named ones"):
         AdamW(named_variables={"other": tf.Variable([2.0])}).apply_gradients([(tf.constant([1.0]), variable)])
 
 

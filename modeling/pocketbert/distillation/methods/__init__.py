@@ -1,6 +1,6 @@
-"""The methods: every file in this folder that defines a `Method`. Adding one is adding a file.
+"""Distillation methods: one file per method, discovered automatically.
 
-A method's file imports TensorFlow inside its functions alone, because the command line reads all methods' options.
+Import TensorFlow inside functions only, because `--help` reads the options of every method.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pocketbert.errors import UserError, did_you_mean
 
 
 def names() -> tuple[str, ...]:
-    """The methods' names, sorted."""
+    """Returns the sorted names of the methods."""
     return tuple(sorted(_methods()))
 
 
 def get_method(name: str) -> type[Method]:
-    """The method called `name`: a dataclass, whose fields are the method's options.
+    """Returns the class of a method, a dataclass with the options as fields.
 
     Raises:
-      UserError: there is none; the message lists those there are.
+      UserError: the method does not exist; the message lists all methods.
     """
     if name not in _methods():
         hint = did_you_mean(name, names())
@@ -31,7 +31,7 @@ def get_method(name: str) -> type[Method]:
 
 
 def classes() -> dict[str, type[Method]]:
-    """The methods by the names of their classes, which are public as `pocketbert.NAME`."""
+    """Returns class name → method; each class is public as `pocketbert.NAME`."""
     return {method.__name__: method for method in _methods().values()}
 
 
@@ -44,6 +44,6 @@ def _methods() -> dict[str, type[Method]]:
             if not (isinstance(value, type) and issubclass(value, Method)) or value.__module__ != entry.name:
                 continue
             if value.name in found:
-                raise ValueError(f"{entry.name}: a method of the name {value.name!r} is there already")
+                raise ValueError(f"methods must have different names; received {value.name!r} again in {entry.name}")
             found[value.name] = value
     return found

@@ -1,4 +1,4 @@
-"""MobileBERT: knowledge transfer layer by layer from an IB-BERT teacher, then pretraining distillation."""
+"""MobileBERT: layer-wise knowledge transfer from an IB-BERT teacher, then pretraining distillation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from pocketbert.model import Model
 
-# The columns of table 9, one by one; each name is what is left out.
+# The ablations in table 9; each name is a removed component.
 ABLATIONS = ("distillation", "feature_map", "attention")
 
-# What a None in the options stands for.
+# Values for options that are None.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
         "feature_transfer": "mse",
@@ -43,65 +43,64 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 class MobileBERT(Method):
     """MobileBERT (Sun et al. 2020, https://arxiv.org/abs/2004.02984).
 
-    On pretraining examples, without a task. Stages: `transfer_01`, `transfer_02`, … (progressive) or `transfer`
-    (joint), then `distillation`; or `auxiliary` alone. The terms:
+    The method is task-independent and uses pretraining examples. Its stages are `transfer_01`, `transfer_02`, …
+    (progressive) or `transfer` (joint), then `distillation`; or `auxiliary` alone. The loss terms are:
 
-    - `feature_map`: eq. 2; or, decomposed, `feature_normalized`, `feature_mean` and `feature_variance`. `attention`:
-      eq. 3. Layer ℓ of the student follows layer ℓ of the teacher; each is the mean over the stage's layers.
-    - `masked_lm`, `distillation`, `next_sentence`: L_MLM, L_KD and L_NSP of eq. 4, weighted α, 1 − α and 1.
+    - `feature_map`: eq. 2; in the decomposed form `feature_normalized`, `feature_mean` and `feature_variance`.
+    - `attention`: eq. 3. These terms compare layer ℓ of student and teacher, and are means over the layers of a stage.
+    - `masked_lm`, `distillation`, `next_sentence`: L_MLM, L_KD and L_NSP in eq. 4, with weights α, 1 − α and 1.
 
-    What the paper leaves open, and what is done here:
+    Choices for values that the paper does not give:
 
-    - The weights between the losses. Decomposed: the authors' code's, 100, 5000 and 5, and 1 for attention. For eq. 2:
-      100, the weight of the authors' normalized difference, which eq. 2 is where the teacher's features have mean 0 and
-      variance 1; attention again 1. In auxiliary transfer these are added to eq. 4 as they are.
-    - Rates and schedules: the authors' code's. Distillation: 1.5e-3 after 10,000 steps of warm-up, linear to 0.
-      Progressive transfer: see `transfer_rates`. Joint transfer, of which there is no public code: the same in one
-      phase in which every layer is current. Auxiliary transfer, likewise: the schedule of distillation over the steps
-      of both.
-    - Batch of transfer 2048, length 512, LAMB without bias correction, and no dropout in the student: the authors'
-      code's.
+    - Loss weights: the authors' code has 100, 5000 and 5 for the decomposed form and 1 for attention. Eq. 2 has 100,
+      the weight of the normalized difference, because both are equal for teacher features with mean 0 and variance 1.
+      Auxiliary transfer adds these terms to eq. 4 with the same weights.
+    - Learning rates and schedules: as in the authors' code. Distillation uses 1.5e-3 after 10,000 warm-up steps, then
+      linear decay to 0. For progressive transfer, see `transfer_rates`. Joint and auxiliary transfer have no public
+      code: joint transfer is one phase in which every layer is current; auxiliary transfer uses the schedule of
+      distillation over the steps of both.
+    - Batch size 2048 in transfer, length 512, LAMB without bias correction, and no student dropout: as in the authors'
+      code.
 
-    Departures: the authors' code divides a layer's loss by all 24 layers also where one layer learns; here the
-    progressive stages' losses are those of one layer (LAMB's steps do not depend on a loss's scale, but clipping does).
-    Their attention loss counts padding as queries. Their code multiplies the teacher's last feature map by a
-    temperature, which is 1 in their runs and no option here.
+    Departures: the authors' code divides the loss of a layer by 24 even if one layer learns; here it does not. (The
+    scale of the loss does not affect LAMB's steps, but it affects clipping.) Their attention loss counts padding as
+    queries. Their code multiplies the last feature map of the teacher by a temperature; it is 1 in their runs, and not
+    an option here.
 
-    In progressive and joint transfer the embedding and the heads are the teacher's and do not move until distillation.
-    A next-sentence classifier is copied although the teacher's reads its tanh pooler and MobileBERT's the raw first
-    token; it has to learn that in distillation. So has the masked-LM head's transform, whose activation is each model's
-    own. In auxiliary transfer and without transfer nothing is copied.
+    Progressive and joint transfer copy the teacher's embedding and heads and freeze them until distillation. The
+    next-sentence classifier is copied although its input differs: the teacher's tanh pooler, or the raw first token in
+    MobileBERT. The transform of the MLM head is copied although its activation may differ. Both adapt in distillation.
+    Auxiliary transfer and runs without transfer copy nothing.
 
     Attributes:
       preset: source of defaults: `paper`, or `authors-code`.
-      strategy: how knowledge is transferred (section 3.6): `progressive`, a stage a layer; `joint`, one stage for all
-        layers; `auxiliary`, together with pretraining distillation in one stage; or `none`.
-      without: the ablations of table 9: `distillation` (masked tokens are learned from the data alone), `feature_map`,
-        `attention`; without these two no stage of transfer is left.
-      feature_transfer: feature maps are compared by `mse` (eq. 2), or `decomposed` into the difference of normalized
-        features, of means and of variances; paper: mse, authors' code: decomposed.
-      lower_layers: in progressive transfer, layers that had their turn are `frozen`, or learn on at a `reduced` rate, a
-        tenth of the current layer's; paper: frozen, authors' code: reduced.
-      first_layer: progressive transfer begins with this layer, in a student from a directory in which the layers below
-        had their turn.
-      copy_norms: copy the embedding norm's scale and shift into a student with another kind of norm too; the authors'
-        TF1 code: no, their TF2 code: yes.
+      strategy: knowledge transfer (section 3.6): `progressive`, one stage per layer; `joint`, one stage for all layers;
+        `auxiliary`, together with pretraining distillation in one stage; or `none`.
+      without: ablations (table 9): `distillation` (MLM learns from the data only), `feature_map`, `attention`; without
+        the last two, no transfer stage is left.
+      feature_transfer: comparison of feature maps: `mse` (eq. 2), or `decomposed` into differences between normalized
+        features, means and variances; paper: mse, authors' code: decomposed.
+      lower_layers: in progressive transfer, layers below the current one are `frozen`, or learn at a `reduced` rate,
+        a tenth of the current layer's; paper: frozen, authors' code: reduced.
+      first_layer: first layer of progressive transfer; above 1, the student must come from a directory with trained
+        lower layers.
+      copy_norms: also copy scale and shift of the embedding norm to a student with another kind of norm; authors' TF1
+        code: no, TF2 code: yes.
       student_dropout: whether the student uses dropout; authors' code: no.
       max_length: maximum sequence length.
       transfer_steps: steps of knowledge transfer; progressive transfer splits them evenly over the layers.
       transfer_batch_size: batch size; authors' code: 2048.
-      transfer_learning_rate: base learning rate of progressive and joint transfer, times the layer multipliers (up to
-        3).
+      transfer_learning_rate: base learning rate of progressive and joint transfer; multipliers per layer reach 3.
       distillation_steps: steps of pretraining distillation, 250000 in the paper's ablations; 0 skips the stage.
       distillation_batch_size: batch size, also in auxiliary transfer (default: paper 4096, authors-code 2048).
       distillation_learning_rate: peak learning rate, also in auxiliary transfer.
       distillation_warmup_steps: warm-up steps, at most a tenth of the stage.
-      distillation_schedule: schedule after the warm-up: `linear` to 0, or `constant`.
+      distillation_schedule: schedule after the warm-up: `linear` decay to 0, or `constant`.
       alpha: weight α of the MLM loss (eq. 4); the distillation loss has 1 − α.
       feature_map_weight: weight of eq. 2.
-      feature_normalized_weight: weight of the normalized features' difference; authors' code: 100.
-      feature_mean_weight: weight of the means' difference; authors' code: 5000.
-      feature_variance_weight: weight of the variances' difference; authors' code: 5.
+      feature_normalized_weight: weight of the difference between normalized features; authors' code: 100.
+      feature_mean_weight: weight of the difference between means; authors' code: 5000.
+      feature_variance_weight: weight of the difference between variances; authors' code: 5.
       attention_weight: weight of eq. 3; authors' code: 1.
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 for no clipping.
@@ -147,26 +146,25 @@ class MobileBERT(Method):
         problems = option_problems(self, may_be_zero=may_be_zero)
         unknown = [name for name in self.without if name not in ABLATIONS]
         if unknown:
-            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+            problems.append(f"without accepts {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
         if self.alpha >= 1:
             problems.append(
-                f"alpha must be below 1; received {self.alpha}; leave out distillation (without) to learn from the "
-                "labels alone"
+                f"alpha must be below 1; received {self.alpha}; to learn from labels alone, give without=distillation"
             )
         if self.first_layer > 1 and self.strategy != "progressive":
             problems.append(
-                f"first_layer is of progressive transfer; received {self.first_layer} with strategy={self.strategy}"
+                f"first_layer needs strategy=progressive; received {self.first_layer} with strategy={self.strategy}"
             )
         raise_if_any(problems, "mobilebert options")
 
     def resolved(self) -> MobileBERT:
-        """The same with the preset's value wherever an option that a preset decides was not given."""
+        """Returns a copy with the preset's values for options that are None."""
         missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
         return dataclasses.replace(self, **missing)
 
     @property
     def transferred(self) -> tuple[str, ...]:
-        """The features that layers take from the teacher: out of `hidden_states` and `attention_logits`."""
+        """The features compared per layer: `hidden_states`, `attention_logits`, both or none."""
         if self.strategy == "none":
             return ()
         features = {"feature_map": "hidden_states", "attention": "attention_logits"}
@@ -174,14 +172,14 @@ class MobileBERT(Method):
 
     @property
     def copies(self) -> bool:
-        """Whether the student starts with the teacher's embedding and heads, as section 3.6 has it."""
+        """Whether the run copies the teacher's embedding and heads (section 3.6)."""
         return self.strategy in ("progressive", "joint") and bool(self.transferred)
 
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
-        """`transfer_01`… or `transfer`, then `distillation`; or `auxiliary`.
+        """Returns `transfer_01`… or `transfer`, then `distillation`; or `auxiliary`.
 
         Raises:
-          UserError: nothing is left to learn, or fewer steps than layers.
+          UserError: no stage is left, or there are fewer steps than layers.
         """
         method = self.resolved()
         layers = spec.student.num_layers
@@ -192,33 +190,33 @@ class MobileBERT(Method):
             stages.append(distillation_stage("distillation", (), method))
         if not stages:
             raise UserError(
-                "mobilebert: there must be a stage of transfer or of distillation; both are left out; give "
-                "distillation_steps, or a strategy and a loss of its own"
+                "mobilebert: a run needs transfer or distillation; received neither; set distillation_steps, or a "
+                "strategy with a transfer loss"
             )
         return stages
 
     def adapters(self, spec: DistillationSpec) -> Adapters:
-        """None: teacher and student have feature maps of one width (section 3.1)."""
+        """Returns no adapters: feature maps of teacher and student have the same width (section 3.1)."""
         return {}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Depth, widths, heads and tables, of those that the strategy compares or copies; and where to start."""
+        """Checks task, pooler and initialization, and the depth, heads and sizes that the strategy needs."""
         teacher, student = spec.teacher, spec.student
         problems = []
         if spec.task is not None:
             problems.append(
-                f"mobilebert distils on pretraining examples; received the task {spec.task.name or 'given'}; "
-                "distil without one and fine-tune the result"
+                f"mobilebert needs pretraining examples; received the task {spec.task.name or spec.task.kind}; distil "
+                "without a task and fine-tune the result"
             )
         if student.pooler == "none":
             problems.append(
-                "the next-sentence head needs a pooler; the student has none; give one with first_token or tanh"
+                "the next-sentence head needs a pooler; the student has none; give a student with first_token or tanh"
             )
         if self.transferred and teacher.num_layers != student.num_layers:
             problems.append(
-                f"layer by layer, both need one depth, as in the paper; the teacher has {teacher.num_layers} layers, "
-                f"the student {student.num_layers}; give a student with {teacher.num_layers}, or transfer nothing "
-                "(strategy none)"
+                f"layer-wise transfer needs the same depth, as in the paper; the teacher has {teacher.num_layers} "
+                f"layers, the student {student.num_layers}; give a student with {teacher.num_layers} layers, or use "
+                "strategy=none"
             )
         if "attention_logits" in self.transferred:
             remedy = f"or a teacher with {student.num_attention_heads}, or leave out attention (without)"
@@ -227,42 +225,40 @@ class MobileBERT(Method):
             problems += copy_problems(spec)
         elif "hidden_states" in self.transferred and teacher.hidden_size != student.hidden_size:
             problems.append(
-                f"feature maps are compared as they are; the teacher's are {teacher.hidden_size} wide, the student's "
+                f"feature maps must have the same width; the teacher's is {teacher.hidden_size}, the student's "
                 f"{student.hidden_size}; give a student with {teacher.hidden_size}, or leave out feature_map (without)"
             )
         if self.first_layer > student.num_layers:
             problems.append(
-                f"first_layer must be one of the student's {student.num_layers} layers; received {self.first_layer}"
+                f"first_layer must be 1 to {student.num_layers}, a layer of the student; received {self.first_layer}"
             )
         if self.first_layer > 1 and spec.start not in ("directory", None):
             problems.append(
-                f"transfer from layer {self.first_layer} on needs layers below that had their turn; the student "
-                "starts fresh; give the model directory that they are in"
+                f"first_layer={self.first_layer} needs a student with trained layers below; the student has random "
+                "weights; give a model directory from an earlier transfer"
             )
         return problems
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
-        """In progressive and joint transfer: copies the teacher's embedding and heads (section 3.6).
+        """Copies the teacher's embedding and heads in progressive and joint transfer (section 3.6).
 
-        What exactly is told in `teacher_copy`. A student from a directory keeps what it has: the run does not call
-        this for it.
+        See `teacher_copy`. A run does not call this for a student from a directory, which keeps its weights.
 
         Raises:
-          UserError: there is no live teacher to copy from.
+          UserError: there is no live teacher.
         """
         if not self.copies:
             return
         if teacher is None:
             raise UserError(
-                "the embedding and the heads are copied from the teacher's own weights; received stored targets; give "
-                "a live teacher"
+                f"strategy={self.strategy} copies weights of the teacher; received a teacher cache; give a live teacher"
             )
         copy_embedding_and_heads(teacher, student, any_norm=self.copy_norms)
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """The teacher's features by name and layer: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
+        """Returns the teacher's features by name and layer, and `masked_lm_logits` [B, P, V] in distillation.
 
-        In distillation `masked_lm_logits`, [B, P, V].
+        Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S].
         """
         targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
@@ -272,7 +268,7 @@ class MobileBERT(Method):
     def loss(
         self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """The terms of `stage.weights`; see the class."""
+        """Returns the terms in `stage.weights`; see the class."""
         from pocketbert.distillation.losses import attention_transfer, soft_cross_entropy
         from pocketbert.training.label_losses import pretraining_losses
 
@@ -287,7 +283,7 @@ class MobileBERT(Method):
             for term, value in pretraining_losses(student, batch).items():
                 losses[term].append(value)
             if "distillation" in losses:
-                # The first token, [CLS], is never masked: its position fills up the rows.
+                # Position 0, [CLS], is never masked; it pads the rows.
                 masked = batch["masked_lm_positions"] > 0
                 losses["distillation"].append(
                     soft_cross_entropy(targets["masked_lm_logits"], student["logits"][0], mask=masked)

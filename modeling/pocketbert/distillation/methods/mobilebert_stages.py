@@ -1,4 +1,4 @@
-"""The stages of MobileBERT; see `MobileBERT` for what the paper leaves open."""
+"""The stages of MobileBERT; see `MobileBERT` for values that the paper does not give."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def transfer_stages(num_layers: int, method: MobileBERT) -> list[Stage]:
-    """A stage a layer, of which the first few may be left out; or one stage."""
+    """Returns one stage per layer from `first_layer` on, or one stage for joint transfer."""
     if method.strategy == "joint":
         return [_transfer_stage("transfer", 1, num_layers, method.transfer_steps, method)]
     if method.transfer_steps < num_layers:
         raise UserError(
-            f"mobilebert: progressive transfer needs a step a layer; received transfer_steps={method.transfer_steps} "
-            f"for {num_layers} layers"
+            f"mobilebert: progressive transfer needs one step per layer; received "
+            f"transfer_steps={method.transfer_steps} for {num_layers} layers"
         )
-    # Layer ℓ ends after ℓ/L of the steps: their sum is exact whatever L is.
+    # Layer ℓ ends after ℓ/L of the steps, so the sum is exact for every L.
     ends = [layer * method.transfer_steps // num_layers for layer in range(num_layers + 1)]
     digits = max(2, len(str(num_layers)))
     return [
@@ -31,7 +31,7 @@ def transfer_stages(num_layers: int, method: MobileBERT) -> list[Stage]:
 
 
 def _transfer_stage(name: str, first: int, last: int, steps: int, method: MobileBERT) -> Stage:
-    """Layers `first` to `last` follow the teacher's."""
+    """Returns a stage in which layers `first` to `last` learn from the same layers of the teacher."""
     rates = TransferRates(first=first, last=last, steps=steps, lower=method.lower_layers == "reduced")
     features = dict.fromkeys(method.transferred, tuple(range(first, last + 1)))
     return Stage(
@@ -49,7 +49,7 @@ def _transfer_stage(name: str, first: int, last: int, steps: int, method: Mobile
 
 
 def distillation_stage(name: str, layers: tuple[int, ...], method: MobileBERT) -> Stage:
-    """Pretraining distillation, with knowledge transfer in these layers beside it."""
+    """Returns a stage of pretraining distillation, with auxiliary knowledge transfer in `layers`."""
     assert method.distillation_batch_size is not None
     features: dict[str, tuple[int, ...]] = dict.fromkeys(method.transferred if layers else (), layers)
     weights = _transfer_weights(method) if layers else {}

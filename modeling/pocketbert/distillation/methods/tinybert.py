@@ -1,4 +1,4 @@
-"""TinyBERT: attention, hidden states and embedding of mapped layers first, the prediction afterwards."""
+"""TinyBERT: distillation of embedding, attention and hidden states, then of predictions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pocketbert.training.stage import Stage
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The procedures of table 2 and the objectives of table 3; each name is what is left out.
+# The procedures in table 2 and the objectives in table 3; each name is a removed component.
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
 ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
-# What a None in the options stands for. The paper says nothing of schedule, warm-up and bias correction in task
-# distillation; there the authors' code fills in, but for the correction, which is that of fine-tuning here.
+# Values for options that are None. The paper gives no schedule, warm-up and bias correction for task distillation.
+# They come from the authors' code, except for bias correction, which is on as in fine-tuning here.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
         "shared_projection": False,
@@ -56,64 +56,64 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 class TinyBERT(Method):
     """TinyBERT (Jiao et al. 2020, https://arxiv.org/abs/1909.10351).
 
-    Without a task: general distillation. With one: intermediate layer distillation, then prediction layer
-    distillation. The terms are the layers' losses of eq. 11, each summed over the student's layers with the paper's
+    Without a task, the method runs general distillation. With a task, it runs intermediate-layer distillation, then
+    prediction-layer distillation. The loss terms are those of eq. 11, summed over the student's layers with the paper's
     weights of 1 (eq. 6):
 
-    - `embedding`: eq. 9, of the embedding output (layer 0).
-    - `attention`: eq. 7, of layers m = 1…M with g(m).
-    - `hidden`: eq. 8, of the same layers.
-    - `prediction`: eq. 10; for regression the mean squared difference to the teacher's score.
-    - `labels`: cross-entropy against class indices, or squared difference to scores, where an ablation or the authors'
-      code learns from labels instead.
+    - `embedding`: eq. 9 for the embedding output (layer 0).
+    - `attention`: eq. 7 for layers m = 1…M and g(m).
+    - `hidden`: eq. 8 for the same layers.
+    - `prediction`: eq. 10; for regression the mean squared difference from the teacher's score.
+    - `labels`: cross-entropy with class indices, or squared difference from scores; replaces `prediction` if an
+      ablation or the authors' code learns from labels.
 
-    What the paper leaves open, and what is done here:
+    Choices for values that the paper does not give:
 
-    - Spans (appendix B): `prediction` is the mean of eq. 10 over the positions of an answer's start and of its end, on
-      the original data; padding is no position, and there are no classes to divide by. The length is BERT's, 384.
-    - Regression has no logits to compare by eq. 10: the student's score follows the teacher's, on the original data
-      (footnote 5). The authors' code fits the labels there (`regression_target`).
-    - Schedules, warm-up and weight decay of task distillation: as in the authors' code a constant rate for the
-      intermediate stage, then 10 % warm-up and a straight line down, with BERT's decay of 0.01.
-    - BERT's warm-up of 10,000 steps is cut to a tenth of a shorter general distillation.
-    - General distillation has BERT's two segments, which pairs of texts will need; the second is always the text that
-      follows the first, since nothing here predicts the next sentence.
-    - Without task distillation (table 2): the student is fine-tuned on the labels of the augmented data, with the
-      prediction stage's hyper-parameters. The paper does not say on which data; table 7 has lower figures for a student
-      with neither task distillation nor augmentation, so in table 2 the augmented data must have stayed.
+    - Spans (appendix B): `prediction` is the mean of eq. 10 over start and end positions, on the original data. Padding
+      is not a position, and the loss is not divided by the number of classes. The length is BERT's, 384.
+    - Regression has no logits for eq. 10. The student learns the teacher's scores on the original data (footnote 5).
+      The authors' code learns the labels (`regression_target`).
+    - Task distillation follows the authors' code: a constant rate in the intermediate stage, 10 % warm-up with linear
+      decay in the prediction stage, and BERT's weight decay of 0.01.
+    - General distillation uses BERT's warm-up of 10,000 steps, but at most a tenth of its steps.
+    - General distillation uses BERT's two segments, because text pairs need them. The second segment always continues
+      the first, because no loss predicts the next sentence.
+    - Without task distillation (table 2), the student is fine-tuned on the labels of the augmented data with the
+      hyper-parameters of the prediction stage. The paper does not name the data. Table 7 has lower scores for a student
+      without task distillation and augmentation, so table 2 must include augmentation.
 
-    Departures: the projections W_h and W_e have a bias, as in the authors' code. They are there even where the widths
-    are equal, which is the paper's formula and the code's practice: the student's features need not be the teacher's.
-    Padding never counts. The authors' code puts a relu between pooler and classifier of the student, and augments with
-    another number of samples a task; neither is an option here.
+    Departures: the projections W_h and W_e have a bias, as in the authors' code. They exist even for equal widths, as
+    in the paper's equations and the code, because student and teacher features may differ. Padding never counts. The
+    authors' code has a relu between pooler and classifier of the student, and augments with another number of samples
+    per task; neither is an option here.
 
     Attributes:
       preset: source of defaults: `paper`, or `authors-code`.
       mapping: layer map: `uniform`, `top`, `bottom`, or one teacher layer per student layer, such as 3,6,9,12.
-      without: the paper's ablations (tables 2 and 3): `general_distillation` (the student must then not start from a
-        directory), `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`,
-        `embedding`, `prediction` (the labels of the original data instead), `transformer` (attention and hidden),
-        `attention`, `hidden`.
-      shared_projection: one projection for the embedding and all layers, instead of one for the embedding and one for
-        the layers; paper: no, authors' code: yes.
+      without: ablations (tables 2 and 3): `general_distillation` (refuses a student from a directory),
+        `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`, `embedding`,
+        `prediction` (the labels of the original data instead), `transformer` (attention and hidden), `attention`,
+        `hidden`.
+      shared_projection: use one projection for the embedding and all layers, instead of one for the embedding and one
+        for the layers; paper: no, authors' code: yes.
       temperature: temperature of the prediction loss.
       mean_over_classes: whether to divide the prediction loss by the number of classes; paper: no, authors' code: yes.
       regression_target: target for regression: `teacher` (paper) or `labels` (authors' code).
-      masked_text: mask the text of general distillation as in BERT's pretraining; paper: yes, authors' second version:
-        no.
+      masked_text: mask the text in general distillation as in BERT's pretraining; paper: yes, authors' code (second
+        version): no.
       text_segments: segments per input in general distillation (default: 2 as in BERT's pretraining, or 1 if a model
         has one token type).
       max_length: maximum sequence length (default: 128 for text and pairs, 64 for single sentences, 384 for questions).
-      epochs: passes over the data of each stage that has no number of its own below; by default the paper's.
+      epochs: passes over the data in each stage without its own number of epochs (default: the paper's).
       general_epochs: passes over the text; paper: 3.
-      general_steps: steps, instead of passes over the text.
+      general_steps: number of steps, instead of passes over the text.
       general_batch_size: batch size.
       general_learning_rate: peak learning rate (default: paper 1e-4, authors-code 5e-5).
       intermediate_epochs: passes over the task's data (default: paper 20, but 50 for CoLA and 10 for MNLI, QQP and
         QNLI).
       intermediate_batch_size: batch size.
-      intermediate_learning_rate: the learning rate.
-      intermediate_schedule: `constant`, or `linear` to 0.
+      intermediate_learning_rate: peak learning rate.
+      intermediate_schedule: schedule: `constant`, or `linear` decay to 0.
       prediction_epochs: passes over the task's data; paper: 3.
       prediction_batch_size: batch size; the paper selects 16 or 32 on the dev set.
       prediction_learning_rate: peak learning rate; the paper selects 1e-5, 2e-5 or 3e-5 on the dev set.
@@ -159,32 +159,35 @@ class TinyBERT(Method):
         problems = option_problems(self, may_be_zero=("weight_decay", "clip_norm"))
         unknown = [name for name in self.without if name not in ABLATIONS]
         if unknown:
-            problems.append(f"without takes the ablations {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
+            problems.append(f"without accepts {', '.join(ABLATIONS)}; received {', '.join(unknown)}")
         if self.text_segments is not None and self.text_segments > 2:
-            problems.append(f"text_segments is 1 or 2; received {self.text_segments}")
+            problems.append(f"text_segments must be 1 or 2; received {self.text_segments}")
         raise_if_any(problems, "tinybert options")
 
     def resolved(self) -> TinyBERT:
-        """The same with the preset's value wherever an option that a preset decides was not given."""
+        """Returns a copy with the preset's values for options that are None."""
         missing = {name: value for name, value in _PRESETS[self.preset].items() if getattr(self, name) is None}
         return dataclasses.replace(self, **missing)
 
     @property
     def layer_terms(self) -> tuple[str, ...]:
-        """The losses of embedding and Transformer layers that no ablation leaves out."""
+        """The loss terms of embedding and Transformer layers, without ablations."""
         dropped = {*self.without, *(("attention", "hidden") if "transformer" in self.without else ())}
         return tuple(term for term in ("embedding", "attention", "hidden") if term not in dropped)
 
     def stages(self, spec: DistillationSpec) -> Sequence[Stage]:
-        """`general`; or `intermediate` and `prediction`; or, without task distillation, `finetuning`.
+        """Returns `general`; or `intermediate` and `prediction`; or `finetuning` without task distillation.
 
         Raises:
-          UserError: no layer map, or nothing left to learn.
+          UserError: the layer map does not fit, or all losses are left out.
         """
         method = self.resolved()
         if spec.task is None:
             if not method.layer_terms:
-                raise UserError("tinybert: general distillation needs a loss; every one of them is left out")
+                raise UserError(
+                    f"tinybert: general distillation needs a loss; received without={','.join(self.without)}; leave "
+                    "out fewer"
+                )
             return [general_stage(spec, method)]
         if "task_distillation" in method.without:
             return [label_stage("finetuning", spec, method, original="augmentation" in method.without)]
@@ -194,9 +197,9 @@ class TinyBERT(Method):
         return stages
 
     def adapters(self, spec: DistillationSpec) -> Adapters:
-        """W_h (`hidden_projection`) and W_e (`embedding_projection`), or one `shared_projection`; those that are used.
+        """Returns W_h (`hidden_projection`) and W_e (`embedding_projection`), or `shared_projection`, if used.
 
-        Each maps the student's width to the teacher's.
+        Each adapter projects the student's width to the teacher's.
         """
         from pocketbert.layers.core import Dense
 
@@ -208,7 +211,7 @@ class TinyBERT(Method):
         return {name: Dense(spec.student.hidden_size, spec.teacher.hidden_size) for name in names}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Heads, layers, the task, and ablations that this run cannot leave out."""
+        """Checks heads, layers, the kind of task, text segments and ablations."""
         problems = []
         mapped = {"attention", "hidden"} & {*self.layer_terms}
         if spec.task is not None and "task_distillation" in self.without:
@@ -220,27 +223,28 @@ class TinyBERT(Method):
                 layer_map(spec, self)
             except UserError as error:
                 problems.append(str(error))
-        # The kinds for which the paper gives a loss.
+        # The paper gives losses for these kinds.
         if spec.task is not None and spec.task.kind not in ("classification", "regression", "span"):
-            problems.append(f"TinyBERT knows classification, regression and span; received {spec.task.kind}")
+            problems.append(f"tinybert supports classification, regression and span; received {spec.task.kind}")
         if spec.task is None and self.text_segments == 2 and text_segments(spec) == 1:
             problems.append(
-                "text of two segments needs two token types on both sides; received a teacher with "
+                "text_segments=2 needs two token types in both models; received a teacher with "
                 f"{spec.teacher.type_vocab_size} and a student with {spec.student.type_vocab_size}; give "
                 "text_segments=1"
             )
         if "general_distillation" in self.without and spec.task is None:
-            problems.append("general distillation cannot be left out of a run that is nothing else; give a task")
+            problems.append("without=general_distillation needs a task; received none; give a task")
         if "general_distillation" in self.without and spec.start == "directory":
             problems.append(
-                "without general distillation a student starts fresh; received a directory; give a preset's name"
+                "without=general_distillation needs a student with random weights; received a directory; give a preset"
             )
         return problems
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """The teacher's features by name and layer: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
+        """Returns the teacher's features by name and layer, or its logits in the prediction stage.
 
-        In the prediction stage `logits`, [B, C] or [B]; of spans `start_logits` and `end_logits`, [B, S].
+        Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S]. Logits are
+        `logits` [B, C] or [B]; for spans `start_logits` and `end_logits` [B, S].
         """
         targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
@@ -250,7 +254,7 @@ class TinyBERT(Method):
     def loss(
         self, stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
     ) -> Mapping[str, tf.Tensor]:
-        """The terms of `stage.weights`; see the class."""
+        """Returns the terms in `stage.weights`; see the class."""
         from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
         from pocketbert.training.label_losses import labels_loss
 
@@ -275,7 +279,7 @@ def _projection(term: str, method: TinyBERT) -> str:
 
 
 def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """A head's outputs, as `features` gives them, by their names."""
+    """Returns name → output for the logits of a head."""
     from pocketbert.tasks.span import SPAN_OUTPUTS
 
     return dict(zip(("logits",) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
@@ -284,11 +288,11 @@ def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
 def _prediction_loss(
     targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, method: TinyBERT
 ) -> tf.Tensor:
-    """Eq. 10 for logits [B, C], for spans its mean over start and end; the mean squared difference of scores [B]."""
+    """Computes eq. 10 for logits [B, C] or the mean over start and end for spans; squared difference for scores [B]."""
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
 
-    # Every example has a first token: so they are counted without asking a network how many there are.
+    # Every example has a first token. This mask counts examples without running a network.
     examples = mask[:, 0]
     if "logits" not in student:
         teachers, students = (
@@ -304,7 +308,7 @@ def _prediction_loss(
 
 
 def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean squared difference of scores [B], of those with a mask [B] of 1; float32; the target gets no gradient."""
+    """Computes the mean squared difference of scores [B] where mask [B] is 1; float32, no gradient for the target."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import masked_mean

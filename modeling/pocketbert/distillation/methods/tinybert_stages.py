@@ -1,4 +1,4 @@
-"""The stages of TinyBERT; see `TinyBERT` for what the paper leaves open."""
+"""The stages of TinyBERT; see `TinyBERT` for values that the paper does not give."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 if TYPE_CHECKING:
     from pocketbert.distillation.methods.tinybert import TinyBERT
 
-# Section 4.2 and its footnote 4; every other task has 20.
+# Section 4.2 and footnote 4; 20 for other tasks.
 _PAPER_EPOCHS = {"cola": 50, "mnli": 10, "qqp": 10, "qnli": 10}
-# What task_distill.py has in a table; a slip in it keeps the table from being read (Huawei's issue 77).
+# From a table in task_distill.py that a bug prevents the code from reading (Huawei's issue 77).
 _AUTHORS_EPOCHS = {"cola": 50, "sst2": 10, "qnli": 10, "mnli": 5, "qqp": 5}
 _OTHER_EPOCHS = 20
-# Of general distillation and of the prediction stage (sections 4.2 and 4.3).
+# For general distillation and the prediction stage (sections 4.2 and 4.3).
 _EPOCHS = 3
 
 
 def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """General distillation, on plain text."""
-    # BERT's pretraining, Devlin et al. 2019, appendix A.2; the authors' code has 10 % of the steps.
+    """Returns the stage of general distillation on plain text."""
+    # From BERT's pretraining, Devlin et al. 2019, appendix A.2; the authors' code uses 10 % of the steps.
     warmup: dict[str, Any] = {"warmup_steps": 10_000} if method.preset == "paper" else {"warmup_ratio": 0.1}
     assert method.general_learning_rate is not None and method.masked_text is not None
     return Stage(
@@ -44,12 +44,12 @@ def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 
 
 def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
-    """The most that both sides tell apart."""
+    """Returns the largest number of segments that both models support."""
     return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
 
 
 def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """The layers' losses, on the task's augmented data."""
+    """Returns the stage with the losses per layer on augmented data."""
     assert spec.task is not None
     epochs = _PAPER_EPOCHS if method.preset == "paper" else _AUTHORS_EPOCHS
     return Stage(
@@ -68,21 +68,21 @@ def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 
 
 def prediction_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """The teacher's answers, or the labels where an option says so."""
+    """Returns the stage that learns the teacher's predictions, or the labels if an option requests them."""
     assert spec.task is not None
-    # The paper's footnotes 5 and 10 are about these kinds.
+    # Footnotes 5 and 10 in the paper concern this kind.
     regression = spec.task.kind == "regression"
     if "prediction" in method.without or (regression and method.regression_target == "labels"):
-        # Footnotes 5 and 10: the original data.
+        # Footnotes 5 and 10: original data.
         return label_stage("prediction", spec, method, original=True)
-    # Footnote 5, and appendix B of spans.
+    # Footnote 5; appendix B for spans.
     original = spec.task.kind != "classification" or "augmentation" in method.without
     stage = label_stage("prediction", spec, method, original=original)
     return dataclasses.replace(stage, teacher_features={"logits": ()}, weights={"prediction": 1.0})
 
 
 def label_stage(name: str, spec: DistillationSpec, method: TinyBERT, *, original: bool) -> Stage:
-    """A stage that trains the head, here on labels alone."""
+    """Returns a stage that trains the student with its head on labels."""
     return Stage(
         name=name,
         teacher_features={},
@@ -110,28 +110,28 @@ def _optimizer(method: TinyBERT, **fields: Any) -> OptimizerConfig:
 
 
 def _task_length(spec: DistillationSpec, method: TinyBERT) -> int:
-    # Appendix B of the paper.
+    # Appendix B in the paper.
     if spec.task is not None and spec.task.kind == "span":
         return method.max_length or 384
     return method.max_length or (128 if spec.pairs else 64)
 
 
 def layer_map(spec: DistillationSpec, method: TinyBERT) -> layer_maps.LayerMap:
-    """The teacher's layer of each of the student's."""
+    """Returns the layer map of the run."""
     return layer_maps.named(method.mapping, spec.student.num_layers, spec.teacher.num_layers)
 
 
 def _layer_features(spec: DistillationSpec, method: TinyBERT) -> dict[str, Any]:
-    """The stage's weights, and of teacher and student the features that these losses read and no others."""
+    """Returns the weights of a stage, and the features of teacher and student that its losses read."""
     terms = method.layer_terms
-    # Without a Transformer-layer loss no layer is mapped, and a depth that does not fit does no harm.
+    # Runs without losses on Transformer layers need no layer map, so they allow any depth.
     mapped = layer_map(spec, method) if {"attention", "hidden"} & {*terms} else ()
     own = tuple(range(1, len(mapped) + 1))
     requests: list[dict[str, tuple[int, ...]]] = []
     for layers in (mapped, own):
         hidden = ((0,) if "embedding" in terms else ()) + (layers if "hidden" in terms else ())
         request = {"hidden_states": hidden, "attention_logits": layers if "attention" in terms else ()}
-        requests.append({name: asked for name, asked in request.items() if asked})
+        requests.append({name: requested for name, requested in request.items() if requested})
     return {
         "teacher_features": requests[0],
         "student_features": requests[1],
