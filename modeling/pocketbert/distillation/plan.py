@@ -114,7 +114,7 @@ def plan_distillation(
     spec = _spec(described, planned, opened)
     stages, unfit = validated_stages(method, spec)
     if unfit:
-        problems.append(f"this teacher and student do not fit: {'; '.join(unfit)}")
+        problems.append(f"teacher and student do not match: {'; '.join(unfit)}")
     if stages:
         problems += opened.stage_problems(stages)
         problems += [problem for stage in stages for problem in _stage_problems(stage, opened, described, cache)]

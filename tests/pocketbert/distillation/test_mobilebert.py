@@ -121,7 +121,7 @@ def test_a_run_can_be_split() -> None:
     for start in ("random", "teacher-layers"):
         with pytest.raises(UserError, match="first_layer=20 needs a student with trained layers below"):
             stages(setting(start=start), first_layer=20)
-    with pytest.raises(UserError, match="one of the student's 24 layers; received 25"):
+    with pytest.raises(UserError, match="first_layer must be 1 to 24, a layer of the student; received 25"):
         stages(setting(start="directory"), first_layer=25)
     with pytest.raises(UserError, match="both are left out"):
         stages(strategy="none", distillation_steps=0)
