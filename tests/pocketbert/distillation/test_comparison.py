@@ -287,7 +287,7 @@ def test_students_that_do_not_beat_the_baseline_are_named() -> None:
     good = dataclasses.replace(result_of(3, 0.7, Path("run"), None), baseline=baseline)
     found = compared([(poor, good)], 40)
     assert found["warnings"] == ["distilled, seed 3: it <is> poor"]
-    assert "the difference is -0.1000; the baseline, always 'low', has 0.6000. This" in comparison_report.sentence(found)
+    assert "the difference is -0.1000; the baseline, always 'low', has 0.6000." in comparison_report.sentence(found)
     log = [{"step": 7, "split": "dev", "stage": "labels", "accuracy": 0.5, "f1": 0.4}]
     html = comparison_report.page(found, [{"distilled": log, "fine_tuned": log}])
     assert "distilled, seed 3: it &lt;is&gt; poor" in html
