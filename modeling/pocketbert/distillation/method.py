@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.training.initialization import Start, Vocabulary, tokenizer_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, Stage, position_problems
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
+    from pocketbert.training.initialization import Start, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,8 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
 
 def vocabulary_problems(spec: DistillationSpec) -> list[str]:
     """Returns differences between the vocabularies; teacher and student must share token ids."""
+    from pocketbert.training.initialization import tokenizer_problems
+
     teacher, student = spec.teacher, spec.student
     remedy = "give a student with the teacher's vocabulary"
     problems = []
