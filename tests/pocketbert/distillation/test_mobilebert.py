@@ -123,7 +123,7 @@ def test_a_run_can_be_split() -> None:
             stages(setting(start=start), first_layer=20)
     with pytest.raises(UserError, match="first_layer must be 1 to 24, a layer of the student; received 25"):
         stages(setting(start="directory"), first_layer=25)
-    with pytest.raises(UserError, match="both are left out"):
+    with pytest.raises(UserError, match="a run needs transfer or distillation; received neither"):
         stages(strategy="none", distillation_steps=0)
 
 
