@@ -265,7 +265,7 @@ def test_several_seeds_give_mean_and_spread_of_both(
         "seed-3", "seed-4", "result.json", "comparison.json", "report.html"
     }  # fmt: skip
     html = (tmp_path / "report.html").read_text("utf-8")
-    assert html.count("<polyline") == 4 + 4 + 2 + 2 and "Each line is a seed." in html
+    assert html.count("<polyline") == 4 + 4 + 2 + 2 and "One line per seed." in html
     # A seed that is not among them still is in the way.
     with pytest.raises(UserError, match="hold runs of these seeds alone; received .* with seed-4; choose another"):
         distillation.run_seeds((3,), tmp_path, pytest.fail)
