@@ -54,12 +54,12 @@ from pocketbert.training.state import TrainState, write_checkpoint
 from pocketbert.training.step import adapter_variables
 
 
-def test_there_are_methods() -> None:
+def test_methods_are_discovered() -> None:
     assert "tinybert" in names()
 
 
 @each_case
-def test_a_student_that_is_the_teacher_has_nothing_to_learn(name: str, kind: str) -> None:
+def test_identical_student_has_zero_loss(name: str, kind: str) -> None:
     case, data = make_case(name, kind, copies=True), batch(kind)
     for layer in case.adapters.values():
         layer.kernel.assign(np.eye(*layer.kernel.shape))
@@ -93,7 +93,7 @@ def teacher_entropy(case: Case, data: dict[str, tf.Tensor]) -> float:
 
 
 @each_case
-def test_labels_reach_the_term_of_their_name_and_no_other(name: str, kind: str) -> None:
+def test_labels_reach_only_their_term(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     for stage, distiller in zip(case.stages, case.distillers(), strict=True):
         for label in labels_of(data):
@@ -102,7 +102,7 @@ def test_labels_reach_the_term_of_their_name_and_no_other(name: str, kind: str) 
 
 
 @each_case
-def test_micro_batches_are_counted_without_running_a_network(name: str, kind: str) -> None:
+def test_counting_runs_no_network(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     for distiller in case.distillers():
         todo, needed = recorded_operations(distiller, data), set()
@@ -131,7 +131,7 @@ def recorded_operations(distiller: Distiller, data: dict[str, tf.Tensor]) -> lis
 
 
 @each_case
-def test_padding_and_the_order_of_the_batch_change_nothing(name: str, kind: str) -> None:
+def test_padding_and_order_change_nothing(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     mask = data["input_mask"].numpy()
     assert (mask == 0).any()
@@ -147,7 +147,7 @@ def test_padding_and_the_order_of_the_batch_change_nothing(name: str, kind: str)
 
 
 @each_case
-def test_no_gradient_reaches_the_teacher_and_every_adapter_learns(name: str, kind: str) -> None:
+def test_every_adapter_learns_without_teacher_gradients(name: str, kind: str) -> None:
     case, data = make_case(name, kind), batch(kind)
     taught: dict[str, bool] = dict.fromkeys(adapter_variables(case.adapters), False)
     reads_teacher = False
@@ -218,9 +218,7 @@ def sources(kind: str, stages: Sequence[Stage], tokenizer: Any, folder: Path) ->
 
 
 @each_kind_of_data
-def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
-    name: str, kind: str, teachers: Any, tmp_path: Path
-) -> None:
+def test_one_trace_serves_all_shapes(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
     case, tokenizer = make_case(name, kind, shallow=True), pb.from_pretrained(teachers(name, kind)).tokenizer
     traced = Traced(case.method)
     for stage, source in zip(case.stages, sources(kind, case.stages, tokenizer, tmp_path), strict=True):
@@ -239,7 +237,7 @@ def test_one_trace_serves_a_stages_batches_of_all_shapes_in_all_epochs(
 
 
 @each_kind_of_stored_data
-def test_live_and_stored_targets_agree(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
+def test_live_and_cached_targets_agree(name: str, kind: str, teachers: Any, tmp_path: Path) -> None:
     case, directory = make_case(name, kind, shallow=True), teachers(name, kind)
     teacher = pb.from_pretrained(directory)
     encoded = encode(examples(kind, 21, seed=0), teacher.tokenizer, 23)
@@ -280,7 +278,7 @@ def task_data() -> TaskData:
 
 
 @each_kind_of_data
-def test_a_run_that_is_interrupted_in_every_stage_ends_with_the_same_bits_and_without_adapters(
+def test_interrupted_run_resumes_exactly(
     name: str, kind: str, teachers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any
 ) -> None:
     if kind == "general":

@@ -202,7 +202,7 @@ def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: d
 
 
 @each_supervised_task
-def test_scores_stand_beside_a_baseline(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
+def test_scores_include_a_baseline(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     task, metrics = task_of(kind), {"any": 0.5}
     scores = model_predictor(models[kind], max_length=LENGTH).evaluator(data[kind]).scores()
     assert set(task.metrics) <= set(scores.metrics)
@@ -244,7 +244,7 @@ def test_no_input_gives_no_prediction(kind: str, models: dict[str, pb.Model]) ->
 
 
 @each_supervised_task
-def test_inputs_of_another_form_are_refused(kind: str, models: dict[str, pb.Model]) -> None:
+def test_invalid_inputs_are_refused(kind: str, models: dict[str, pb.Model]) -> None:
     with pytest.raises(UserError, match="inputs must be .*; received"):
         model_predictor(models[kind], max_length=LENGTH).predict(["a text", ("a", "pair")])
 

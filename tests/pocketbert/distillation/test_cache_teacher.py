@@ -103,7 +103,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_token_axes_are_those_that_follow_the_length(teacher: Model, encoded: EncodedExamples) -> None:
+def test_token_axes_follow_the_length(teacher: Model, encoded: EncodedExamples) -> None:
     found, read = target_specs(teacher, METHOD, STAGE, encoded, "float16")
     assert found == (
         TargetSpec(name="agreement", shape=(), dtype="float16"),
@@ -117,7 +117,7 @@ def test_token_axes_are_those_that_follow_the_length(teacher: Model, encoded: En
     assert read >= {"stage.options", "options.scale"} and "options.bonus" not in read
 
 
-def test_what_targets_read_of_stage_and_options_is_seen(teacher: Model, encoded: EncodedExamples) -> None:
+def test_options_read_by_targets_are_found(teacher: Model, encoded: EncodedExamples) -> None:
     stage = dataclasses.replace(STAGE, options=Options(scale=2.0))
     _, read = target_specs(teacher, METHOD, stage, encoded, "float16")
     # `bonus` only through a property, and only where the scale asks for it.
@@ -133,7 +133,7 @@ def test_what_targets_read_of_stage_and_options_is_seen(teacher: Model, encoded:
         (lambda hidden: tf.cast(hidden, tf.int32), "odd must hold floating-point numbers; received int32"),
     ],
 )
-def test_targets_that_cannot_be_stored_are_refused(
+def test_uncacheable_targets_are_refused(
     teacher: Model, encoded: EncodedExamples, monkeypatch: pytest.MonkeyPatch, target: Any, message: str
 ) -> None:
     monkeypatch.setattr(
@@ -143,7 +143,7 @@ def test_targets_that_cannot_be_stored_are_refused(
         target_specs(teacher, METHOD, STAGE, encoded, "float16")
 
 
-def test_stored_targets_are_the_live_ones(
+def test_cached_targets_equal_live_ones(
     stored: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     expect = teacher_cache_identity(METHOD, STAGE, encoded, teacher_directory=directory, tokenizer=teacher.tokenizer)
@@ -186,7 +186,7 @@ def test_float32_stores_every_bit(tmp_path: Path, teacher: Model, directory: Pat
         cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int8")
 
 
-def test_interrupted_it_ends_with_the_same_bytes(
+def test_interrupted_cache_has_same_bytes(
     tmp_path: Path,
     stored: Path,
     teacher: Model,
@@ -217,7 +217,7 @@ def test_interrupted_it_ends_with_the_same_bytes(
     cache_targets(*arguments, shard_bytes=SHARD_BYTES)
 
 
-def test_another_teacher_or_option_is_refused_by_name(
+def test_other_teacher_or_option_is_refused(
     stored: Path, tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     def opened(stage: Stage = STAGE, **changes: Any) -> TeacherCache:
@@ -258,7 +258,7 @@ def test_identities_of_teacher_and_tokenizer(tmp_path: Path, teacher: Model, dir
     assert len(digests) == 4
 
 
-def test_a_value_beyond_float16_is_an_error_that_names_the_target(
+def test_float16_overflow_names_the_target(
     tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     large = dataclasses.replace(STAGE, options=Options(scale=1e7))
@@ -269,7 +269,7 @@ def test_a_value_beyond_float16_is_an_error_that_names_the_target(
     assert max(abs(TeacherCache.open(folder).example(i)["logits"]).max() for i in range(41)) > 65504
 
 
-def test_a_stage_without_a_teacher_has_nothing_to_store(
+def test_stage_without_teacher_is_refused(
     tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     bare = dataclasses.replace(STAGE, teacher_features={})

@@ -48,9 +48,7 @@ def stored(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     return output
 
 
-def test_it_writes_a_store_a_stage_and_prints_their_sizes(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_writes_one_cache_per_stage(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*arguments, f"--output={tmp_path / 'out'}", "--dtype=float32"]) == 0
     printed = capsys.readouterr()
     answer = json.loads(printed.out)
@@ -66,7 +64,7 @@ def test_it_writes_a_store_a_stage_and_prints_their_sizes(
         assert f"{name}: {size:,} bytes in 4 files, {size:,} bytes to write" in printed.err
 
 
-def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path) -> None:
+def test_cache_matches_the_teachers_outputs(arguments: list[str], stored: Path) -> None:
     teacher = pb.from_pretrained(arguments[2].removeprefix("--teacher="))
     rows = tiny_finetuning.examples(43, seed=43)
     assert teacher.tokenizer is not None
@@ -80,7 +78,7 @@ def test_the_stores_hold_the_teachers_answers(arguments: list[str], stored: Path
     assert prediction.teacher_config == teacher.config
 
 
-def test_a_run_from_the_store_has_the_teachers_metrics(
+def test_cached_run_has_teacher_metrics(
     arguments: list[str], stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teacher = pb.from_pretrained(arguments[2].removeprefix("--teacher="))
@@ -97,7 +95,7 @@ def test_a_run_from_the_store_has_the_teachers_metrics(
     assert json.loads(capsys.readouterr().out)["teacher_metrics"]["accuracy"] == accuracy
 
 
-def test_too_small_a_disk_is_refused_before_the_first_stage_is_written(
+def test_full_disk_writes_nothing(
     arguments: list[str],
     stored: Path,
     tmp_path: Path,
@@ -112,9 +110,7 @@ def test_too_small_a_disk_is_refused_before_the_first_stage_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_same_command_keeps_a_finished_store(
-    arguments: list[str], stored: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_cache_is_kept(arguments: list[str], stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def times() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in [*stored.glob("*/shard-*.bin"), stored / "teacher.json"]}
 
@@ -151,7 +147,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_masked_text_cannot_be_stored(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masked_text_is_refused(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text("the film plot .\n" * 40)
     general = [*arguments[:4], f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'out'}", "--max-length=16"]
     assert cli.main(general) == 2
@@ -161,7 +157,7 @@ def test_masked_text_cannot_be_stored(arguments: list[str], tmp_path: Path, caps
 
 
 @pytest.mark.slow
-def test_killed_it_ends_with_the_same_bytes(arguments: list[str], stored: Path, tmp_path: Path) -> None:
+def test_killed_command_gives_same_bytes(arguments: list[str], stored: Path, tmp_path: Path) -> None:
     output = tmp_path / "killed"
     code = "import sys; from pocketbert.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *arguments, f"--output={output}"]

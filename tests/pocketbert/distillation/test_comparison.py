@@ -73,7 +73,7 @@ def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["split"] == split]
 
 
-def test_both_have_as_many_steps_and_evaluations(compared_run: tuple[Path, dict[str, Any]]) -> None:
+def test_both_have_equal_steps_and_evaluations(compared_run: tuple[Path, dict[str, Any]]) -> None:
     folder, answer = compared_run
     _, distilled, fine_tuned = answer["comparison"]["rows"]
     assert (distilled["steps"], fine_tuned["steps"]) == (24, 24)
@@ -83,7 +83,7 @@ def test_both_have_as_many_steps_and_evaluations(compared_run: tuple[Path, dict[
     assert answer["steps"] == 24 and answer["teacher_metrics"] == {"accuracy": 1.0}
 
 
-def test_fine_tuned_alone_is_what_finetune_gives(
+def test_baseline_matches_finetune(
     compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     data = arguments["data"]
@@ -130,7 +130,7 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
         assert {**row, "seconds": 0} == {**theirs, "seconds": 0}
 
 
-def test_the_page_needs_nothing_else_and_has_every_curve(compared_run: tuple[Path, dict[str, Any]]) -> None:
+def test_page_is_self_contained_with_curves(compared_run: tuple[Path, dict[str, Any]]) -> None:
     folder, answer = compared_run
     html = (folder / "report.html").read_text("utf-8")
     assert not re.search(r"(src|href)=|https?://", html)
@@ -209,7 +209,7 @@ def result_of(seed: int, accuracy: float, folder: Path, teacher: dict[str, float
     )  # fmt: skip
 
 
-def test_several_seeds_give_mean_and_spread_of_both(
+def test_several_seeds_give_mean_and_spread(
     arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     accuracies = {(3, False): 0.8, (3, True): 0.7, (4, False): 0.9, (4, True): 0.85}
@@ -271,7 +271,7 @@ def test_several_seeds_give_mean_and_spread_of_both(
         distillation.run_seeds((3,), tmp_path, pytest.fail)
 
 
-def test_one_seed_says_that_it_is_one() -> None:
+def test_one_seed_is_reported() -> None:
     pair = tuple(result_of(3, accuracy, Path("run"), {"accuracy": 0.95}) for accuracy in (0.8, 0.9))
     found = compared([pair], 40)  # type: ignore[list-item]
     assert found["rows"][0]["metrics"]["accuracy"]["mean"] == 0.95
@@ -281,7 +281,7 @@ def test_one_seed_says_that_it_is_one() -> None:
     )
 
 
-def test_students_that_do_not_beat_the_baseline_are_named() -> None:
+def test_students_below_baseline_warn() -> None:
     baseline = {"answer": "always 'low'", "metrics": {"accuracy": 0.6, "f1": 0.0}}
     poor = dataclasses.replace(result_of(3, 0.6, Path("run"), None), baseline=baseline, warnings=["it <is> poor"])
     good = dataclasses.replace(result_of(3, 0.7, Path("run"), None), baseline=baseline)
@@ -319,7 +319,7 @@ def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["unlabelled", "no-head", "labels-alone", "text"],
 )  # fmt: skip
-def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+def test_impossible_comparison_trains_nothing(
     changes: Callable[..., dict[str, Any]], message: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -327,7 +327,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_student_of_a_nameless_teachers_layers_has_its_head(arguments: dict[str, Any], tmp_path: Path) -> None:
+def test_default_labels_copy_the_head(arguments: dict[str, Any], tmp_path: Path) -> None:
     nameless = dataclasses.replace(tiny_finetuning.TASK, name="", labels=("LABEL_0", "LABEL_1"))
     tokenizer = pb.from_pretrained(arguments["teacher"]).tokenizer
     teacher = pb.from_preset(tiny_distillation.TEACHER, (nameless,), tokenizer, seed=6)

@@ -60,7 +60,7 @@ def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-def test_a_persons_own_files_give_a_student(finished: Path) -> None:
+def test_own_files_give_a_student(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("intermediate", 6), ("prediction", 6)]
     assert result["teacher_metrics"]["accuracy"] == 1.0 and set(result["metrics"]) == {"accuracy", "f1"}
@@ -68,7 +68,7 @@ def test_a_persons_own_files_give_a_student(finished: Path) -> None:
     assert model.task is not None and model.task.labels == ("low", "high")
 
 
-def test_result_and_last_line_have_the_baseline(finished: Path, command_line: list[str]) -> None:
+def test_result_and_log_have_the_baseline(finished: Path, command_line: list[str]) -> None:
     dev = next(flag.partition("=")[2] for flag in command_line if flag.startswith("--dev-file="))
     with open(dev, encoding="utf-8", newline="") as stream:
         ((label, count),) = Counter(row["label"] for row in csv.DictReader(stream)).most_common(1)
@@ -98,9 +98,7 @@ KILLED_OFTEN = [
     "moments",
     [KILLED_ONCE_IN_EACH_STAGE, *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)],
 )
-def test_killed_runs_end_with_the_same_bits(
-    moments: str, finished: Path, command_line: list[str], tmp_path: Path
-) -> None:
+def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: list[str], tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     answer = forks.run_killed(moments, [*command_line, f"--output={killed}"])
     assert "resuming after step" in answer.stderr
@@ -154,7 +152,7 @@ def test_method_is_found_before_parsing(line: list[str], method: str | None) -> 
     assert last_value("method", line) == method
 
 
-def test_help_of_a_method_imports_nothing_heavy() -> None:
+def test_method_help_imports_nothing_heavy() -> None:
     program = (
         "import sys; from pocketbert import cli; code = cli.main(['distill', '--method=tinybert', '--help']);"
         "sys.exit(code or ', '.join({'tensorflow', 'tf_keras', 'numpy', 'safetensors'} & set(sys.modules)) or 0)"
@@ -183,7 +181,7 @@ def test_help_of_a_method_imports_nothing_heavy() -> None:
         (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_leaves_nothing(
     changes: list[str], message: str, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = cli.main([*command_line, f"--output={tmp_path / 'run'}", *changes])
@@ -193,7 +191,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, missing in (
         ([], ("--method is required, one of mobilebert, tinybert;", "--output is required")),
         (["--method=tinybert", "--output=o"], ("--student is required", "--text for general")),
@@ -203,7 +201,7 @@ def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(each in said for each in missing), said
 
 
-def test_only_a_stage_that_reads_a_teacher_needs_one(
+def test_unused_teacher_may_be_missing(
     command_line: list[str], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = [*command_line, "--teacher=", f"--output={tmp_path / 'run'}"]
@@ -220,7 +218,7 @@ def test_only_a_stage_that_reads_a_teacher_needs_one(
     assert not (tmp_path / "other").exists()
 
 
-def test_the_student_is_compared_with_itself_fine_tuned_alone(
+def test_compare_adds_a_fine_tuned_student(
     finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = Path(shutil.copytree(finished, tmp_path / "whole"))

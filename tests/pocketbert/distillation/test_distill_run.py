@@ -75,7 +75,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_a_run_leaves_the_student_its_curves_and_its_result(finished: Path, task_data: Any) -> None:
+def test_run_writes_student_log_and_result(finished: Path, task_data: Any) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     # 90 examples in batches of 16 are 6 steps an epoch: 12 of them, then 8.
     assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("hidden", 12), ("labels", 8)]
@@ -102,7 +102,7 @@ def test_a_run_leaves_the_student_its_curves_and_its_result(finished: Path, task
     assert (logits.argmax(-1) == task_data.dev.labels).mean() == result["metrics"]["accuracy"]
 
 
-def test_adapters_are_kept_beside_the_student_and_never_in_it(finished: Path) -> None:
+def test_adapters_are_saved_separately(finished: Path) -> None:
     kept = [load_file(finished / place / "adapters.safetensors") for place in ("stages/hidden", "")]
     assert all(set(arrays) == {"adapters.widening.kernel", "adapters.widening.bias"} for arrays in kept)
     # The second stage does not reach them.
@@ -112,7 +112,7 @@ def test_adapters_are_kept_beside_the_student_and_never_in_it(finished: Path) ->
         assert not any("adapters" in name for name in load_file(finished / place / "model.safetensors"))
 
 
-def test_tensorboard_has_a_curve_a_term_and_a_stage(finished: Path) -> None:
+def test_tensorboard_has_stages_and_terms(finished: Path) -> None:
     tags = set()
     for path in (finished / "tensorboard").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -120,9 +120,7 @@ def test_tensorboard_has_a_curve_a_term_and_a_stage(finished: Path) -> None:
     assert {"hidden/train/loss", "hidden/train/hidden", "labels/train/labels", "labels/dev/accuracy"} < tags
 
 
-def test_a_finished_run_gives_its_result_and_refuses_other_options(
-    finished: Path, distill: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_run_refuses_other_options(finished: Path, distill: Any, capsys: pytest.CaptureFixture[str]) -> None:
     before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
     assert distill(finished).steps == 20
     assert "this run is finished" in capsys.readouterr().err
@@ -135,7 +133,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process; no handler in the code catches it."""
 
 
-def test_a_run_that_is_interrupted_in_each_stage_and_between_them_ends_with_the_same_bits(
+def test_interrupted_run_resumes_exactly(
     finished: Path, distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Checkpoints, one a step: 7 in the first stage; 5 more to its end; 3 in the second, whose moments are carried on.
@@ -172,7 +170,7 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
 
 
-def test_a_store_takes_the_teachers_place(
+def test_cache_replaces_the_teacher(
     finished: Path, distill: Any, teacher: Path, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = pb.from_pretrained(teacher)
@@ -194,9 +192,7 @@ def test_a_store_takes_the_teachers_place(
     assert not (tmp_path / "other").exists()
 
 
-def test_a_loss_that_is_not_finite_names_stage_term_and_step(
-    distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_infinite_loss_names_stage_and_term(distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = StageRun.steps
 
     def poisoned(self: Any, *where: Any) -> Any:
@@ -234,7 +230,7 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
     assert all(array.dtype == np.float32 for array in kept.values())
 
 
-def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
+def test_only_the_teacher_uses_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
     method = toy_method.toy(only="hidden")
     dtypes: dict[str, set[str]] = {"teacher": set(), "student": set()}
     targets, loss = method.targets, method.loss
@@ -258,7 +254,7 @@ def test_the_teacher_alone_computes_in_bfloat16(distill: Any, finished: Path, tm
     assert json.loads((finished / "run.json").read_text("utf-8"))["teacher_precision"] is None
 
 
-def test_several_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_seeds_give_separate_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received = []
 
     def pretended(student: Any, data: Any, output: Path, **arguments: Any) -> DistillResult:
@@ -311,9 +307,7 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
         general(moved)
 
 
-def test_stages_stop_early_and_evaluate_more_often(
-    distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stages_stop_early(distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # After steps 2, 4 and 6, where the first epoch ends too.
     scores = iter([0.5, 0.7, 0.7])
     monkeypatch.setattr(TextEvaluator, "metrics", lambda *_: {"accuracy": next(scores)})
@@ -346,7 +340,7 @@ def refusals() -> list[Any]:
     ]
 
 
-def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
+def test_unlabelled_examples_are_refused(
     distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = dataclasses.replace(task_data.train, labels=None, source="plain.csv")
@@ -371,9 +365,7 @@ def test_examples_without_labels_are_refused_by_the_stage_that_learns_from_them(
 
 
 @pytest.mark.parametrize(("changes", "message"), refusals())
-def test_what_does_not_fit_is_refused_before_anything_is_written(
-    changes: dict[str, Any], message: str, distill: Any, tmp_path: Path
-) -> None:
+def test_mismatch_writes_nothing(changes: dict[str, Any], message: str, distill: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         distill(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()

@@ -75,7 +75,7 @@ def values(distiller: Distiller) -> dict[str, np.ndarray]:
     return {name: variable.numpy() for name, variable in distiller.named_variables().items()}
 
 
-def test_fit_learns_from_a_live_teacher_and_leaves_it_alone(teacher: pb.Model) -> None:
+def test_fit_trains_only_the_student(teacher: pb.Model) -> None:
     before = {name: variable.numpy() for name, variable in teacher.named_variables().items()}
     distiller = make(both_terms(), teacher)
     start = values(distiller)
@@ -101,7 +101,7 @@ def batches_of(*sizes: int) -> tf.data.Dataset:
 
 
 @pytest.mark.usefixtures("eager")
-def test_fit_and_evaluate_report_the_mean_over_examples(teacher: pb.Model) -> None:
+def test_fit_and_evaluate_report_means(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
     each = [distiller.losses(batch(rows, seed=rows)) for rows in (8, 7, 2)]
@@ -113,7 +113,7 @@ def test_fit_and_evaluate_report_the_mean_over_examples(teacher: pb.Model) -> No
 
 
 @pytest.mark.usefixtures("eager")
-def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -> None:
+def test_fit_accepts_any_mask_type(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.compile(optimizer=tf_keras.optimizers.SGD(0.0))
     data = batch()
@@ -133,7 +133,7 @@ def test_fit_takes_inputs_with_labels_and_masks_of_any_type(teacher: pb.Model) -
 
 
 @pytest.mark.usefixtures("eager")
-def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
+def test_frozen_layers_keep_their_weights(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     distiller.model.encoder.embeddings.trainable = False
     distiller.adapters["widening"].trainable = False
@@ -144,13 +144,13 @@ def test_frozen_layers_do_not_learn(teacher: pb.Model) -> None:
     assert unmoved == {name for name in before if "embeddings" in name or name.startswith("adapters")}
 
 
-def test_a_distiller_is_not_saved(teacher: pb.Model, tmp_path: Path) -> None:
+def test_distiller_refuses_saving(teacher: pb.Model, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="^a training model cannot be saved or copied; save what it trains with save_p"):
         make(both_terms(), teacher).save(tmp_path / "distiller.keras")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_terms_are_what_the_features_give(teacher: pb.Model) -> None:
+def test_terms_match_the_features(teacher: pb.Model) -> None:
     distiller, data = make(both_terms(), teacher), batch()
     inputs = {name: value for name, value in data.items() if name != "labels"}
     theirs = teacher.features(inputs, {"hidden_states": (2,)})["hidden_states"][0].numpy()
@@ -166,7 +166,7 @@ def test_the_terms_are_what_the_features_give(teacher: pb.Model) -> None:
     assert np.allclose(distiller.losses(data), [2.0 * hidden + 0.5 * labels, hidden, labels], rtol=1e-5)
 
 
-def test_labels_are_given_to_the_stage_that_has_their_term_alone(teacher: pb.Model) -> None:
+def test_only_label_terms_receive_labels(teacher: pb.Model) -> None:
     class Liar(toy_method.ToyMethod):
         def loss(self, stage: Stage, *arguments: Any) -> dict[str, tf.Tensor]:
             terms = super().loss(dataclasses.replace(stage, weights={"labels": 1.0}), *arguments)
@@ -203,7 +203,7 @@ def test_micro_batches_change_nothing(teacher: pb.Model) -> None:
         assert np.abs(weights[name] - others[name]).max() <= 1e-4 * max(change, 1e-2), name
 
 
-def test_a_weight_that_no_loss_reaches_does_not_decay_in_micro_batches(teacher: pb.Model) -> None:
+def test_unused_weights_do_not_decay(teacher: pb.Model) -> None:
     stage = toy_method.hidden_stage(SETTING, micro_batches=2)
     distiller = make(stage, teacher)
     before = values(distiller)
@@ -216,7 +216,7 @@ def test_a_weight_that_no_loss_reaches_does_not_decay_in_micro_batches(teacher: 
     }
 
 
-def test_only_trainable_weights_move_and_a_multiplier_acts_by_name_and_stage_step(teacher: pb.Model) -> None:
+def test_only_trainable_weights_change(teacher: pb.Model) -> None:
     def multiplier(name: str, step: tf.Tensor) -> tf.Tensor | float:
         return tf.where(step < 1, 0.0, 1.0) if name.startswith("adapters.") else 1.0
 
@@ -237,7 +237,7 @@ def test_only_trainable_weights_move_and_a_multiplier_acts_by_name_and_stage_ste
     assert not adapters & moved[0] and adapters < moved[1]
 
 
-def test_the_rate_counts_the_stages_steps() -> None:
+def test_schedule_counts_stage_steps() -> None:
     config = OptimizerConfig(learning_rate=0.5, warmup_ratio=0.2)
     stage = dataclasses.replace(toy_method.label_stage(), optimizer=config)
     fresh, carried = make_optimizer(stage, 10), make_optimizer(stage, 10, first_step=7)
@@ -253,7 +253,7 @@ def test_the_rate_counts_the_stages_steps() -> None:
         assert rates == pytest.approx([0.0, 0.25, 0.5, 0.25, 0.0])
 
 
-def test_stored_targets_take_the_teachers_place(teacher: pb.Model) -> None:
+def test_cached_targets_replace_the_teacher(teacher: pb.Model) -> None:
     data, stage = batch(), both_terms()
     inputs = {name: value for name, value in data.items() if name != "labels"}
     targets = METHOD.targets(stage, teacher.features(inputs, stage.teacher_features), data)
@@ -265,14 +265,14 @@ def test_stored_targets_take_the_teachers_place(teacher: pb.Model) -> None:
         stored.update(data)
 
 
-def test_the_students_dropout_is_the_stages_choice(teacher: pb.Model) -> None:
+def test_stage_controls_student_dropout(teacher: pb.Model) -> None:
     for active in (False, True):
         distiller = make(both_terms(student_dropout=active), teacher)
         first, second = (distiller.losses(batch(), training=True).numpy() for _ in range(2))
         assert np.array_equal(first, second) != active
 
 
-def test_bfloat16_computes_in_it_and_keeps_weights_and_losses_in_float32() -> None:
+def test_bfloat16_keeps_float32_weights_and_losses() -> None:
     with precision_policy("bfloat16"):
         distiller = make(both_terms(), pb.from_preset(TEACHER, task=(TASK,), seed=12))
         losses = [distiller.update(batch()) for _ in range(2)]
@@ -284,7 +284,7 @@ def test_bfloat16_computes_in_it_and_keeps_weights_and_losses_in_float32() -> No
     assert float(losses[0]["hidden"]) != float(exact[1])
 
 
-def test_batches_of_all_widths_share_one_trace(teacher: pb.Model) -> None:
+def test_all_widths_share_one_trace(teacher: pb.Model) -> None:
     distiller = make(both_terms(), teacher)
     step = tf.function(distiller.update, input_signature=[SIGNATURE])
     for rows, length in ((3, 7), (5, 8), (2, 16)):
@@ -292,7 +292,7 @@ def test_batches_of_all_widths_share_one_trace(teacher: pb.Model) -> None:
     assert step.experimental_get_tracing_count() == 1
 
 
-def test_a_loss_without_one_of_its_terms_is_refused(teacher: pb.Model) -> None:
+def test_missing_loss_term_is_refused(teacher: pb.Model) -> None:
     distiller = make(both_terms(weights={"hidden": 1.0, "attention": 1.0}), teacher)
     with pytest.raises(ValueError, match="toy, stage hidden: the loss must give the terms hidden, attention; received"):
         distiller.update(batch())

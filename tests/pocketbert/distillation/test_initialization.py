@@ -62,13 +62,13 @@ def make_student(
 # --- plans ---
 
 
-def test_a_preset_or_an_architecture_starts_fresh() -> None:
+def test_presets_start_with_random_weights() -> None:
     plan = plan_student("tinybert_4l_312d", preset("bert_base_uncased").config)
     assert plan == ModelInit(start="random", config=preset("tinybert_4l_312d").config)
     assert plan_student(TEACHER, BERT) == ModelInit(start="random", config=TEACHER)
 
 
-def test_a_directory_is_started_from_and_its_config_alone_is_not(directory: Path) -> None:
+def test_only_directories_provide_weights(directory: Path) -> None:
     assert plan_student(directory, BERT) == ModelInit(start="directory", config=TEACHER, directory=directory)
     assert plan_student(str(directory), BERT).start == "directory"
     alone = plan_student(directory / "config.json", BERT)
@@ -76,19 +76,19 @@ def test_a_directory_is_started_from_and_its_config_alone_is_not(directory: Path
 
 
 @pytest.mark.parametrize("config", [MOBILEBERT, IB_BERT], ids=["mobilebert", "ib_bert"])
-def test_a_config_alone_keeps_its_pooler(config: object, tmp_path: Path) -> None:
+def test_config_file_keeps_its_pooler(config: object, tmp_path: Path) -> None:
     pb.from_preset(config).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
     assert plan_student(tmp_path / "model" / "config.json", BERT).config == config
 
 
-def test_layers_alone_are_the_teachers_architecture() -> None:
+def test_layers_give_the_teachers_architecture() -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1, 3, 4))
     assert plan == ModelInit(start="teacher-layers", config=TEACHER.replace(num_layers=3), layers=(1, 3, 4))
     shallow = TEACHER.replace(num_layers=2, hidden_dropout=0.3)
     assert plan_student(shallow, TEACHER, teacher_layers=[4, 2]).layers == (4, 2)
 
 
-def test_layers_that_do_not_fit_are_all_listed() -> None:
+def test_one_error_lists_layer_incompatibilities() -> None:
     narrow = BERT.replace(num_layers=2, hidden_size=20, embedding_size=20, head_size=4, layer_norm_eps=1e-5)
     with pytest.raises(UserError) as refusal:
         plan_student(narrow, TEACHER, teacher_layers=(1, 3, 9))
@@ -105,7 +105,7 @@ def test_layers_that_do_not_fit_are_all_listed() -> None:
     assert "dropout" not in str(refusal.value)
 
 
-def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_invalid_students_are_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="received no_such, which is none of them; the presets are bert_base_uncased"):
         plan_student("no_such", TEACHER)
     with pytest.raises(UserError, match="a directory or from layers of the teacher"):
@@ -118,13 +118,13 @@ def test_what_is_no_student_is_refused(directory: Path, tmp_path: Path) -> None:
 # --- weights ---
 
 
-def test_fresh_weights_depend_on_the_seed() -> None:
+def test_random_weights_depend_on_the_seed() -> None:
     plan = plan_student(BERT, TEACHER)
     first, again, other = (arrays(make_student(plan, tasks=(TASK,), tokenizer=None, seed=seed)) for seed in (1, 1, 2))
     assert not differing(first, again) and differing(first, other)
 
 
-def test_the_teachers_layers_are_copied_with_all_that_stands_around_them(directory: Path) -> None:
+def test_teacher_layers_and_embedding_are_copied(directory: Path) -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1, 3))
     student = make_student(plan, tasks=(TASK,), tokenizer=None, teacher_directory=directory, seed=1)
     teacher, copied = arrays(pb.from_pretrained(directory)), arrays(student)
@@ -141,7 +141,7 @@ def test_the_teachers_layers_are_copied_with_all_that_stands_around_them(directo
         np.testing.assert_array_equal(own, other)
 
 
-def test_a_head_is_copied_for_what_its_labels_are_taken_for(tmp_path: Path) -> None:
+def test_teacher_task_replaces_default_labels(tmp_path: Path) -> None:
     nameless = TaskConfig(kind="classification", name="", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
     model = pb.from_preset(TEACHER, (nameless,), seed=11)
     model.save_pretrained(tmp_path / "teacher")
@@ -158,7 +158,7 @@ def test_a_head_is_copied_for_what_its_labels_are_taken_for(tmp_path: Path) -> N
     assert not {path for path in heads if not np.array_equal(found["resolved"][path], arrays(model)[path])}
 
 
-def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
+def test_other_labels_give_new_heads(directory: Path) -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(2,))
     other = TaskConfig(kind="classification", name="mine", labels=("so", "no", "yes"))
     fresh = arrays(pb.from_preset(plan.config, (other,), seed=1))
@@ -168,7 +168,7 @@ def test_a_head_for_other_labels_stays_fresh(directory: Path) -> None:
     assert "encoder.layers.0.attention.query.kernel" in differing(fresh, copied)
 
 
-def test_a_directorys_encoder_is_copied_and_its_heads_are_not(directory: Path) -> None:
+def test_directory_gives_encoder_without_heads(directory: Path) -> None:
     plan = plan_student(directory, TEACHER)
     fresh = arrays(pb.from_preset(TEACHER, (TASK,), seed=1))
     student = make_student(plan, tasks=(TASK,), tokenizer=None, seed=1)
@@ -179,7 +179,7 @@ def test_a_directorys_encoder_is_copied_and_its_heads_are_not(directory: Path) -
     assert bare.task is None and not differing(arrays(bare), {k: v for k, v in source.items() if k in arrays(bare)})
 
 
-def test_layers_need_the_teachers_directory() -> None:
+def test_layers_need_a_teacher_directory() -> None:
     plan = plan_student(None, TEACHER, teacher_layers=(1,))
     with pytest.raises(UserError, match="copied from its directory; received none"):
         make_student(plan, tasks=(), tokenizer=None)
@@ -188,7 +188,7 @@ def test_layers_need_the_teachers_directory() -> None:
 # --- vocabulary and adapters ---
 
 
-def test_a_directorys_vocabulary(tmp_path: Path) -> None:
+def test_directory_provides_the_vocabulary(tmp_path: Path) -> None:
     assert vocabulary_of(tmp_path) is None
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     found = vocabulary_of(tmp_path)
@@ -198,7 +198,7 @@ def test_a_directorys_vocabulary(tmp_path: Path) -> None:
     assert found is not None and found.config.lowercase is False
 
 
-def test_adapters_are_drawn_each_differently() -> None:
+def test_adapters_have_different_weights() -> None:
     def drawn(seed: int) -> dict[str, np.ndarray]:
         adapters = {"first": Dense(37, 41), "second": Dense(37, 41)}
         initialize_adapters(adapters, standard_deviation=0.02, seed=seed)

@@ -27,7 +27,7 @@ def test_uniform(teacher: int, student: int, expected: tuple[int, ...]) -> None:
     assert layer_maps.uniform(student, teacher) == expected
 
 
-def test_uniform_is_the_rounded_fraction_for_all_depths() -> None:
+def test_uniform_rounds_for_all_depths() -> None:
     for teacher in range(1, 25):
         for student in range(1, teacher + 1):
             exact = [Fraction(m * teacher, student) for m in range(1, student + 1)]
@@ -44,7 +44,7 @@ def test_top_and_bottom() -> None:
 
 
 @pytest.mark.parametrize("strategy", [layer_maps.uniform, layer_maps.first, layer_maps.last])
-def test_a_student_deeper_than_its_teacher_is_refused(strategy: object) -> None:
+def test_deeper_student_is_refused(strategy: object) -> None:
     with pytest.raises(UserError, match="received 5 for a teacher with 3"):
         strategy(5, 3)  # type: ignore[operator]
     with pytest.raises(UserError, match="received 0 for a teacher with 3"):
@@ -81,7 +81,7 @@ def test_unknown_names_are_refused(mapping: str) -> None:
         layer_maps.named(mapping, 3, 12)
 
 
-def test_targets_and_pairs_follow_the_order_of_the_requests() -> None:
+def test_pairs_follow_the_requests() -> None:
     stage = SimpleNamespace(
         teacher_features={"hidden_states": (0, 4, 4), "logits": ()},
         student_features={"hidden_states": (0, 2, 3), "logits": ()},

@@ -87,7 +87,7 @@ def real(mask: np.ndarray, rank: int, axes: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def test_every_function_of_the_module_is_a_case() -> None:
+def test_every_loss_has_a_case() -> None:
     public = {
         name
         for name, function in inspect.getmembers(losses, inspect.isfunction)
@@ -98,7 +98,7 @@ def test_every_function_of_the_module_is_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_papers_equation(name: str) -> None:
+def test_losses_match_the_papers(name: str) -> None:
     case = CASES[name]
     for description, mask in MASKS.items() if name in MASKED else [("", PADDED)]:
         inputs = case.inputs(mask)
@@ -141,7 +141,7 @@ def test_wrong_parts_would_be_noticed(
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_what_padding_holds_changes_nothing(name: str) -> None:
+def test_padding_content_changes_nothing(name: str) -> None:
     case = CASES[name]
     for mask in MASKS.values():
         inputs = case.inputs(mask)
@@ -156,7 +156,7 @@ def test_what_padding_holds_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_the_length_of_padding_changes_nothing(name: str) -> None:
+def test_padding_length_changes_nothing(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     longer = dict(inputs)
@@ -173,7 +173,7 @@ def test_the_length_of_padding_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_order_of_examples_changes_nothing(name: str) -> None:
+def test_example_order_changes_nothing(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     order = [2, 0, 1]
@@ -185,7 +185,7 @@ def test_the_order_of_examples_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_micro_batches_add_up_to_the_batch(name: str) -> None:
+def test_micro_batches_sum_to_the_batch(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     parts = [{key: x[b : b + 1] if batched(x) else x for key, x in inputs.items()} for b in range(B)]
@@ -213,7 +213,7 @@ def batched(value: Any) -> bool:
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("name", CASES)
-def test_float32_inside_under_mixed_precision(name: str, dtype: tf.DType) -> None:
+def test_mixed_precision_computes_in_float32(name: str, dtype: tf.DType) -> None:
     """The same tolerance as in float32; one operation in a half type would be off by 1e-3 or more."""
     case = CASES[name]
     inputs = {key: x.astype(dtype.as_numpy_dtype) if is_float(x) else x for key, x in case.inputs().items()}
@@ -239,7 +239,7 @@ def test_gradients_stay_finite(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_nothing_but_padding_gives_zero(name: str) -> None:
+def test_only_padding_gives_zero(name: str) -> None:
     case = CASES[name]
     found, gradients = run(case, case.inputs(np.zeros_like(PADDED)))
     assert not any(found.values())
@@ -247,7 +247,7 @@ def test_nothing_but_padding_gives_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "pretraining_distillation"])
-def test_a_perfect_student(name: str) -> None:
+def test_perfect_student_has_the_minimum(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     for student in student_names(inputs):
@@ -265,7 +265,7 @@ def test_a_perfect_student(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_teacher_gets_no_gradient(name: str) -> None:
+def test_teacher_gets_no_gradient(name: str) -> None:
     case = CASES[name]
     inputs = case.inputs()
     arguments = tensors(inputs)
@@ -278,7 +278,7 @@ def test_the_teacher_gets_no_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_a_graph_of_unknown_lengths(name: str) -> None:
+def test_graphs_accept_unknown_lengths(name: str) -> None:
     """The value is the same, and what `recording` collects does not need the student: its run costs nothing."""
     case = CASES[name]
     inputs = case.inputs()

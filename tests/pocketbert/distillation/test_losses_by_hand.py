@@ -55,7 +55,7 @@ def test_feature_statistics_transfer() -> None:
     assert [float(term) for term in found.values()] == [close(2.0), close(2.0), close(3.0)]
 
 
-def test_feature_statistics_of_small_features_are_normalized_too() -> None:
+def test_small_features_are_normalized_too() -> None:
     # The variance is 1e-6: with Keras' epsilon of 1e-3 these would be normalized to about (−0.03, 0.03).
     found = losses.feature_statistics_transfer(constant([[0, 2e-3]]), constant([[2e-3, 0]]), ints([1]))
     assert float(found["normalized"]) == pytest.approx(4.0, abs=1e-4)
@@ -152,6 +152,6 @@ LABELS = np.zeros((2, 3), np.int32)
         (losses.pretraining_distillation, (LABELS, WIDE, WIDE, LABELS[:, 0], np.zeros((2, 2)), 1.5), "received 1.5"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(loss: Any, arguments: tuple[Any, ...], message: str) -> None:
+def test_incompatible_inputs_are_refused(loss: Any, arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         loss(*arguments)

@@ -99,27 +99,27 @@ def test_every_method_satisfies_the_protocol() -> None:
         assert describe_options(method)
 
 
-def test_a_file_with_a_method_is_discovered(folder: Path) -> None:
+def test_new_method_file_is_discovered(folder: Path) -> None:
     (folder / "zz_new.py").write_text(f"{IMPORT}class New(Method):\n    name = 'new'\n")
     (folder / "zz_helper.py").write_text("name = 'helper'\n")
     assert "new" in methods.names() and "helper" not in methods.names()
     assert methods.get_method("new").name == "new"
 
 
-def test_two_methods_of_one_name_are_a_bug(folder: Path) -> None:
+def test_duplicate_method_names_are_refused(folder: Path) -> None:
     (folder / "zz_twin.py").write_text(f"{IMPORT}class Twin(Method):\n    name = 'tinybert'\n")
     with pytest.raises(ValueError, match="different names; received 'tinybert' again"):
         methods.names()
 
 
-def test_an_unknown_method_is_refused_with_the_names() -> None:
+def test_unknown_method_lists_the_names() -> None:
     with pytest.raises(
         UserError, match=r"no distillation method 'tinybird' \(did you mean 'tinybert'\?\); the methods are .*tinybert"
     ):
         methods.get_method("tinybird")
 
 
-def test_reading_the_options_loads_no_tensorflow() -> None:
+def test_reading_options_loads_no_tensorflow() -> None:
     program = (
         "import sys; from pocketbert.distillation import methods; from pocketbert.options import *;"
         "[describe_options(methods.get_method(name)) for name in methods.names()];"
@@ -132,7 +132,7 @@ def test_reading_the_options_loads_no_tensorflow() -> None:
 # --- stages ---
 
 
-def test_a_stage_lists_everything_that_is_wrong_with_it() -> None:
+def test_one_error_lists_stage_problems() -> None:
     with pytest.raises(UserError) as refusal:
         stage(name="Two words", weights={"hidden": -1.0}, student_features={}, max_length=2, data="all", batch_size=7,
               micro_batches=2, keep="first", masked_text=True, text_segments=2)  # fmt: skip
@@ -149,13 +149,13 @@ def test_a_stage_lists_everything_that_is_wrong_with_it() -> None:
 
 
 @pytest.mark.parametrize("duration", [Steps, Epochs])
-def test_a_duration_is_positive(duration: type) -> None:
+def test_duration_must_be_positive(duration: type) -> None:
     assert duration(1).count == 1
     with pytest.raises(UserError, match="count must be positive; received 0"):
         duration(0)
 
 
-def test_a_stage_describes_itself_in_json() -> None:
+def test_stage_describes_itself_as_json() -> None:
     described = stage(duration=Steps(31), options=Options(names=("a", "b"))).describe()
     assert json.loads(json.dumps(described)) == described
     assert described["duration"] == {"steps": 31}
@@ -172,7 +172,7 @@ def test_warmup() -> None:
     assert [counted.warmup(total) for total in (1_000_000, 100_000, 5_000, 9)] == [10_000, 10_000, 500, 0]
 
 
-def test_an_optimizer_lists_everything_that_is_wrong_with_it() -> None:
+def test_one_error_lists_optimizer_problems() -> None:
     with pytest.raises(UserError) as refusal:
         OptimizerConfig(learning_rate=0.0, warmup_ratio=1.0, weight_decay=-0.1, clip_norm=0.0, algorithm="sgd",
                         schedule="cosine", warmup_steps=-1)  # type: ignore[arg-type]  # fmt: skip
@@ -183,7 +183,7 @@ def test_an_optimizer_lists_everything_that_is_wrong_with_it() -> None:
 # --- the check before training ---
 
 
-def test_what_fits_gives_the_stages() -> None:
+def test_matching_models_give_the_stages() -> None:
     setting = DistillationSpec(teacher=BERT, student=BERT.replace(num_layers=1), task=TASK, teacher_task=TASK)
     first = stage()
     assert plan_stages(OneStage(first), setting) == (first,)
@@ -231,7 +231,7 @@ def test_single_texts_need_one_segment() -> None:
         plan_stages(OneStage(stage()), dataclasses.replace(setting, pairs=True))
 
 
-def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
+def test_unused_teacher_needs_no_match() -> None:
     short = DistillationSpec(teacher=BERT.replace(max_position_embeddings=5), student=BERT, task=TASK)
     plan_stages(OneStage(stage(teacher_features={})), short)
 
@@ -244,7 +244,7 @@ def test_a_teacher_that_nobody_reads_need_not_fit() -> None:
         (TaskConfig(kind="classification", labels=("no", "yes", "maybe")), "received no, yes, maybe"),
     ],
 )
-def test_the_teachers_logits_must_be_the_tasks(teacher_task: TaskConfig | None, message: str) -> None:
+def test_other_teacher_tasks_are_refused(teacher_task: TaskConfig | None, message: str) -> None:
     setting = DistillationSpec(teacher=BERT, student=BERT, task=TASK, teacher_task=teacher_task)
     with pytest.raises(UserError, match=message):
         plan_stages(OneStage(stage()), setting)
@@ -305,7 +305,7 @@ class Checked:
     names: tuple[str, ...] = ()
 
 
-def test_option_values_are_checked_by_their_annotation() -> None:
+def test_annotations_check_option_values() -> None:
     assert option_problems(Checked(), may_be_zero=("decay",)) == []
     wrong = Checked(word="three", count=0, rate=-1.0, decay=-0.5)  # type: ignore[arg-type]
     assert option_problems(wrong, may_be_zero=("decay",)) == [

@@ -48,7 +48,7 @@ def layers_that_train(stage: Stage, layers: int = 24) -> list[int]:
 # --- stages ---
 
 
-def test_progressive_transfer_is_the_papers() -> None:
+def test_progressive_transfer_matches_the_paper() -> None:
     # Section 4.2: 240k steps over 24 layers, then 500k steps of 4096 with LAMB; section 3.6: what is below is frozen.
     made = stages()
     assert list(made) == [*(f"transfer_{layer:02}" for layer in ALL_LAYERS), "distillation"]
@@ -76,7 +76,7 @@ def test_progressive_transfer_is_the_papers() -> None:
     assert last.optimizer.schedule == "linear"
 
 
-def test_joint_transfer_is_one_stage_of_all_layers() -> None:
+def test_joint_transfer_is_one_stage() -> None:
     made = stages(strategy="joint")
     assert list(made) == ["transfer", "distillation"]
     stage = made["transfer"]
@@ -86,7 +86,7 @@ def test_joint_transfer_is_one_stage_of_all_layers() -> None:
     assert made["distillation"].weights == DISTILLATION
 
 
-def test_auxiliary_transfer_is_one_stage_of_everything() -> None:
+def test_auxiliary_transfer_has_all_losses() -> None:
     # Section 4.2: it takes the additional 240k steps too.
     (stage,) = stages(strategy="auxiliary").values()
     assert (stage.name, stage.duration, stage.weights) == ("auxiliary", Steps(740_000), TRANSFER | DISTILLATION)
@@ -96,12 +96,12 @@ def test_auxiliary_transfer_is_one_stage_of_everything() -> None:
     assert stage.optimizer.warmup(740_000) == 10_000
 
 
-def test_without_transfer_there_is_distillation_alone() -> None:
+def test_without_transfer_only_distillation_runs() -> None:
     (stage,) = stages(strategy="none").values()
     assert (stage.name, stage.weights, stage.duration) == ("distillation", DISTILLATION, Steps(500_000))
 
 
-def test_steps_are_split_evenly_and_none_is_lost() -> None:
+def test_layers_share_the_steps_evenly() -> None:
     five = {"teacher": TEACHER.replace(num_layers=5), "student": STUDENT.replace(num_layers=5)}
     made = stages(setting(**five), transfer_steps=17, distillation_steps=0)
     counts = [stage.duration.count for stage in made.values()]
@@ -110,7 +110,7 @@ def test_steps_are_split_evenly_and_none_is_lost() -> None:
         stages(setting(**five), transfer_steps=4)
 
 
-def test_a_run_can_be_split() -> None:
+def test_runs_can_be_split() -> None:
     whole = stages()
     first = stages(distillation_steps=0)
     assert list(first) == list(whole)[:-1]
@@ -127,7 +127,7 @@ def test_a_run_can_be_split() -> None:
         stages(strategy="none", distillation_steps=0)
 
 
-def test_the_authors_code_is_a_preset() -> None:
+def test_preset_matches_the_authors_code() -> None:
     made = stages(preset="authors-code")
     for layer in ALL_LAYERS:
         stage = made[f"transfer_{layer:02}"]
@@ -136,7 +136,7 @@ def test_the_authors_code_is_a_preset() -> None:
     assert made["distillation"].batch_size == 2048
 
 
-def test_what_is_given_wins_over_the_preset() -> None:
+def test_own_options_override_the_preset() -> None:
     given = {
         "feature_transfer": "mse",
         "lower_layers": "frozen",
@@ -150,7 +150,7 @@ def test_what_is_given_wins_over_the_preset() -> None:
         assert [other for other in given if getattr(resolved, other) == getattr(paper, other)] == [name]
 
 
-def test_what_is_given_replaces_the_papers() -> None:
+def test_own_options_override_the_paper() -> None:
     made = stages(
         strategy="joint",
         max_length=64,
@@ -191,7 +191,7 @@ def test_what_is_given_replaces_the_papers() -> None:
 # --- ablations, table 9 ---
 
 
-def test_a_loss_left_out_takes_its_features_along() -> None:
+def test_removed_loss_removes_its_features() -> None:
     layer = stages(without=("attention",))["transfer_03"]
     assert (layer.weights, layer.student_features) == ({"feature_map": 100.0}, {"hidden_states": (3,)})
     layer = stages(without=("feature_map",))["transfer_03"]
@@ -201,19 +201,19 @@ def test_a_loss_left_out_takes_its_features_along() -> None:
     assert stage.teacher_features == {"hidden_states": ALL_LAYERS, "logits": ()}
 
 
-def test_with_pretraining_distillation_alone() -> None:
+def test_ablation_keeps_pretraining_distillation() -> None:
     made = stages(without=("feature_map", "attention"))
     assert {name: stage.weights for name, stage in made.items()} == {"distillation": DISTILLATION}
 
 
 @pytest.mark.parametrize("strategy", ["progressive", "joint", "none"])
-def test_bare_is_pretraining_without_a_teacher(strategy: str) -> None:
+def test_full_ablation_needs_no_teacher(strategy: str) -> None:
     (stage,) = stages(strategy=strategy, without=("distillation", "feature_map", "attention")).values()
     assert stage.weights == {"masked_lm": 1.0, "next_sentence": 1.0}
     assert stage.teacher_features == {} and stage.student_features == {"logits": ()}
 
 
-def test_transfer_without_distillation_of_the_words() -> None:
+def test_transfer_runs_without_mlm_distillation() -> None:
     made = stages(strategy="joint", without=("distillation",))
     assert made["transfer"].weights == TRANSFER
     assert made["distillation"].weights == {"masked_lm": 1.0, "next_sentence": 1.0}
@@ -225,7 +225,7 @@ def test_transfer_without_distillation_of_the_words() -> None:
 # --- what cannot match ---
 
 
-def test_one_error_lists_everything_that_does_not_fit() -> None:
+def test_one_error_lists_all_incompatibilities() -> None:
     wrong = setting(
         student=STUDENT.replace(
             hidden_size=384,
@@ -255,7 +255,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         assert part in str(refusal.value)
 
 
-def test_layers_that_are_not_there_are_said_once() -> None:
+def test_missing_layers_are_listed_once() -> None:
     shallow = setting(teacher=TEACHER.replace(num_layers=3))
     with pytest.raises(UserError) as refusal:
         plan_stages(MobileBERT(max_length=520), shallow)
@@ -270,7 +270,7 @@ def test_layers_that_are_not_there_are_said_once() -> None:
     assert message.count("layers") < 10 and message.count(" texts ") == 2
 
 
-def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
+def test_unused_sizes_may_differ() -> None:
     heads = setting(
         student=STUDENT.replace(num_attention_heads=6, bottleneck=BottleneckConfig(size=192, query_key="raw"))
     )
@@ -299,7 +299,7 @@ def test_only_what_is_compared_or_copied_needs_to_fit() -> None:
     stages(shallow, strategy="none")
 
 
-def test_the_teacher_needs_the_heads_that_are_copied() -> None:
+def test_copied_heads_must_exist() -> None:
     words_only = setting(teacher_heads=("masked_lm",))
     for strategy in ("progressive", "joint"):
         with pytest.raises(UserError, match="the teacher needs masked_lm and next_sentence; it lacks next_sentence"):
@@ -309,12 +309,12 @@ def test_the_teacher_needs_the_heads_that_are_copied() -> None:
     stages(setting(teacher_heads=None))
 
 
-def test_a_student_without_a_pooler_cannot_tell_sentences_apart() -> None:
+def test_student_needs_a_pooler() -> None:
     with pytest.raises(UserError, match="the next-sentence head needs a pooler"):
         stages(setting(student=STUDENT.replace(pooler="none")))
 
 
-def test_options_list_everything_that_is_wrong() -> None:
+def test_one_error_lists_invalid_options() -> None:
     with pytest.raises(UserError) as refusal:
         MobileBERT(preset="code", strategy="joint", without=("at",), alpha=1.0, first_layer=3, transfer_steps=0)  # type: ignore[arg-type]
     for part in (

@@ -51,7 +51,7 @@ def log_of(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-def test_a_row_without_padding_shares_its_batch_with_longer_ones(inputs: Path) -> None:
+def test_unpadded_rows_join_longer_batches(inputs: Path) -> None:
     """Or the tests below would not see what padding does: that row has some in a batch that is not shared out."""
     data = PretrainingData.open(inputs / "data")
     # But for the last step, which no other follows.
@@ -117,7 +117,7 @@ for name in NAMES:
 """
 
 
-def test_multipliers_that_change_with_the_step_act_on_two_replicas_as_on_one() -> None:
+def test_step_multipliers_match_on_replicas() -> None:
     forks.run_on_devices(RATES)
 
 
@@ -127,7 +127,7 @@ def test_multipliers_that_change_with_the_step_act_on_two_replicas_as_on_one() -
     [["--strategy=progressive", "--lower-layers=reduced"], ["--strategy=joint"]],
     ids=["progressive", "joint"],
 )
-def test_two_replicas_transfer_as_one_does(transfer: list[str], inputs: Path, tmp_path: Path) -> None:
+def test_two_replicas_transfer_like_one(transfer: list[str], inputs: Path, tmp_path: Path) -> None:
     command = command_line(inputs, *transfer)
     assert cli.main([*command, f"--output={tmp_path / 'alone'}"]) == 0
     mirrored = [*command, "--distribution=mirrored", f"--output={tmp_path / 'run'}"]

@@ -89,7 +89,7 @@ def expected_terms(teacher: Model, student: Model) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("feature_transfer", ["mse", "decomposed"])
-def test_terms_and_their_sum_are_the_papers(teacher: Model, student: Model, feature_transfer: Any) -> None:
+def test_terms_and_sum_match_the_paper(teacher: Model, student: Model, feature_transfer: Any) -> None:
     expected = expected_terms(teacher, student)
     alpha = 0.3
     weights = {"masked_lm": alpha, "distillation": 1 - alpha, "next_sentence": 1.0, "attention": 1.0}
@@ -103,7 +103,7 @@ def test_terms_and_their_sum_are_the_papers(teacher: Model, student: Model, feat
     assert found == pytest.approx({name: expected[name] for name in weights}, rel=TOLERANCE)
 
 
-def test_a_progressive_stage_has_one_layers_losses(teacher: Model, student: Model) -> None:
+def test_progressive_stage_compares_one_layer(teacher: Model, student: Model) -> None:
     made = make_stages()
     batch = tiny_mobilebert.batch()
     mask = batch["input_mask"].numpy()
@@ -115,7 +115,7 @@ def test_a_progressive_stage_has_one_layers_losses(teacher: Model, student: Mode
         assert found["loss"] == pytest.approx(100 * found["feature_map"] + found["attention"], rel=1e-6)
 
 
-def test_what_the_teacher_says_of_words_does_not_come_from_labels(teacher: Model, student: Model) -> None:
+def test_mlm_targets_ignore_labels(teacher: Model, student: Model) -> None:
     stage = make_stages()["distillation"]
     batch = tiny_mobilebert.batch()
     expected = terms(teacher, student, stage, batch)
@@ -137,7 +137,7 @@ class Counting:
         return self.model.features(inputs, request, training=training)
 
 
-def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, student: Model) -> None:
+def test_auxiliary_transfer_runs_networks_once(teacher: Model, student: Model) -> None:
     (stage,) = make_stages(strategy="auxiliary").values()
     counting = Counting(teacher)
     Distiller(student, MobileBERT(), stage, teacher=counting).losses(tiny_mobilebert.batch())
@@ -145,7 +145,7 @@ def test_auxiliary_transfer_takes_one_pass_through_each_network(teacher: Model, 
     assert counting.requests == [{"hidden_states": layers, "attention_logits": layers, "logits": ()}]
 
 
-def test_parts_of_a_batch_add_up_to_it(teacher: Model) -> None:
+def test_micro_batches_sum_to_the_batch(teacher: Model) -> None:
     """Its rows have 4, 1 and 2 masked tokens and 7, 4 and 6 tokens, so that a mean of means would differ."""
     found = []
     for parts in (1, 3):
@@ -199,9 +199,7 @@ def train(teacher: Model, student: Model, stage: Stage, steps: int = 2) -> None:
         ({}, "distillation", {0, 1, 2, 3}),
     ],
 )
-def test_only_the_layers_whose_turn_it_is_change_their_bits(
-    teacher: Model, options: dict[str, Any], name: str, moving: set[int]
-) -> None:
+def test_only_current_layers_change(teacher: Model, options: dict[str, Any], name: str, moving: set[int]) -> None:
     student = pb.from_preset(STUDENT, HEADS, seed=4)
     # A weight of -0.0 shows a step of 0, and decay shows on any weight.
     bias = student.named_variables()["mobilebert.encoder.layer.2.output.bottleneck.dense.bias"]
@@ -214,7 +212,7 @@ def test_only_the_layers_whose_turn_it_is_change_their_bits(
     assert all(moved[layer] for layer in moving - {0}) or name == "distillation"
 
 
-def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> None:
+def test_lower_layers_use_a_tenth(teacher: Model) -> None:
     # Without trust ratio (norms are excluded from it), decay and momentum's history, LAMB's first step that counts is
     # rate × multiplier × m̂/√v̂, which is ±1 for one gradient: in step 0 the multiplier is 0, in step 1 it is not.
     student = pb.from_preset(STUDENT, HEADS, seed=4)
@@ -229,7 +227,7 @@ def test_layers_below_move_a_tenth_as_far_as_the_current_one(teacher: Model) -> 
         np.testing.assert_allclose(moved, 1.5e-3 * multiplier, rtol=5e-3)
 
 
-def test_training_brings_the_student_closer(teacher: Model) -> None:
+def test_training_reduces_the_losses(teacher: Model) -> None:
     student = pb.from_preset(STUDENT, HEADS, seed=4)
     MobileBERT().initialize(teacher, student)
     rates = {"transfer_learning_rate": 3e-3, "distillation_learning_rate": 3e-2}
@@ -241,7 +239,7 @@ def test_training_brings_the_student_closer(teacher: Model) -> None:
         assert terms(teacher, student, made[name])["loss"] < factor * before["loss"], name
 
 
-def test_padding_means_nothing_to_a_student_that_has_learned_words(teacher: Model) -> None:
+def test_trained_student_ignores_padding(teacher: Model) -> None:
     """As long as what stands behind the last token is as good as nothing, a batch's width changes no answer."""
     student = pb.from_preset(STUDENT, HEADS, seed=4)
     distiller = Distiller(student, MobileBERT(), make_stages()["distillation"], teacher=teacher)
@@ -319,7 +317,7 @@ def every_weight_its_own() -> Model:
         ({}, {"without": ("feature_map", "attention")}, set()),
     ],
 )
-def test_embedding_and_heads_are_the_teachers(
+def test_embedding_and_heads_are_copied(
     every_weight_its_own: Model, changes: dict[str, Any], options: dict[str, Any], expected: set[str]
 ) -> None:
     config = STUDENT.replace(**changes)
@@ -331,13 +329,13 @@ def test_embedding_and_heads_are_the_teachers(
         np.testing.assert_array_equal(student.weights_by_path()[path].numpy(), theirs[path].numpy())
 
 
-def test_nothing_can_be_copied_from_stored_targets(student: Model) -> None:
+def test_cached_teacher_cannot_be_copied(student: Model) -> None:
     MobileBERT(strategy="none").initialize(None, student)
     with pytest.raises(UserError, match="received a teacher cache; give a live teacher"):
         MobileBERT().initialize(None, student)
 
 
-def test_the_copied_shapes_that_are_compared_are_all_that_there_are() -> None:
+def test_all_copied_shapes_are_compared() -> None:
     """A student whose configuration passes the check can take the weights, whatever else differs."""
     other = {
         "num_layers": 4,

@@ -87,7 +87,7 @@ def add_general(store: Path) -> None:
     changed(store / "general", stage="general", teacher="0" * 64, teacher_config=deeper, teacher_task=None)
 
 
-def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dict[str, Any], store: Path) -> None:
+def test_other_cached_stages_change_nothing(from_store: dict[str, Any], store: Path) -> None:
     before = plan_distillation(**from_store)
     add_general(store)
     after = plan_distillation(**from_store)
@@ -96,7 +96,7 @@ def test_a_stage_of_another_run_beside_this_ones_changes_nothing(from_store: dic
     assert after.recorded()["teacher_cache_sha256"] == before.recorded()["teacher_cache_sha256"]
 
 
-def test_the_stages_that_are_read_decide_the_result_and_no_other(from_store: dict[str, Any], store: Path) -> None:
+def test_only_read_stages_are_recorded(from_store: dict[str, Any], store: Path) -> None:
     def digest(**options: Any) -> str:
         return str(plan_distillation(**{**from_store, **options}).recorded()["teacher_cache_sha256"])
 
@@ -105,7 +105,7 @@ def test_the_stages_that_are_read_decide_the_result_and_no_other(from_store: dic
     assert digest() != both and digest(method=PREDICTION) == prediction
 
 
-def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
+def test_foreign_teacher_metrics_are_ignored(
     from_store: dict[str, Any], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = json.loads((store / "teacher.json").read_text("utf-8"))["metrics"]
@@ -134,9 +134,7 @@ def test_metrics_of_another_teacher_or_of_other_examples_are_not_taken(
 
 
 @pytest.mark.parametrize("what", ["teacher", "tokenizer"])
-def test_stages_of_two_teachers_or_tokenizers_are_refused(
-    from_store: dict[str, Any], store: Path, what: str, tmp_path: Path
-) -> None:
+def test_mixed_caches_are_refused(from_store: dict[str, Any], store: Path, what: str, tmp_path: Path) -> None:
     changed(store / "prediction", **{what: "0" * 64})
     message = (
         f"the caches of all stages must come from the same {what}; received SHA-256 [0-9a-f]{{12}}… in intermediate, "
@@ -160,7 +158,7 @@ def cased(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", [edited_vocabulary, cased])
-def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
+def test_changed_tokenizer_refuses_the_cache(
     from_store: dict[str, Any], store: Path, teacher: Path, tmp_path: Path, edit: Any
 ) -> None:
     now = Path(shutil.copytree(teacher, tmp_path / "teacher"))
@@ -173,7 +171,7 @@ def test_a_store_is_refused_after_its_teachers_tokenizer_has_changed(
 
 
 @pytest.mark.parametrize("given_teacher", [True, False])
-def test_what_no_stage_reads_is_refused(
+def test_unused_input_is_refused(
     given: dict[str, Any], from_store: dict[str, Any], tmp_path: Path, given_teacher: bool
 ) -> None:
     text = tmp_path / "wikipedia.txt"
@@ -192,7 +190,7 @@ def test_what_no_stage_reads_is_refused(
     assert isinstance(plan_distillation(**{**given, "data": TextData(text)}), DistillationPlan)
 
 
-def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], store: Path) -> None:
+def test_one_error_lists_all_incompatibilities(given: dict[str, Any], store: Path) -> None:
     best = {"duration": Epochs(1), "optimizer": OptimizerConfig(learning_rate=1e-3)}
     wrong = {
         **given,
@@ -213,7 +211,7 @@ def test_everything_that_does_not_fit_is_in_one_message(given: dict[str, Any], s
         assert str(caught.value).count(each) == 1, each
 
 
-def test_everything_that_cannot_be_read_is_in_one_message(given: dict[str, Any], task_data: TaskData) -> None:
+def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: TaskData) -> None:
     empty = dataclasses.replace(task_data, dev=task_data.dev.select([]), main_metric="f1")
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**given, "data": empty, "student": "no_such_student"})

@@ -39,7 +39,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
     assert len({tuple(state) for state in first + second}) == 2 * len(first)
 
 
-def test_moments_are_carried_on_or_made_anew(tmp_path: Path) -> None:
+def test_moments_are_carried_or_reset(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
     encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
 

@@ -30,7 +30,7 @@ def begin(*arguments: Any) -> None:
     raise Begun
 
 
-def test_only_a_fresh_student_is_copied_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_student_keeps_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
     tokenizer = pb.from_pretrained(teacher).tokenizer
     pb.from_preset(tiny_distillation.STUDENT, tokenizer=tokenizer).save_pretrained(tmp_path / "student")

@@ -44,7 +44,7 @@ def stages(task: str | None, **options: Any) -> dict[str, Stage]:
 # --- stages ---
 
 
-def test_general_distillation_is_the_papers() -> None:
+def test_general_distillation_matches_the_paper() -> None:
     # Section 4.2: length 128, 3 epochs, else as BERT's pretraining: batch 256, 1e-4, 10,000 steps of warm-up, linear
     # decay, weight decay 0.01 (Devlin et al. 2019, appendix A.2), on masked text; g(m) = 3m.
     (stage,) = stages(None).values()
@@ -59,7 +59,7 @@ def test_general_distillation_is_the_papers() -> None:
     assert stages(None, general_steps=77)["general"].duration == Steps(77)
 
 
-def test_general_distillation_has_two_segments_where_both_sides_tell_them_apart() -> None:
+def test_two_token_types_give_two_segments() -> None:
     one_type, one_type_student = BASE.replace(type_vocab_size=1), TINY4.replace(type_vocab_size=1)
     for teacher, student, most in ((BASE, TINY4, 2), (one_type, TINY4, 1), (BASE, one_type_student, 1)):
         sides = setting(None, teacher, student)
@@ -91,7 +91,7 @@ def test_general_distillation_has_two_segments_where_both_sides_tell_them_apart(
         ("wnli", 20, 128),
     ],
 )
-def test_task_distillation_is_the_papers(task: str, epochs: int, max_length: int) -> None:
+def test_task_distillation_matches_the_paper(task: str, epochs: int, max_length: int) -> None:
     made = stages(task)
     assert list(made) == ["intermediate", "prediction"]
     first, second = made.values()
@@ -107,13 +107,13 @@ def test_task_distillation_is_the_papers(task: str, epochs: int, max_length: int
     assert second.teacher_features == second.student_features == {"logits": ()}
 
 
-def test_a_task_of_ones_own_has_20_epochs() -> None:
+def test_other_tasks_have_20_epochs() -> None:
     task = TaskConfig(kind="classification", labels=("a", "b", "c"))
     own = DistillationSpec(teacher=BASE, student=TINY4, task=task, teacher_task=task)
     assert TinyBERT().stages(own)[0].duration == Epochs(20)
 
 
-def test_what_is_given_replaces_the_papers() -> None:
+def test_own_options_override_the_paper() -> None:
     made = stages("rte", max_length=48, intermediate_epochs=2, prediction_epochs=1, intermediate_batch_size=8,
                   prediction_batch_size=16, intermediate_learning_rate=1e-3, prediction_learning_rate=1e-5,
                   intermediate_schedule="linear", weight_decay=0.0, clip_norm=0.0, micro_batches=4)  # fmt: skip
@@ -130,7 +130,7 @@ def test_what_is_given_replaces_the_papers() -> None:
     ("task", "epochs"),
     [("cola", 50), ("mrpc", 20), ("stsb", 20), ("rte", 20), ("sst2", 10), ("qnli", 10), ("mnli", 5), ("qqp", 5)],
 )
-def test_the_authors_code_is_a_preset(task: str, epochs: int) -> None:
+def test_preset_matches_the_authors_code(task: str, epochs: int) -> None:
     first, second = stages(task, preset="authors-code").values()
     assert first.duration == Epochs(epochs)
     assert (first.optimizer.learning_rate, first.optimizer.schedule) == (5e-5, "constant")
@@ -143,14 +143,14 @@ def test_the_authors_code_is_a_preset(task: str, epochs: int) -> None:
     assert second.data == ("task" if labels else "augmented")
 
 
-def test_the_authors_general_distillation() -> None:
+def test_preset_changes_general_distillation() -> None:
     stage = stages(None, preset="authors-code")["general"]
     assert not stage.masked_text and stage.optimizer.learning_rate == 5e-5
     assert (stage.batch_size, stage.duration, stage.max_length) == (256, Epochs(3), 128)
     assert stage.optimizer.warmup(1_000_000) == 100_000
 
 
-def test_what_is_given_wins_over_the_preset() -> None:
+def test_own_options_override_the_preset() -> None:
     given = {
         "shared_projection": False,
         "mean_over_classes": False,
@@ -184,7 +184,7 @@ HIDDEN, ATTENTION = (3, 6, 9, 12), (3, 6, 9, 12)
         (("embedding", "hidden"), {"attention"}, {"attention_logits": ATTENTION}),
     ],
 )
-def test_a_loss_left_out_takes_its_features_along(
+def test_removed_loss_removes_its_features(
     task: str | None, without: tuple[str, ...], terms: set[str], features: Mapping[str, tuple[int, ...]]
 ) -> None:
     made = stages(task, without=without)
@@ -197,18 +197,18 @@ def test_a_loss_left_out_takes_its_features_along(
         assert made["prediction"] == dataclasses.replace(stages(task)["prediction"], options=made["prediction"].options)
 
 
-def test_without_prediction_the_head_learns_labels_of_the_original_data() -> None:
+def test_without_prediction_the_head_learns_labels() -> None:
     made = stages("rte", without=("prediction",))  # footnote 10
     second = made["prediction"]
     assert (second.weights, second.data, second.teacher_features) == ({"labels": 1.0}, "task", {})
     assert made["intermediate"].data == "augmented" and made["intermediate"].weights == ALL_TERMS
 
 
-def test_without_augmentation_every_stage_has_the_original_data() -> None:
+def test_without_augmentation_data_are_original() -> None:
     assert [stage.data for stage in stages("rte", without=("augmentation",)).values()] == ["task", "task"]
 
 
-def test_without_task_distillation_the_student_is_fine_tuned() -> None:
+def test_without_task_distillation_labels_train() -> None:
     (stage,) = stages("rte", without=("task_distillation",)).values()
     assert (stage.name, stage.weights, stage.teacher_features) == ("finetuning", {"labels": 1.0}, {})
     assert (stage.data, stage.keep, stage.duration) == ("augmented", "best", Epochs(3))
@@ -217,13 +217,13 @@ def test_without_task_distillation_the_student_is_fine_tuned() -> None:
     assert TinyBERT(without=("task_distillation",)).adapters(setting("rte")) == {}
 
 
-def test_without_any_layer_loss_only_the_prediction_is_left() -> None:
+def test_without_layer_losses_only_prediction_runs() -> None:
     assert list(stages("rte", without=("transformer", "embedding"))) == ["prediction"]
     with pytest.raises(UserError, match="general distillation needs a loss; received without="):
         stages(None, without=("attention", "hidden", "embedding"))
 
 
-def test_without_general_distillation_the_student_starts_fresh() -> None:
+def test_without_general_distillation_directories_are_refused() -> None:
     options = TinyBERT(without=("general_distillation",))
     for start in ("random", "teacher-layers", None):
         made = plan_stages(options, setting("rte", start=start))
@@ -245,7 +245,7 @@ def test_mappings(mapping: str, layers: tuple[int, ...]) -> None:
 # --- what cannot match ---
 
 
-def test_one_error_lists_everything_that_does_not_fit() -> None:
+def test_one_error_lists_all_incompatibilities() -> None:
     words = TaskConfig(kind="masked_lm")
     wrong = DistillationSpec(
         teacher=BASE.replace(num_layers=3, num_attention_heads=8, head_size=96),
@@ -266,7 +266,7 @@ def test_one_error_lists_everything_that_does_not_fit() -> None:
         assert part in str(refusal.value)
 
 
-def test_heads_and_depths_need_only_fit_where_they_are_matched() -> None:
+def test_unmatched_heads_and_depths_may_differ() -> None:
     heads = setting("rte", student=TINY4.replace(num_attention_heads=6, head_size=52))
     with pytest.raises(UserError, match="the teacher has 12 heads, the student 6"):
         plan_stages(TinyBERT(), heads)
@@ -279,7 +279,7 @@ def test_heads_and_depths_need_only_fit_where_they_are_matched() -> None:
     plan_stages(TinyBERT(mapping="1,2,2,3"), deep)
 
 
-def test_options_list_everything_that_is_wrong() -> None:
+def test_one_error_lists_invalid_options() -> None:
     with pytest.raises(UserError) as refusal:
         TinyBERT(preset="code", without=("attn", "hidden"), temperature=0.0, weight_decay=-1.0)  # type: ignore[arg-type]
     for part in ("preset must be one of paper, authors-code; received 'code'", "received attn", "temperature", "decay"):

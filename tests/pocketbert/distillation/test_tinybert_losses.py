@@ -99,7 +99,7 @@ def projected(adapter: Any, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_intermediate_losses_are_the_papers_sums(models: dict[str, pb.Model], shared: bool) -> None:
+def test_intermediate_losses_match_the_paper(models: dict[str, pb.Model], shared: bool) -> None:
     made = run(models, "intermediate", shared_projection=shared)
     names = ("shared_projection",) * 2 if shared else ("embedding_projection", "hidden_projection")
     assert list(made.adapters) == list(dict.fromkeys(reversed(names)))
@@ -117,7 +117,7 @@ def test_the_intermediate_losses_are_the_papers_sums(models: dict[str, pb.Model]
         assert made.terms[term] == pytest.approx(value, rel=TOLERANCE)
 
 
-def test_the_targets_are_the_teachers_features(models: dict[str, pb.Model]) -> None:
+def test_targets_equal_the_teachers_features(models: dict[str, pb.Model]) -> None:
     made = run(models, "intermediate")
     assert set(made.targets) == {"hidden_states_0", "hidden_states_2", "hidden_states_4",
                                  "attention_logits_2", "attention_logits_4"}  # fmt: skip
@@ -130,7 +130,7 @@ def test_the_targets_are_the_teachers_features(models: dict[str, pb.Model]) -> N
 
 
 @pytest.mark.parametrize("left_out", ["embedding", "attention", "hidden"])
-def test_the_other_losses_do_not_change(models: dict[str, pb.Model], left_out: str) -> None:
+def test_other_losses_do_not_change(models: dict[str, pb.Model], left_out: str) -> None:
     whole, rest = run(models, "intermediate"), run(models, "intermediate", without=(left_out,))
     assert rest.terms == {term: value for term, value in whole.terms.items() if term != left_out}
     missing = {"hidden": "hidden_projection", "embedding": "embedding_projection"}.get(left_out)
@@ -143,9 +143,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("temperature", "over_classes"), [(1.0, False), (2.5, False), (1.0, True)])
-def test_the_prediction_loss_is_equation_10(
-    models: dict[str, pb.Model], temperature: float, over_classes: bool
-) -> None:
+def test_prediction_loss_is_equation_10(models: dict[str, pb.Model], temperature: float, over_classes: bool) -> None:
     made = run(models, "prediction", temperature=temperature, mean_over_classes=over_classes)
     (teacher,), (student,) = made.teacher["logits"], made.student["logits"]
     entropies = -(softmax(teacher / temperature) * np.log(softmax(student / temperature))).sum(-1)
@@ -154,14 +152,14 @@ def test_the_prediction_loss_is_equation_10(
     np.testing.assert_array_equal(made.targets["logits"], teacher)
 
 
-def test_without_prediction_the_loss_is_the_labels_cross_entropy(models: dict[str, pb.Model]) -> None:
+def test_without_prediction_loss_uses_labels(models: dict[str, pb.Model]) -> None:
     made = run(models, "prediction", without=("prediction",))
     probabilities = softmax(made.student["logits"][0])
     expected = -np.log(probabilities[[0, 1, 2], [2, 0, 3]]).mean()
     assert made.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and made.targets == {}
 
 
-def test_regression_follows_the_teachers_score_or_the_label(models: dict[str, pb.Model]) -> None:
+def test_regression_learns_scores_or_labels(models: dict[str, pb.Model]) -> None:
     followed = run(models, "prediction", SCORE)
     (teacher,), (student,) = followed.teacher["logits"], followed.student["logits"]
     assert teacher.shape == (3,)
@@ -171,7 +169,7 @@ def test_regression_follows_the_teachers_score_or_the_label(models: dict[str, pb
     assert labelled.terms == {"labels": pytest.approx(expected, rel=TOLERANCE)} and labelled.targets == {}
 
 
-def test_projections_stand_even_between_equal_widths() -> None:
+def test_equal_widths_keep_projections() -> None:
     equal = DistillationSpec(teacher=TEACHER, student=TEACHER.replace(num_layers=2), task=None)
     adapters = TinyBERT().adapters(equal)
     assert {name: tuple(layer.kernel.shape) for name, layer in adapters.items()} == {
@@ -183,7 +181,7 @@ def test_projections_stand_even_between_equal_widths() -> None:
     assert tuple(shared.kernel.shape) == (20, 30)
 
 
-def test_student_and_projections_learn_and_the_teacher_does_not(models: dict[str, pb.Model]) -> None:
+def test_only_student_and_projections_learn(models: dict[str, pb.Model]) -> None:
     tiny = DistillationSpec(teacher=TEACHER, student=STUDENT, task=None)
     options = TinyBERT(max_length=7)
     (stage,) = plan_stages(options, tiny)

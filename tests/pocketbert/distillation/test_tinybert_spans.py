@@ -64,7 +64,7 @@ def planned(folder: Path, teacher: Path, method: TinyBERT = METHOD) -> Distillat
     )
 
 
-def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
+def test_stages_match_the_paper(teacher: Path, tmp_path: Path) -> None:
     _, prediction = planned(tmp_path, teacher, TinyBERT(max_length=23)).stages
     # Appendix B: "the prediction-layer distillation on the original training dataset".
     assert prediction.data == "task"
@@ -73,7 +73,7 @@ def test_the_stages_are_the_papers(teacher: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 3])
-def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
+def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
     prepared = planned(tmp_path, teacher, TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
     model = pb.from_pretrained(teacher)
@@ -105,7 +105,7 @@ def test_the_losses_are_those_of_equation_10_over_positions(teacher: Path, tmp_p
     assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
 
 
-def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_path: Path) -> None:
+def test_student_learns_unanswerable_questions(teacher: Path, tmp_path: Path) -> None:
     stored = cache_stages(planned(tmp_path, teacher), tmp_path / "store", dtype="float32")
     assert [folder.name for folder in stored] == ["intermediate", "prediction"]
     results = {
@@ -129,7 +129,7 @@ def test_a_student_learns_and_knows_when_there_is_no_answer(teacher: Path, tmp_p
     assert losses["stored"] == pytest.approx(losses["live"], rel=1e-2)
 
 
-def test_the_command_says_what_it_cannot_do(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_unsupported_data(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = tiny_questions.task_arguments(tmp_path)
     (tmp_path / "more.csv").write_text("text,label\na,b\n")
     common = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--student={teacher}", *arguments]

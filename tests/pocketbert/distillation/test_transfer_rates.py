@@ -18,7 +18,7 @@ OUTSIDE = ("mobilebert.embeddings.word_embeddings.weight", "cls.predictions.tran
 
 
 @pytest.mark.parametrize("steps", [2, 7, 10_000])
-def test_background_is_the_authors(steps: int) -> None:
+def test_background_matches_the_authors_code(steps: int) -> None:
     # get_background_lr in mobilebert/distill_util.py: the lower of two polynomial decays over the phase.
     decay = tf_keras.optimizers.schedules.PolynomialDecay
     falling = decay(1.0, steps, end_learning_rate=0.9, power=0.5)
@@ -29,7 +29,7 @@ def test_background_is_the_authors(steps: int) -> None:
         assert float(background(step, steps)) == pytest.approx(expected, abs=5e-6)
 
 
-def test_background_by_hand() -> None:
+def test_background_matches_hand_calculation() -> None:
     found = background(tf.constant([0, 100, 990, 2500, 6400, 10_000], tf.int64), 10_000).numpy()
     # 0.9 + 0.1·√0.75 and 0.9 + 0.1·√0.36.
     np.testing.assert_allclose(found, [0, 0.1, 0.99, 0.986603, 0.96, 0.9], atol=1e-6)
@@ -37,14 +37,14 @@ def test_background_by_hand() -> None:
     assert float(background(0, 1)) == 1.0
 
 
-def test_layers_are_told_by_their_names() -> None:
+def test_names_give_the_layers() -> None:
     assert [layer_of(weight(layer)) for layer in (1, 9, 24)] == [1, 9, 24]
     assert [layer_of(name) for name in OUTSIDE] == [None, None]
     assert layer_of("adapters.projection.kernel") is None
 
 
 @pytest.mark.parametrize(("lower", "below"), [(True, 0.3), (False, 0.0)])
-def test_a_phase_of_one_layer(lower: bool, below: float) -> None:
+def test_progressive_phase_trains_one_layer(lower: bool, below: float) -> None:
     # layer_wise_learning_rate in the same file: 3 times 0, 1 or 0.1 for a layer whose turn will come, is, or was.
     rates = TransferRates(first=3, last=3, steps=400, lower=lower)
     step = tf.constant(256, tf.int64)
@@ -57,7 +57,7 @@ def test_a_phase_of_one_layer(lower: bool, below: float) -> None:
         assert rates(name, step) == 0.0 and not rates.trains(name)
 
 
-def test_a_phase_of_all_layers() -> None:
+def test_joint_phase_trains_all_layers() -> None:
     rates = TransferRates(first=1, last=24, steps=400, lower=False)
     step = tf.constant(20, tf.int64)
     assert [float(rates(weight(layer), step)) for layer in (1, 12, 24)] == pytest.approx([1.5] * 3)

@@ -65,7 +65,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "start", CONFIG)
 
 
-def test_a_finetuned_network_is_reported_as_it_was_kept(
+def test_kept_model_reports_its_activations(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The first epoch's weights are kept.
@@ -111,7 +111,7 @@ def test_float16_overflow_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
     assert "in layer 2's hidden state; warning: layer 2's hidden state: " in said and "overflows in float16" in said
 
 
-def test_an_infinite_activation_ends_the_run(tmp_path: Path) -> None:
+def test_infinite_activation_ends_the_run(tmp_path: Path) -> None:
     maxima = ActivationRange(hidden_states=(1.0, 2.0, math.inf), attention_logits=(3.0, 4.0))
     stage = SimpleNamespace(name="transfer", keep="last")
     owner: Any = SimpleNamespace(

@@ -23,7 +23,7 @@ from pocketbert.training.finetune import finetune
 THREE = TaskConfig(kind="classification", labels=("low", "middle, really", "a=b"))
 
 
-def test_balanced_weights_are_those_of_scikit_learn() -> None:
+def test_balanced_weights_match_scikit_learn() -> None:
     labels = np.repeat(np.array([2, 0, 1], np.int32), (17, 5, 41))
     found = class_weights("balanced", THREE, labels)
     assert found is not None and found.dtype == np.float32
@@ -53,7 +53,7 @@ def test_weights_by_label() -> None:
         ("low=2", TaskConfig(kind="span"), "class_weights needs a classification task; received low=2 for span"),
     ],
 )
-def test_weights_that_do_not_fit_the_task_are_refused(text: str, task: TaskConfig, message: str) -> None:
+def test_weights_for_other_tasks_are_refused(text: str, task: TaskConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         class_weights(text, task, np.array([0, 1], np.int32))
 

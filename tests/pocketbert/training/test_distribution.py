@@ -121,13 +121,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     return command, folder / "alone"
 
 
-def test_two_replicas_give_the_result_of_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
+def test_two_replicas_match_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
     command = [*alone[0], "--distribution=mirrored", f"--output={tmp_path / 'run'}"]
     forks.run_killed("", command, REPLICAS="2")
     assert_about_the_same(tmp_path / "run", alone[1])
 
 
-def test_a_process_that_ended_first_is_no_failure_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_tolerates_ended_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(self: Distribution, answer: bool) -> bool:
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")
 
@@ -139,9 +139,7 @@ def test_a_process_that_ended_first_is_no_failure_at_the_end(monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
-    alone: tuple[list[str], Path], tmp_path: Path
-) -> None:
+def test_two_workers_match_one_chief_writes(alone: tuple[list[str], Path], tmp_path: Path) -> None:
     said = tiny_pretraining.finish(*workers("", [*alone[0], f"--output={tmp_path / 'run'}"]))
     assert_about_the_same(tmp_path / "run", alone[1])
     assert len(said) == 2 and json.loads((tmp_path / "run" / "run.json").read_text())["distribution"] == "multi-worker"
@@ -154,7 +152,7 @@ def test_two_workers_give_the_result_of_one_and_the_first_alone_writes(
 
 
 @pytest.mark.slow
-def test_two_workers_distil_a_task_as_one_does(tmp_path: Path) -> None:
+def test_two_workers_distil_tasks_like_one(tmp_path: Path) -> None:
     from pocketbert import cli
 
     command = distill_line(tmp_path)
@@ -167,7 +165,7 @@ def test_two_workers_distil_a_task_as_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_distil_text_as_one_does(tmp_path: Path) -> None:
+def test_two_workers_distil_text_like_one(tmp_path: Path) -> None:
     from pocketbert import cli
 
     command = general_line(tmp_path)
@@ -178,7 +176,7 @@ def test_two_workers_distil_text_as_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_runs_with_dropout_end_with_the_same_bits(tmp_path: Path) -> None:
+def test_killed_runs_with_dropout_resume_exactly(tmp_path: Path) -> None:
     command = tiny_pretraining.command_line(tmp_path)
     mirrored = [*command, "--distribution=mirrored"]
     for name, moments in (("whole", ""), ("killed", "step:3,step:2")):
@@ -274,15 +272,15 @@ for history, weights in found[1:]:
 """
 
 
-def test_keras_fit_on_two_replicas_is_that_on_one_and_opens_twice() -> None:
+def test_keras_fit_on_two_replicas_matches() -> None:
     forks.run_on_devices(KERAS)
 
 
-def test_replicas_share_a_step_and_draw_for_themselves() -> None:
+def test_replicas_draw_their_own_dropout() -> None:
     forks.run_on_devices(REPLICAS)
 
 
-def test_one_device_takes_whole_rows_from_anywhere_in_the_plan() -> None:
+def test_one_device_reads_whole_rows() -> None:
     distribution = open_distribution()
     rows = [np.array([4, 1, 7]), np.array([2])]
     made: list[Any] = []
@@ -307,7 +305,7 @@ def test_one_device_takes_whole_rows_from_anywhere_in_the_plan() -> None:
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
     ],
 )
-def test_a_cluster_must_be_described(config: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cluster_is_refused(config: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if config is None:
         monkeypatch.delenv("TF_CONFIG", raising=False)
     else:

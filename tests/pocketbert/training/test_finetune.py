@@ -62,7 +62,7 @@ def finished(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> None:
+def test_run_writes_best_model_and_log(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     # 150 examples in batches of 16 are 10 steps an epoch.
     assert result["steps"] == 30
@@ -82,7 +82,7 @@ def test_a_run_learns_and_leaves_its_best_model_and_its_log(finished: Path) -> N
     assert (logits.argmax(-1) == dev.labels).mean() == result["metrics"]["accuracy"]
 
 
-def test_result_and_page_show_baseline_and_classes(finished: Path) -> None:
+def test_result_and_page_show_baseline(finished: Path) -> None:
     from sklearn.metrics import classification_report, confusion_matrix
 
     result = json.loads((finished / "result.json").read_text("utf-8"))
@@ -145,7 +145,7 @@ def test_tensorboard_has_the_same_numbers(finished: Path) -> None:
     assert all(events[key] == np.float32(expected[key]) for key in expected)
 
 
-def test_a_finished_run_gives_its_result_and_refuses_other_options(
+def test_finished_run_refuses_other_options(
     finished: Path, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (finished / "model" / "model.safetensors").stat().st_mtime_ns
@@ -164,7 +164,7 @@ class Interrupted(BaseException):
     """Stands for the end of the process; no handler in the code catches it."""
 
 
-def test_a_resumed_run_ends_with_the_same_bits(
+def test_resumed_run_is_bit_identical(
     finished: Path, model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -219,9 +219,7 @@ KILLED_OFTEN = [
 @pytest.mark.parametrize(
     "moments", [KILLED_ONCE_EACH, *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
 )
-def test_killed_runs_end_with_the_same_bits(
-    moments: str, finished: Path, model_directory: Path, tmp_path: Path
-) -> None:
+def test_killed_runs_resume_exactly(moments: str, finished: Path, model_directory: Path, tmp_path: Path) -> None:
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(43, seed=1))
     command_line = [
@@ -234,7 +232,7 @@ def test_killed_runs_end_with_the_same_bits(
     assert_same_run(tmp_path / "killed", finished)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
+def test_infinite_loss_stops_and_names_step(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = StageRun.steps
@@ -255,7 +253,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(
     assert not output.out and not (tmp_path / "run" / "result.json").exists()
 
 
-def test_loss_watch_names_the_first_bad_step_however_late_it_looks() -> None:
+def test_loss_watch_names_first_bad_step() -> None:
     watch = LossWatch([[0.5]], step=20)
     for value in (0.25, float("inf"), float("nan")):
         watch.add(tf.constant([value]))
@@ -263,7 +261,7 @@ def test_loss_watch_names_the_first_bad_step_however_late_it_looks() -> None:
         watch.look()
 
 
-def test_early_stop_evaluation_steps_and_the_best_checkpoint(
+def test_early_stop_keeps_best_checkpoint(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([0.5, 0.7, 0.7, 0.6, 0.9])
@@ -336,7 +334,7 @@ def test_keras_fit_trains_with_our_optimizer(model_directory: Path) -> None:
     assert history["loss"][-1] < 0.3
 
 
-def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
+def test_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     assert read_checkpoint(path, {}) is None
     position = TrainState(epoch=1, step=7, losses=[[0.1], [1 / 3]], best_metrics={"accuracy": 0.5})
@@ -348,14 +346,14 @@ def test_a_checkpoint_of_other_variables_is_refused(tmp_path: Path) -> None:
         read_checkpoint(path, {"a": tf.Variable([0.0, 0.0]), "b": tf.Variable(0.0)})
 
 
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with pytest.raises(UserError, match="holds something else"), open_run(tmp_path, {}, overwrite=True):
         pass
     assert (tmp_path / ".git").is_dir()
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_second_process_is_refused(tmp_path: Path) -> None:
     with (
         open_run(tmp_path / "run", {}, overwrite=False),
         pytest.raises(UserError, match="one process at a time"),
@@ -385,7 +383,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         (["--max-length=30"], "max_length must be at most the model's 29 positions; received 30"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_leaves_nothing(
     changes: list[str], message: str, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import re

@@ -44,9 +44,7 @@ def run(arguments: list[str], killed_at: str = "", **environment: str) -> subpro
     return forks.run_killed(killed_at, ["finetune", *arguments], **environment)
 
 
-def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_grid_ends_with_same_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 61 examples in batches of 16 are 4 steps: the sixth is in the second run.
     arguments = command_line(folder, tmp_path / "grid", "--epochs=1", "--grid=learning-rate=1e-3,1e-2", "--seeds=5")
     answer = run(arguments, killed_at="step:6")
@@ -73,7 +71,7 @@ def test_a_grid_killed_in_its_second_run_ends_with_the_run_that_finetune_makes(
 
 
 @pytest.mark.slow
-def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> None:
+def test_parallel_runs_give_same_results(folder: Path, tmp_path: Path) -> None:
     options = ["--epochs=2", "--grid=learning_rate=1e-2,1e-3", "--seeds=0,3"]
     # The number of threads decides the order of sums.
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
@@ -102,7 +100,7 @@ def test_in_processes_the_runs_are_the_same(folder: Path, tmp_path: Path) -> Non
         (["--grid=stride=3,4"], "a grid may vary learning_rate, .*patience; received stride"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_leaves_nothing(
     changes: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = [each for each in command_line(folder, tmp_path / "run") if not each.startswith(("--max-length", "--batch"))]
@@ -113,7 +111,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_mobilebert_is_classified_by_its_raw_first_token_as_transformers_does(
+def test_mobilebert_classifies_raw_first_token(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transformers = pytest.importorskip("transformers")

@@ -19,7 +19,7 @@ def parse(*texts: str) -> Grid:
     return parse_grid(texts, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
 
-def test_points_are_in_the_order_of_the_command_line_and_the_last_option_changes_fastest() -> None:
+def test_last_option_changes_fastest() -> None:
     grid = parse("learning-rate=1e-5,0.00002", "schedule=linear,constant", "patience= none, 3")
     assert [point_name(point) for point in grid.points()] == [
         "learning_rate=1e-05,schedule=linear,patience=none",
@@ -36,7 +36,7 @@ def test_points_are_in_the_order_of_the_command_line_and_the_last_option_changes
     assert [type(value) for value in (options[0][0].learning_rate, options[1][1].patience)] == [float, int]
 
 
-def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
+def test_point_names_fit_folder_names() -> None:
     longest = {
         "learning_rate": 1.2345678e-05, "schedule": "constant", "warmup_ratio": 0.0625, "epochs": 10,
         "batch_size": 4096, "max_length": 512, "weight_decay": 0.0001, "clip_norm": None, "precision": "bfloat16",
@@ -73,12 +73,12 @@ def test_names_of_points_are_safe_for_a_folder_however_long_the_grid() -> None:
         ([], "a grid needs an option with values; received none"),
     ],
 )
-def test_what_cannot_be_read_is_refused(texts: list[str], message: str) -> None:
+def test_malformed_grids_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse(*texts)
 
 
-def test_values_that_the_options_refuse_are_refused_once_before_anything_runs() -> None:
+def test_invalid_values_are_refused_once() -> None:
     grid = Grid({"learning_rate": (0.0, -1.0), "epochs": (1, 2, 3)})
     with pytest.raises(UserError) as refused:
         options_at((FinetuneConfig(),), grid)
@@ -119,7 +119,7 @@ PAPERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_grids_are_the_papers(name: str) -> None:
+def test_published_grids_match_the_papers(name: str) -> None:
     grid = parse(name)
     assert {option: {*values} for option, values in grid.values.items()} == PAPERS[name]
     assert len(options_at((FinetuneConfig(),), grid)) == math.prod(map(len, PAPERS[name].values()))
@@ -133,14 +133,14 @@ def test_published_grids_are_the_papers(name: str) -> None:
         ("span", ["tinybert", "minilmv2", "minilmv2-xnli", "hsk"]),
     ],
 )
-def test_a_task_is_not_searched_by_another_kinds_grid(kind: str, refused: list[str]) -> None:
+def test_grids_for_other_kinds_are_refused(kind: str, refused: list[str]) -> None:
     check_kind([name for name in PUBLISHED if name not in refused], kind)
     for name in refused:
         with pytest.raises(UserError, match=f"{name} is a grid for .*; received a {kind} task; choose one"):
             check_kind(["bert", name], kind)
 
 
-def test_an_options_own_values_take_the_place_of_a_papers_wherever_they_stand() -> None:
+def test_own_values_override_the_papers() -> None:
     for texts in (("mobilebert", "epochs=3"), ("epochs=3", "mobilebert")):
         assert parse(*texts).values["epochs"] == (3,)
         assert len(parse(*texts).points()) == 30

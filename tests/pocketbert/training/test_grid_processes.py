@@ -22,7 +22,7 @@ from pocketbert.training.grid import Grid
 from pocketbert.training.grid_workers import Processes, Ray
 
 
-def test_processes_work_side_by_side_each_with_its_share(
+def test_processes_share_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
@@ -64,9 +64,7 @@ def test_processes_work_side_by_side_each_with_its_share(
         ),
     ],
 )
-def test_what_goes_wrong_in_a_process_is_said_here(
-    how: str, error: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_process_errors_reach_the_parent(how: str, error: type[Exception], message: str, tmp_path: Path) -> None:
     one = Grid({"rate": (3,), "kind": ("a",)})
     make = functools.partial(fake_runs.fail, how)
     with pytest.raises(error, match=message):
@@ -74,7 +72,7 @@ def test_what_goes_wrong_in_a_process_is_said_here(
 
 
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
-def test_processes_end_with_the_one_that_began_them(how: str, tmp_path: Path) -> None:
+def test_killed_parent_ends_its_processes(how: str, tmp_path: Path) -> None:
     # A shell that starts tests in the background has them ignore SIGINT, and what they start too.
     program = f"""
 import functools, signal, sys
@@ -167,7 +165,7 @@ class FakeRay(types.ModuleType):
         self.asked.append(("shutdown",))
 
 
-def test_ray_gets_the_runs_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH"):
         monkeypatch.setenv(name, "1")
     machines = [
@@ -200,7 +198,7 @@ def test_ray_gets_the_runs_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         search(tmp_path / "elsewhere", lambda point, seed, folder: None, workers=Ray(2, "auto"))
 
 
-def test_without_ray_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"several machines need Ray; .*pip install 'pocketbert\[ray\]'"):
         Ray(2, "auto")

@@ -27,7 +27,7 @@ def scored(point: Any, seed: int, folder: Path) -> None:
     fake_runs.finish(folder, seed, accuracy=accuracy, f1=accuracy / 2)
 
 
-def test_every_point_runs_with_every_seed_once_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_point_runs_with_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = functools.partial(fake_runs.make, tmp_path / "log")
     summary = search(tmp_path / "grid", make)
     expected = [
@@ -54,7 +54,7 @@ def test_every_point_runs_with_every_seed_once_in_order(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(("choose", "rate", "seed"), [("median", 2, 2), ("mean", 1, 4), ("max", 3, 4)])
-def test_the_best_point_is_chosen_over_the_seeds(choose: Any, rate: int, seed: int, tmp_path: Path) -> None:
+def test_best_point_is_chosen_over_seeds(choose: Any, rate: int, seed: int, tmp_path: Path) -> None:
     summary = search(tmp_path / "grid", scored, grid=SCORED, choose=choose)
     assert (summary["best"]["options"], summary["best"]["seed"]) == ({"rate": rate, "kind": "a"}, seed)
     for point in summary["points"]:
@@ -78,9 +78,7 @@ def test_the_best_point_is_chosen_over_the_seeds(choose: Any, rate: int, seed: i
     assert again["best"]["options"]["rate"] == 2
 
 
-def test_a_failed_run_takes_its_point_out_and_is_tried_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_run_excludes_point_and_retries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def make(point: Any, seed: int, folder: Path) -> None:
         if point["rate"] == 2 and seed == 4:
             raise TrainingFailed("the loss must stay finite")
@@ -139,7 +137,7 @@ def test_killed_grid_resumes_refusing_another_grid(tmp_path: Path) -> None:
     assert summary["best"]["options"]["kind"] == "longer"
 
 
-def test_bad_input_leaves_nothing_but_what_was_made(tmp_path: Path) -> None:
+def test_bad_input_keeps_finished_runs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the input must be good"):
         search(tmp_path / "grid", functools.partial(fake_runs.fail, "refused"))
     assert not (tmp_path / "grid").exists()
@@ -156,7 +154,7 @@ def test_bad_input_leaves_nothing_but_what_was_made(tmp_path: Path) -> None:
         search(tmp_path / "other", scored, seeds=(3, 3), choose="minimum")
 
 
-def test_the_table_and_the_page_show_every_point(tmp_path: Path) -> None:
+def test_table_and_page_show_every_point(tmp_path: Path) -> None:
     summary = search(tmp_path / "grid", scored, grid=SCORED)
     assert table(summary) == [
         "   rate  median accuracy  ± sample  lowest  highest  median f1",
@@ -182,7 +180,7 @@ def test_the_table_and_the_page_show_every_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "row"), [(SEEDS, ["0.6600", "0.2000"]), ((7,), ["0.6700", "0.2000"])])
-def test_the_table_and_the_page_have_the_baseline(tmp_path: Path, seeds: tuple[int, ...], row: list[str]) -> None:
+def test_table_and_page_have_the_baseline(tmp_path: Path, seeds: tuple[int, ...], row: list[str]) -> None:
     metrics = {"accuracy": float(row[0]), "f1": float(row[1])}
 
     def make(point: Any, seed: int, folder: Path) -> None:
@@ -203,7 +201,7 @@ def test_the_table_and_the_page_have_the_baseline(tmp_path: Path, seeds: tuple[i
     assert "<td>baseline</td>" in html and "does not beat the baseline" in html
 
 
-def test_one_seed_has_no_spread_and_the_page_escapes_what_it_is_told(tmp_path: Path) -> None:
+def test_one_seed_page_escapes_without_spread(tmp_path: Path) -> None:
     def make(point: Any, seed: int, folder: Path) -> None:
         if point["kind"] == "<b>":
             raise TrainingFailed("<script>")

@@ -104,7 +104,7 @@ def numpy_adamw(bias_correction: bool) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_adamw_is_the_papers(bias_correction: bool) -> None:
+def test_adamw_matches_the_paper(bias_correction: bool) -> None:
     actual = run(AdamW(RATE, weight_decay=0.1, bias_correction=bias_correction))
     expected = numpy_adamw(bias_correction)
     # Without correction the first updates are up to 3.2 * RATE and weights reach 0.7: thrice the roundings.
@@ -112,7 +112,7 @@ def test_adamw_is_the_papers(bias_correction: bool) -> None:
         np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=3 * TOLERANCE, err_msg=name)
 
 
-def test_adamw_is_keras_adamw_in_graph_and_eagerly() -> None:
+def test_adamw_matches_keras() -> None:
     keras = tf_keras.optimizers.AdamW(RATE, weight_decay=0.1, epsilon=1e-6, jit_compile=False)
     keras.exclude_from_weight_decay(var_names=["bare"])
     variables = {
@@ -136,12 +136,12 @@ def official_lamb() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow  # tf-models-official takes ten seconds to import.
-def test_lamb_is_officials() -> None:
+def test_lamb_matches_official() -> None:
     assert_agrees_with_peer(run(LAMB(RATE, weight_decay=0.1)), official_lamb())
 
 
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_lamb_is_the_papers(bias_correction: bool) -> None:
+def test_lamb_matches_the_paper(bias_correction: bool) -> None:
     expected = {}
     for name, start in weights().items():
         w = start.astype(np.float64)
@@ -159,7 +159,7 @@ def test_lamb_is_the_papers(bias_correction: bool) -> None:
         np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=3 * TOLERANCE, err_msg=name)
 
 
-def test_lamb_takes_ratio_1_where_a_norm_is_0() -> None:
+def test_zero_norm_gives_trust_ratio_1() -> None:
     variables = {KERNEL: tf.Variable(tf.zeros([4, 16])), TABLE: tf.Variable(tf.ones([11, 5]))}
     ones, zeros = np.ones([4, 16], np.float32), np.zeros([11, 5], np.float32)
     after = run(LAMB(RATE, weight_decay=0), lambda _: {KERNEL: ones, TABLE: zeros}, steps=1, variables=variables)
@@ -169,7 +169,7 @@ def test_lamb_takes_ratio_1_where_a_norm_is_0() -> None:
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, LAMB])
-def test_table_rows_named_twice_are_summed_and_unnamed_rows_move_on(optimizer_class: type[AdamW] | type[LAMB]) -> None:
+def test_duplicate_rows_sum_missing_rows_move(optimizer_class: type[AdamW] | type[LAMB]) -> None:
     def sparse(step: int) -> dict[str, object]:
         return {**gradients(step), TABLE: table_slices(step)}
 
@@ -187,7 +187,7 @@ def test_table_rows_named_twice_are_summed_and_unnamed_rows_move_on(optimizer_cl
             np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
-def test_clipping_takes_the_norm_of_all_gradients_with_duplicate_rows_summed() -> None:
+def test_clipping_sums_duplicate_rows_first() -> None:
     # Rows 1 and 1 add up to (3, 4), norm 5; unsummed they would have norm sqrt(13).
     slices = tf.IndexedSlices(tf.constant([[3.0, 0.0], [0.0, 4.0]]), tf.constant([1, 1]), tf.constant([3, 2]))
     table, kernel = dense_and_clipped([slices, tf.constant([[12.0]])], 1.3)
@@ -199,7 +199,7 @@ def test_clipping_takes_the_norm_of_all_gradients_with_duplicate_rows_summed() -
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, LAMB])
-def test_decay_reaches_only_what_is_not_excluded(optimizer_class: type[AdamW] | type[LAMB]) -> None:
+def test_excluded_weights_do_not_decay(optimizer_class: type[AdamW] | type[LAMB]) -> None:
     def nothing(_: int) -> dict[str, object]:
         return {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
 
@@ -216,9 +216,7 @@ def test_decay_reaches_only_what_is_not_excluded(optimizer_class: type[AdamW] | 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, LAMB])
 @pytest.mark.parametrize("constant", [True, False])
-def test_multiplier_0_leaves_the_bits_whatever_the_gradient(
-    optimizer_class: type[AdamW] | type[LAMB], constant: bool
-) -> None:
+def test_multiplier_0_keeps_the_bits(optimizer_class: type[AdamW] | type[LAMB], constant: bool) -> None:
     def multiplier(name: str, step: tf.Tensor) -> tf.Tensor | float:
         if name != KERNEL:
             return 1.0
@@ -238,7 +236,7 @@ def test_multiplier_0_leaves_the_bits_whatever_the_gradient(
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, LAMB])
-def test_multiplier_scales_update_and_decay_and_sees_the_step(optimizer_class: type[AdamW] | type[LAMB]) -> None:
+def test_multiplier_scales_update_and_decay(optimizer_class: type[AdamW] | type[LAMB]) -> None:
     def half_from_step_1(name: str, step: tf.Tensor) -> tf.Tensor:
         del name
         return tf.where(step >= 1, 0.5, 0.0)
@@ -255,13 +253,13 @@ def test_multiplier_scales_update_and_decay_and_sees_the_step(optimizer_class: t
         np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
-def test_a_constant_multiplier_acts_by_name() -> None:
+def test_constant_multiplier_acts_by_name() -> None:
     actual = run(AdamW(RATE, weight_decay=0.1, multiplier=lambda name, step: 0.25 if name == TABLE else 1.0))
     np.testing.assert_array_equal(actual[TABLE], run(AdamW(RATE / 4, weight_decay=0.1))[TABLE])
     np.testing.assert_array_equal(actual[KERNEL], run(AdamW(RATE, weight_decay=0.1))[KERNEL])
 
 
-def test_the_step_is_bit_reproducible() -> None:
+def test_step_is_bit_reproducible() -> None:
     def sparse(step: int) -> dict[str, object]:
         random = np.random.default_rng(step)
         ids = tf.constant(random.integers(0, 211, 4099), tf.int32)
@@ -291,7 +289,7 @@ def test_bad_arguments_are_listed_together() -> None:
         AdamW(weight_decay=-1, clip_norm=0)
 
 
-def test_named_state_is_all_the_state() -> None:
+def test_named_state_restores_the_optimizer() -> None:
     variables = {name: tf.Variable(value) for name, value in weights().items()}
     optimizer = AdamW(RATE)
     run(optimizer, steps=3, variables=variables)

@@ -63,7 +63,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_a_run_leaves_a_model_with_both_heads_its_curves_and_its_scores(finished: Path, inputs: Path) -> None:
+def test_run_writes_model_log_and_scores(finished: Path, inputs: Path) -> None:
     lines = log_of(finished)
     # Whole batches of 32 are an epoch, and evaluations come every 5 steps besides.
     epoch = len(PretrainingData.open(inputs / "data")) // 32
@@ -117,9 +117,7 @@ KILLED_OFTEN = ("aside:1,placed:1,step:1,aside:4", "step:6,placed:6")
 @pytest.mark.parametrize(
     "moments", ["step:3", *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
 )
-def test_killed_runs_end_with_the_same_bits(
-    moments: str, finished: Path, command_line: list[str], tmp_path: Path
-) -> None:
+def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: list[str], tmp_path: Path) -> None:
     answer = forks.run_killed(moments, [*command_line, f"--output={tmp_path / 'run'}"])
     assert "resuming after step" in answer.stderr
     tiny_pretraining.assert_same_run(tmp_path / "run", finished)
@@ -140,7 +138,7 @@ def distiller_of(micro_batches: int, batch_size: int) -> TrainingModel:
     return distiller
 
 
-def test_the_terms_are_berts_two_losses(inputs: Path) -> None:
+def test_terms_are_mlm_and_nsp(inputs: Path) -> None:
     distiller, batch = distiller_of(1, 6), batch_of(inputs, 6)
     arrays = {name: value.numpy() for name, value in batch.items()}
     # Rows with different numbers of masked tokens, and with none in some places.
@@ -168,7 +166,7 @@ def test_uneven_micro_batches_change_nothing(inputs: Path) -> None:
         assert np.abs(weights[name] - others[name]).max() <= 1e-4 * max(change, 1e-3), name
 
 
-def test_the_defaults_are_the_papers(inputs: Path) -> None:
+def test_defaults_match_the_paper(inputs: Path) -> None:
     stage = pretraining_stage(PretrainConfig(), 23)
     assert stage.describe()["duration"] == {"steps": 500_000} and stage.batch_size == 4096
     optimizer = stage.optimizer
@@ -186,7 +184,7 @@ def test_options_of_both_kinds_arrive() -> None:
     assert (run.distribution, run.evaluation_batches) == ("mirrored", 7)
 
 
-def test_pretraining_keeps_heads_fine_tuning_drops_them(finished: Path, tmp_path: Path) -> None:
+def test_only_pretraining_keeps_heads(finished: Path, tmp_path: Path) -> None:
     config = tiny_pretraining.MODEL
     student = make_model(plan_model(finished / "model"), HEADS, None, seed=8)
     kept = pb.from_pretrained(finished / "model").weights_by_path()
@@ -204,7 +202,7 @@ def test_pretraining_keeps_heads_fine_tuning_drops_them(finished: Path, tmp_path
     assert encoder and all(np.array_equal(classifier[path], variable) for path, variable in encoder.items())
 
 
-def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path) -> None:
+def test_each_stage_has_own_order_masks(inputs: Path) -> None:
     data = PretrainingData.open(inputs / "data")
     first, same, second = (PretrainingSource(data, 3, stage) for stage in (0, 0, 1))
     rows = [source.plan(32, 0)[0] for source in (first, same, second)]
@@ -213,7 +211,7 @@ def test_each_stage_sees_the_data_in_another_order_with_other_masks(inputs: Path
     assert np.array_equal(words[0], words[1]) and not np.array_equal(words[0], words[2])
 
 
-def test_whole_words_are_handed_on_and_recorded(
+def test_whole_words_option_is_recorded(
     finished: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert json.loads((finished / "run.json").read_text("utf-8"))["whole_words"] is False
@@ -252,7 +250,7 @@ class WithTeacher(toy_method.ToyMethod):
         return dict(Pretraining().loss(stage, targets, student, adapters, batch))
 
 
-def test_a_method_learns_from_pretraining_data_and_a_teacher(finished: Path, inputs: Path, tmp_path: Path) -> None:
+def test_method_learns_from_pretraining_data(finished: Path, inputs: Path, tmp_path: Path) -> None:
     student = tiny_pretraining.MODEL.replace(hidden_size=20, embedding_size=20, head_size=4)
     result = distill(
         student,
@@ -306,9 +304,7 @@ def refusals() -> list[Any]:
 
 
 @pytest.mark.parametrize(("changes", "message"), refusals())
-def test_what_does_not_fit_is_refused_before_anything_is_written(
-    changes: dict[str, Any], message: str, inputs: Path, tmp_path: Path
-) -> None:
+def test_mismatch_writes_nothing(changes: dict[str, Any], message: str, inputs: Path, tmp_path: Path) -> None:
     data = PretrainingData.open(inputs / "data")
     arguments = {"method": WithoutTeacher(), "student": tiny_pretraining.MODEL, "data": data}
     with pytest.raises(UserError, match=message):
@@ -316,7 +312,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_other_words_and_other_heads_are_refused(finished: Path, inputs: Path, tmp_path: Path) -> None:
+def test_other_vocabularies_and_heads_are_refused(finished: Path, inputs: Path, tmp_path: Path) -> None:
     model, data = tiny_pretraining.MODEL, PretrainingData.open(inputs / "data")
     pieces = [*tiny_pretraining.PIECES]
     pieces[40:42] = reversed(pieces[40:42])
@@ -357,7 +353,7 @@ def test_dev_examples_are_fixed_and_bounded(inputs: Path) -> None:
         (["--distribution=multi-worker"], "named by the environment variable TF_CONFIG.*received none"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_leaves_nothing(
     changes: list[str],
     message: str,
     command_line: list[str],
@@ -373,7 +369,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_flags_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pretrain"]) == 2
     said = capsys.readouterr().err
     for each in ("--model is required", "--data is required", "--output is required"):

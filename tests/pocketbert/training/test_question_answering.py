@@ -64,9 +64,7 @@ def finished(bare: Path, files: dict[str, QuestionFile], tmp_path_factory: pytes
     return tune(bare, files, tmp_path_factory.mktemp("run") / "run")
 
 
-def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
-    finished: Any, files: dict[str, QuestionFile]
-) -> None:
+def test_run_keeps_best_checkpoints_threshold(finished: Any, files: dict[str, QuestionFile]) -> None:
     # Saying that nothing has an answer gives about 0.3, the first word of each paragraph less than 0.1.
     assert finished.metrics["f1"] > 0.9
     model = pb.from_pretrained(finished.model_directory)
@@ -93,7 +91,7 @@ def test_a_run_learns_and_keeps_the_threshold_of_its_best_checkpoint(
     assert finished.metrics["has_answer_exact_match"] == pytest.approx(at_threshold["HasAns_exact"] / 100)
 
 
-def test_a_resumed_run_ends_with_the_same_model(
+def test_resumed_run_gives_same_model(
     bare: Path,
     files: dict[str, QuestionFile],
     finished: Any,
@@ -125,7 +123,7 @@ def evaluator_of(model: pb.Model, questions: QuestionFile) -> Evaluator:
     return task.evaluator(forward, questions, model.tokenizer, WINDOWS.max_length, choose_threshold=True)
 
 
-def test_a_run_without_impossible_questions_has_no_threshold(bare: Path, tmp_path: Path) -> None:
+def test_answerable_questions_need_no_threshold(bare: Path, tmp_path: Path) -> None:
     train = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 20, 2))
     model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     evaluator = evaluator_of(model, train)
@@ -144,9 +142,7 @@ def span_loss(logits: dict[str, np.ndarray], mask: np.ndarray, positions: np.nda
 
 
 @pytest.mark.parametrize("padding", [0, 5])
-def test_the_loss_leaves_padding_out_whatever_its_length(
-    bare: Path, files: dict[str, QuestionFile], padding: int
-) -> None:
+def test_loss_ignores_padding(bare: Path, files: dict[str, QuestionFile], padding: int) -> None:
     model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     encoded = encode_questions(files["dev"].select(range(6)), model.tokenizer, WINDOWS)
     inputs, positions = encoded.batch(np.arange(len(encoded)))
@@ -172,7 +168,7 @@ def test_fit_takes_plain_positions(bare: Path, files: dict[str, QuestionFile]) -
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
-def test_scores_at_a_threshold_are_counted_by_hand() -> None:
+def test_threshold_scores_match_hand_count() -> None:
     class Fixed:
         def __init__(self, text: str, lead: float) -> None:
             self._text, self.null_difference = text, lead
@@ -212,7 +208,7 @@ def fixed(text: str, lead: float) -> Answered:
     return Answered(answers=(Answer(text=text, start=0, end=len(text), score=0.0, probability=1.0),), null_score=lead)
 
 
-def test_scores_at_a_threshold_are_the_scripts_for_its_answers() -> None:
+def test_threshold_scores_match_official_script() -> None:
     # Answers of which the script leaves nothing are right where none is given, and where another such one is.
     rows = [(("A", "!"), "b", 2.0), (("A",), "the", -1.0), (("a b",), "b", -2.0), ((), "an", -3.0), ((), "c", 1.0)]
     scores, data, answered = QuestionScores(squad_2_score), [], {}
@@ -250,7 +246,7 @@ def test_scores_take_little_memory() -> None:
     assert scores.scores(None)["f1"] == 0.5
 
 
-def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path) -> None:
+def test_answers_keep_accents(bare: Path) -> None:
     model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     context = "the GO\u0308OD\u0301 film"
     question = Question("1", "the film", context, (), (), impossible=False)
@@ -265,7 +261,7 @@ def test_an_answer_keeps_its_accents_though_the_tokenizer_drops_them(bare: Path)
     assert answered.text(None) == "GO\u0308OD\u0301"
 
 
-def test_a_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> None:
+def test_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> None:
     model = pb.from_pretrained(bare, task=tiny_questions.TASK)
     for name, variable in model.named_variables().items():
         if name.startswith("qa_outputs"):
@@ -317,9 +313,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_will_always_answer_though_it_learns_not_to_is_told_of(
-    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warns_if_model_always_answers(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = QuestionFile(tiny_questions.write_questions(tmp_path / "train.json", 10, 3, impossible=0.3))
     answered = QuestionFile(tiny_questions.write_questions(tmp_path / "dev.json", 7, 4))
     for train, dev in ((both, both), (answered, answered), (answered, both)):

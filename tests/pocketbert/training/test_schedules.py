@@ -8,7 +8,7 @@ from pocketbert.errors import UserError
 from pocketbert.training.schedules import ConstantSchedule, LinearSchedule
 
 
-def test_linear_schedule_rises_and_falls_in_straight_lines() -> None:
+def test_linear_schedule_warms_up_and_decays() -> None:
     schedule = LinearSchedule(0.6, total_steps=11, warmup_steps=3)
     rates = [float(schedule(step)) for step in range(13)]
     # 3 steps up to 0.6 in thirds, 8 down in eighths, then 0: float32 rounds each to 2^-24 of itself a few times.
@@ -16,7 +16,7 @@ def test_linear_schedule_rises_and_falls_in_straight_lines() -> None:
     np.testing.assert_allclose(rates, expected, rtol=3e-7, atol=1e-8)
 
 
-def test_schedules_without_warmup_start_at_the_peak() -> None:
+def test_no_warmup_starts_at_the_peak() -> None:
     assert float(LinearSchedule(0.5, total_steps=7)(0)) == 0.5
     assert [float(ConstantSchedule(0.5)(step)) for step in (0, 5)] == [0.5, 0.5]
 
@@ -27,7 +27,7 @@ def test_constant_schedule() -> None:
 
 
 @pytest.mark.slow  # tf-models-official takes ten seconds to import.
-def test_linear_schedule_is_officials_where_both_start_from_the_peak() -> None:
+def test_linear_schedule_without_warmup_matches_official() -> None:
     from official.modeling.optimization.lr_schedule import LinearWarmup
 
     # Official's decay counts from step 0: without warm-up the two agree everywhere, and the warm-up is a line in both.

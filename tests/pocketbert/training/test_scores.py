@@ -25,7 +25,7 @@ PREDICTIONS = np.where(RANDOM.random(61) < 0.7, LABELS, RANDOM.integers(0, 3, 61
 TASK = TaskConfig(kind="classification", labels=NAMES)
 
 
-def test_class_results_are_those_of_scikit_learn() -> None:
+def test_class_results_match_scikit_learn() -> None:
     found = class_results(NAMES, LABELS, PREDICTIONS)
     report = classification_report(
         LABELS, PREDICTIONS, labels=range(4), target_names=NAMES, output_dict=True, zero_division=0
@@ -55,7 +55,7 @@ def test_baseline_is_the_most_frequent_label() -> None:
 
 
 @pytest.mark.parametrize("answer", [0, 1])
-def test_classifier_that_does_not_beat_the_baseline_is_named(answer: int) -> None:
+def test_classifier_below_baseline_warns(answer: int) -> None:
     scores = text_task(TASK).score(LABELS, np.full(61, answer, np.int32), ("accuracy",), "accuracy")
     (warning,) = scores.to_json()["warnings"]
     assert warning.startswith("the model does not beat the baseline: accuracy 0.")
@@ -71,7 +71,7 @@ def test_baseline_of_scores_correlates_with_nothing() -> None:
     assert text_task(task).score(labels, -labels, ("spearman",), "spearman").warnings
 
 
-def test_questions_that_are_all_left_unanswered_are_named(tmp_path: Path) -> None:
+def test_unanswered_questions_warn(tmp_path: Path) -> None:
     questions = QuestionFile(tiny_questions.write_questions(tmp_path / "q.json", 60, 3, impossible=0.35))
     share = questions.num_impossible / 60
     assert 0 < share < 1
@@ -119,7 +119,7 @@ def test_positive_class(name: str, labels: tuple[str, str], positive: str) -> No
     assert f"for {positive!r}" in found.sentence
 
 
-def test_table_of_several_seeds_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_table_has_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     spread = {"mean": 0.75, "standard_deviation": 0.05}
     baseline = {"answer": "always 'middle'", "metrics": {"accuracy": 0.625}}
     finished = [
@@ -137,7 +137,7 @@ def test_table_of_several_seeds_has_the_baseline(capsys: pytest.CaptureFixture[s
     assert lines[3].endswith("always 'middle'")
 
 
-def test_f1_of_either_class() -> None:
+def test_positive_label_selects_f1() -> None:
     truth, said = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
     # Class 0: one right of two said and of two there are. Class 1: two of three.
     assert compute(["f1"], truth, said, positive=0)["f1"] == pytest.approx(1 / 2)

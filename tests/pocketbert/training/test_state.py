@@ -110,7 +110,7 @@ def test_failed_replacement_leaves_the_run(tmp_path: Path) -> None:
     assert killing.tree(tmp_path) == before
 
 
-def test_foreign_files_in_a_run_are_kept(tmp_path: Path) -> None:
+def test_foreign_files_are_kept(tmp_path: Path) -> None:
     finished(tmp_path / "run")
     (tmp_path / "run" / "notes.txt").write_text("mine")
     before = killing.tree(tmp_path)
@@ -119,7 +119,7 @@ def test_foreign_files_in_a_run_are_kept(tmp_path: Path) -> None:
     assert killing.tree(tmp_path) == before
 
 
-def test_folder_with_a_foreign_run_file_is_refused(tmp_path: Path) -> None:
+def test_foreign_run_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / OPTIONS_FILE).write_text(json.dumps(OPTIONS))
     (tmp_path / "model").mkdir()
     with pytest.raises(UserError, match=r"which holds something else \(model, run\.json\)"):
@@ -127,7 +127,7 @@ def test_folder_with_a_foreign_run_file_is_refused(tmp_path: Path) -> None:
             pass
 
 
-def test_killed_at_each_change_replacing_a_run(tmp_path: Path) -> None:
+def test_killed_replacement_loses_no_run(tmp_path: Path) -> None:
     changes = killing.kill_at_each_change(
         lambda root: finished(root / "run", overwrite=True, metric=0.75) and None,
         lambda root: finished(root / "run") and None,
@@ -136,7 +136,7 @@ def test_killed_at_each_change_replacing_a_run(tmp_path: Path) -> None:
     assert changes > 12
 
 
-def test_changed_weights_of_a_run_are_refused(tmp_path: Path) -> None:
+def test_changed_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(b"trained")

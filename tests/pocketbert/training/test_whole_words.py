@@ -62,14 +62,14 @@ def words_cut(batch: dict[str, np.ndarray]) -> int:
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_whole_words_are_masked_if_asked(whole_words: bool, tmp_path: Path) -> None:
+def test_option_masks_whole_words(whole_words: bool, tmp_path: Path) -> None:
     data = PretrainingData.open(write_words_of_pieces(tmp_path / "data"))
     source = PretrainingSource(data, 3, whole_words=whole_words)
     (batch,) = source.batches(source.plan(16, 0)[:1], 0)
     assert (words_cut({name: value.numpy() for name, value in batch.items()}) == 0) is whole_words
 
 
-def test_baked_masks_stay_what_they_are(tmp_path: Path) -> None:
+def test_baked_masks_do_not_change(tmp_path: Path) -> None:
     baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
     config = tiny_pretraining.MODEL.replace(vocab_size=len(SPECIAL) + len(STEMS) + len(ENDINGS))
     with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
