@@ -1,4 +1,4 @@
-"""`pocketbert augment` as a whole, on a tiny masked-LM model."""
+"""`pocketbert augment` with a tiny masked-LM model."""
 
 from __future__ import annotations
 

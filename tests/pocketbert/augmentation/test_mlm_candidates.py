@@ -1,4 +1,4 @@
-"""Candidates from a masked-LM model, batched, against one sentence and one word at a time."""
+"""Batched candidates from a masked-LM model, compared with one word at a time."""
 
 from __future__ import annotations
 

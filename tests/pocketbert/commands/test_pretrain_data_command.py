@@ -1,4 +1,4 @@
-"""`pocketbert pretrain-data` as a whole: what it prints, refuses, resumes, and that its bytes depend on no process."""
+"""`pocketbert pretrain-data`: output, errors, resuming, and equal bytes for any number of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pb.data`: the same examples from every kind of source, and a clear word on those that are none."""
+"""Functions of `pb.data`: equal examples from all kinds of sources, and clear errors for others."""
 
 from __future__ import annotations
 

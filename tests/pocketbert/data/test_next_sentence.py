@@ -1,4 +1,4 @@
-"""Pairs against tf-models-official's `create_instances_from_document`, which is google-research/bert's."""
+"""Sentence pairs, compared with `create_instances_from_document` in tf-models-official."""
 
 from __future__ import annotations
 

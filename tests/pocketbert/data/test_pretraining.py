@@ -1,4 +1,4 @@
-"""What `PretrainingData` gives of what was written, checked against the text itself and tf-models-official's reader."""
+"""Reading of pretraining examples, compared with the text and the reader of tf-models-official."""
 
 from __future__ import annotations
 

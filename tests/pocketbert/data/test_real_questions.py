@@ -1,4 +1,4 @@
-"""The real files of questions, as they are published."""
+"""Published question files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pocketbert.errors import UserError
         ("mlqa/dev-context-es-question-en.json", 500, 0),
     ],
 )
-def test_real_files_are_read_as_they_stand(shared: Path, name: str, count: int, impossible: int) -> None:
+def test_real_files_are_read(shared: Path, name: str, count: int, impossible: int) -> None:
     path = shared / "data" / name
     file = QuestionFile(path)
     assert (file.count, file.num_impossible, file.labelled) == (count, impossible, True)
@@ -40,7 +40,7 @@ def test_real_files_are_read_as_they_stand(shared: Path, name: str, count: int, 
 
 
 @pytest.mark.data
-def test_answers_that_were_kept_back_are_none(shared: Path) -> None:
+def test_answers_without_text_are_unknown(shared: Path) -> None:
     file = QuestionFile(shared / "data/tydiqa/tydiqa.goldp.en.dev.json")
     assert (file.count, file.num_unlabelled, file.labelled) == (440, 440, False)
     assert all(question.answers == () for question in itertools.islice(file, 5))

@@ -1,4 +1,4 @@
-"""Windows on real questions: those of tf-models-official and of MLPerf's mini set."""
+"""Windows on real questions, compared with tf-models-official and MLPerf's mini set."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 @pytest.mark.data
 @pytest.mark.parametrize("sizes", [(384, 128, 64), (71, 19, 11)], ids=str)
-def test_real_windows_are_those_of_tf_models_official(
-    shared: Path, tmp_path: Path, sizes: tuple[int, int, int]
-) -> None:
+def test_real_windows_match_tf_models_official(shared: Path, tmp_path: Path, sizes: tuple[int, int, int]) -> None:
     from official.nlp.data import squad_lib
     from official.nlp.tools import tokenization
 
@@ -76,7 +74,7 @@ def test_real_windows_are_those_of_tf_models_official(
         ("tydiqa/tydiqa.goldp.ko.train.json", "bert-base-multilingual-cased"),
     ],
 )
-def test_every_real_answer_is_found(shared: Path, name: str, vocabulary: str) -> None:
+def test_all_real_answers_are_found(shared: Path, name: str, vocabulary: str) -> None:
     """Where an answer ends inside a token ("Japan" of "Japanese", Korean particles), the token is taken whole."""
     tokenizer = WordPieceTokenizer(shared / f"data/vocab/{vocabulary}.vocab.txt", lowercase="uncased" in vocabulary)
     file = QuestionFile(shared / "data" / name)
@@ -93,7 +91,7 @@ def test_every_real_answer_is_found(shared: Path, name: str, vocabulary: str) ->
 
 
 @pytest.mark.data
-def test_windows_are_those_of_mlperfs_mini_set(shared: Path) -> None:
+def test_windows_match_mlperf_mini_set(shared: Path) -> None:
     """Nothing differs from the 100 records: 384 tokens, no paragraph so long that it has a second window.
 
     They are of SQuAD 1.1's article on Super Bowl 50. All four paragraphs are in the shared part of SQuAD, and 92

@@ -1,4 +1,4 @@
-"""The zip for GLUE's server."""
+"""GLUE submission zip."""
 
 from __future__ import annotations
 

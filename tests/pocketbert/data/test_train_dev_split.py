@@ -1,4 +1,4 @@
-"""The size of the dev split for texts with many examples each; groups are tested with the command."""
+"""Size of the dev split for texts with many examples. The tests of the command cover groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XNLI's files, in both layouts, and the English examples that models are trained on."""
+"""XNLI files in both layouts, and English training examples."""
 
 from __future__ import annotations
 

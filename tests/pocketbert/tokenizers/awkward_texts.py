@@ -1,4 +1,4 @@
-"""Texts that tokenizers get wrong, by the thousand."""
+"""Thousands of difficult texts for tokenizers."""
 
 from __future__ import annotations
 

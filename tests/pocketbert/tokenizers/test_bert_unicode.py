@@ -1,4 +1,4 @@
-"""Every code point against the tables of Hugging Face's `tokenizers`."""
+"""All code points, compared with the tables of Hugging Face's `tokenizers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clean-up as a model for FastBertNormalizer, against the tables that it is made of."""
+"""The model for FastBertNormalizer, compared with the normalization tables."""
 
 from __future__ import annotations
 

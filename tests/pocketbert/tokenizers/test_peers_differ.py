@@ -1,4 +1,4 @@
-"""Where transformers' own slow and fast tokenizers differ: the table in docs/reference/tokenizer.md, measured.
+"""Differences between transformers' slow and fast tokenizers: the table in docs/reference/tokenizer.md.
 
 pytest -m slow -s tests/pocketbert/tokenizers/test_peers_differ.py      prints it
 """

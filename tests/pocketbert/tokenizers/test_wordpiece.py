@@ -1,4 +1,4 @@
-"""The tokenizer by itself, on a vocabulary of a few tokens."""
+"""The tokenizer with a small vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The multilingual vocabulary on XNLI's 15 languages, against transformers' slow tokenizer, the original's port."""
+"""The multilingual vocabulary in XNLI's 15 languages, compared with transformers' slow tokenizer."""
 
 from __future__ import annotations
 

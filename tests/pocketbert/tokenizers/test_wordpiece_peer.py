@@ -1,4 +1,4 @@
-"""Equality with transformers' fast tokenizer, token by token and offset by offset."""
+"""Equality with transformers' fast tokenizer: tokens and offsets."""
 
 from __future__ import annotations
 
