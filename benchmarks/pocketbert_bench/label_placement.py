@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 # Left, bottom, right, top.
 Box = tuple[float, float, float, float]
+# Steps to try inside the limits.
+_MOST_STEPS = 40
 # Directions from a point in the order of preference: above first.
 _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 
 
 def place(
-    points: Sequence[tuple[float, float]], sizes: Sequence[tuple[float, float]], *, radius: float, gap: float = 2.0
+    points: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    *,
+    radius: float,
+    gap: float = 2.0,
+    obstacles: Sequence[Box] = (),
+    within: Box | None = None,
 ) -> list[tuple[float, float]]:
     """Computes the offset of each label's centre from its point.
 
     Labels are placed in sequence, each at the nearest free place: next to its point, otherwise one step further out.
+    If `within` has no free place, the label stands outside.
 
     Args:
       points: (x, y) of each point; all lengths share one unit, such as 1/72 inch.
       sizes: (width, height) of each label.
       radius: radius of a point's marker.
       gap: distance between a label and its neighbours.
+      obstacles: boxes to keep free, such as lines.
+      within: box for the labels.
     """
-    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
+    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points] + list(obstacles)
     offsets = []
-    for (x, y), (width, height) in zip(points, sizes, strict=True):
-        offset, box = next(
-            (offset, box)
-            for offset in _offsets(width, height, radius + gap)
-            if not any(overlap(box := _box(x + offset[0], y + offset[1], width, height), other) for other in taken)
+    for point, size in zip(points, sizes, strict=True):
+        offset, box = next(_free(point, size, radius + gap, taken, within), None) or next(
+            _free(point, size, radius + gap, taken, None)
         )
         offsets.append(offset)
         taken.append(box)
@@ -41,12 +51,24 @@ def overlap(first: Box, second: Box) -> bool:
     return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]
 
 
-def _offsets(width: float, height: float, away: float) -> Iterator[tuple[float, float]]:
-    step = 0
-    while True:
+def _free(
+    point: tuple[float, float], size: tuple[float, float], away: float, taken: Sequence[Box], within: Box | None
+) -> Iterator[tuple[tuple[float, float], Box]]:
+    """Offsets and boxes of the free places, the nearest first."""
+    for offset in _offsets(*size, away, _MOST_STEPS if within else None):
+        box = _box(point[0] + offset[0], point[1] + offset[1], *size)
+        if (not within or _contains(within, box)) and not any(overlap(box, other) for other in taken):
+            yield offset, box
+
+
+def _contains(outer: Box, inner: Box) -> bool:
+    return outer[0] <= inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner[3] <= outer[3]
+
+
+def _offsets(width: float, height: float, away: float, most_steps: int | None) -> Iterator[tuple[float, float]]:
+    for step in itertools.count() if most_steps is None else range(most_steps):
         for right, up in _DIRECTIONS:
             yield right * (width / 2 + away + step * width / 2), up * (height / 2 + away + step * height / 2)
-        step += 1
 
 
 def _box(x: float, y: float, width: float, height: float) -> Box:
