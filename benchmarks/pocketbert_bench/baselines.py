@@ -12,6 +12,9 @@ from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers
 from pocketbert_bench.configurations import Configuration
 
+# Followed by the recipe in labels.
+TFLITE_CONVERTER = "TFLite converter"
+
 
 def all_exports(
     model_directory: Path, output: Path, *, model: str | None, length: int, threads: Sequence[int]
@@ -82,7 +85,7 @@ def plain_export(
             files.write_bytes(path, content)
             found += [
                 Configuration(
-                    label=f"plain converter {recipe}",
+                    label=f"{TFLITE_CONVERTER} {recipe}",
                     model=model,
                     recipe=recipe,
                     model_path=path,

@@ -6,8 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pocketbert_bench.baselines import TFLITE_CONVERTER
+from pocketbert_bench.load import busy_signs
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
+# Marks of latencies in tables.
+BUSY, UNSTEADY = "*", "†"
 # Fewer rounds give no interval.
 _FEWEST_ROUNDS = 3
 
@@ -51,27 +55,59 @@ class Row:
         measurement = self.latencies.get((length, threads))
         return measurement.summary.median_us if measurement and measurement.summary else None
 
-    @property
-    def problems(self) -> list[tuple[str, str]]:
-        """Failures and reasons for doubt: (`failed`, `unsteady` or `busy`, sentence)."""
-        found = [("failed", failure) for failure in self.failures]
-        for (length, threads), measurement in self.latencies.items():
-            calls = f"calls of {length} tokens, {threads} thread{'s' if threads > 1 else ''}"
-            if measurement.warmed_up is False:
-                found.append(("unsteady", f"{calls}, had not become steady when the longest warm-up ended"))
-            if measurement.load and measurement.load.busy_because:
-                found.append(("busy", f"{calls}: machine was busy: {measurement.load.busy_because}"))
-        return found
-
-    def doubtful(self, length: int, threads: int) -> bool:
-        """Whether the machine was busy while this latency was measured."""
+    def marks(self, length: int, threads: int) -> str:
+        """Marks of a latency: `BUSY`, `UNSTEADY`, both or none."""
         measurement = self.latencies.get((length, threads))
-        return bool(measurement and measurement.load and measurement.load.busy_because)
+        if not measurement:
+            return ""
+        busy = measurement.load and measurement.load.busy_because
+        return (BUSY if busy else "") + (UNSTEADY if measurement.warmed_up is False else "")
 
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
         """Latency for a number of tokens, at the shortest sufficient length."""
         lengths = [length for length, number in self.latencies if length >= tokens and number == threads]
         return self.latency_us(min(lengths), threads) if lengths else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caveat:
+    """A reason why some latencies are uncertain.
+
+    Attributes:
+      mark: their mark in tables.
+      sentence: the reason, for all of them.
+      details: (export, length, threads, reason) of each.
+    """
+
+    mark: str
+    sentence: str
+    details: Sequence[tuple[str, int, int, str]]
+
+
+def caveats(found: Sequence[Row]) -> list[Caveat]:
+    """Reasons why latencies are uncertain, one sentence for each mark."""
+    measured = [(row, *key, measurement) for row in found for key, measurement in row.latencies.items()]
+    busy = [(*each, each[3].load) for each in measured if each[3].load and each[3].load.busy_because]
+    unsteady = [each for each in measured if each[3].warmed_up is False]
+    caveats = []
+    if busy:
+        sentence = (
+            f"The machine was busy in {len(busy)} of {len(measured)} measurements "
+            f"({busy_signs([load for *_, load in busy])}). These latencies are too high; compare the ratios."
+        )
+        details = [(name(row, found), length, threads, load.busy_because) for row, length, threads, _, load in busy]
+        caveats.append(Caveat(mark=BUSY, sentence=sentence, details=details))
+    if unsteady:
+        sentence = (
+            f"{len(unsteady)} of {len(measured)} measurements were not steady when the longest warm-up ended. "
+            "Measure them again."
+        )
+        details = [
+            (name(row, found), length, threads, "not steady after the longest warm-up")
+            for row, length, threads, _ in unsteady
+        ]
+        caveats.append(Caveat(mark=UNSTEADY, sentence=sentence, details=details))
+    return caveats
 
 
 def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = None) -> list[Row]:
@@ -160,7 +196,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
 def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
     """Returns the row compared with a baseline's float32 export of the network `model`, otherwise with ours."""
     candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
-    candidates.sort(key=lambda other: (not other.peer, other.label != "plain converter float32"))
+    candidates.sort(key=lambda other: (not other.peer, other.label != f"{TFLITE_CONVERTER} float32"))
     if not candidates or not row.latencies:
         return row
     reference = candidates[0]

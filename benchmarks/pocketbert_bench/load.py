@@ -17,6 +17,13 @@ import numpy as np
 from pocketbert_bench import statistics
 from pocketbert_bench.schema import note
 
+# Field, value from which the machine counts as busy, digits to show, sentence.
+_SIGNS = (
+    ("others_cpu_percent", 10, 0, "other processes used {} % of the CPU"),
+    ("steal_percent", 5, 0, "the virtual machine's host kept {} % of the CPU"),
+    ("waiting_percent", 5, 0, "the measured process waited for a CPU {} % of the time"),
+    ("calibration_ratio", 1.25, 2, "a fixed calculation took {} times its shortest time"),
+)
 # The system counts processor time in ticks of 10 ms; below this duration, one tick would be several percent.
 FEWEST_SECONDS = 0.25
 _CALIBRATION_REPEATS = 3
@@ -49,18 +56,7 @@ class Load:
     @property
     def busy_because(self) -> str:
         """Signs of a busy machine, in words; empty if there are none."""
-        said = [
-            f"{value:.0f} % of {what}"
-            for value, limit, what in (
-                (self.others_cpu_percent, 10, "CPU used by others"),
-                (self.steal_percent, 5, "CPU kept by the virtual machine's host"),
-                (self.waiting_percent, 5, "its time spent waiting for a CPU"),
-            )
-            if value is not None and value >= limit
-        ]
-        if self.calibration_ratio >= 1.25:
-            said.append(f"a fixed calculation took {self.calibration_ratio:.2f} times its shortest time")
-        return ", ".join(said)
+        return busy_signs([self])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,20 +191,25 @@ def summarize(
 
 
 def warning(loads: Sequence[Load]) -> str | None:
-    """Warning about a run on a busy machine, with the worst figures; None if it was quiet."""
-    busy = [load for load in loads if load.busy_because]
+    """Warning about a run on a busy machine, with ranges; None if it was quiet."""
+    busy = sum(bool(load.busy_because) for load in loads)
     if not busy:
         return None
-    worst = Load(
-        **{
-            name: max((value for load in busy if (value := getattr(load, name)) is not None), default=None)
-            for name in Load.__dataclass_fields__
-        }  # type: ignore[arg-type]
-    )
     return (
-        f"machine was busy while {len(busy)} of {len(loads)} configurations were timed: {worst.busy_because}; "
-        "latencies may be too high: close other programs and measure again"
+        f"the machine was busy in {busy} of {len(loads)} measurements ({busy_signs(loads)}); "
+        "these latencies are too high: close other programs and measure again"
     )
+
+
+def busy_signs(loads: Sequence[Load]) -> str:
+    """Signs that the machine was busy, each with its range over the measurements that show it; empty if none does."""
+    signs = []
+    for name, limit, digits, sentence in _SIGNS:
+        values = [value for load in loads if (value := getattr(load, name)) is not None and value >= limit]
+        if values:
+            ends = dict.fromkeys(f"{end:.{digits}f}" for end in (min(values), max(values)))
+            signs.append(sentence.format("–".join(ends)))
+    return ", ".join(signs)
 
 
 def _percent_of_processors(turns: Sequence[Turn], part: Any) -> float | None:

@@ -82,7 +82,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     student = train_student(Path(teacher.model_directory), train, dev, output / STUDENT, full=full, seed=seed)
 
     models = {TEACHER: Path(teacher.model_directory), STUDENT: Path(student.model_directory)}
-    # A partial run compares with the plain converter's float32 export only.
+    # A short run compares with the float32 export of TensorFlow's converter only.
     recipes = RECIPES if full else (SHIPPED,)
     step(f"export and verify: {', '.join(recipes)} of both for {', '.join(map(str, LENGTHS))} tokens")
     bundles = {
@@ -101,7 +101,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     accuracies, baseline = _accuracies(dev, logits, bundles), _baseline(dev)
     log_info(f"  {baseline}")
 
-    step("time the bundles beside the plain converter's export of the teacher")
+    step("measure the bundles and the teacher exported with TensorFlow's converter")
     measured_path = output / "results.json"
     if not measured_path.exists():
         latencies = _latencies(models[TEACHER], bundles, output / "peers", full=full)
@@ -213,11 +213,11 @@ def _baseline(dev: Examples) -> str:
     """Sentence with the score of a constant prediction."""
     assert dev.labels is not None
     found = text_task(TASK).baseline(dev.labels, (METRIC,))
-    return f"The baseline, {found['answer']}, has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
+    return f"A constant prediction ({found['answer']}) has {100 * found['metrics'][METRIC]:.2f} % {METRIC}."
 
 
 def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder: Path, *, full: bool) -> ResultFile:
-    """Times all bundles and the plain converter's exports of the teacher in one run."""
+    """Latencies of all bundles and of the teacher exported with TensorFlow's converter, in one run."""
     names = {path: role for role, paths in bundles.items() for path in paths.values()}
     return host.bench_bundles(
         list(names),
@@ -245,9 +245,9 @@ def _pair(dev: Examples, logits: Mapping[str, Mapping[str, np.ndarray]]) -> Pair
 
 def _summary(train: int, dev: int, full: bool) -> str:
     text = (
-        f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train} Rotten Tomatoes sentences. The student "
-        f"has {len(TEACHER_LAYERS)} of its layers and learned from it with TinyBERT. Both are tested on {dev} "
-        f"sentences of the dev split. Latency is for one sentence at a time on this machine; the baseline is the plain "
-        f"converter's export of the teacher at a fixed {PEER_LENGTH} tokens."
+        f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train:,} film reviews (Rotten Tomatoes). The "
+        f"student has {len(TEACHER_LAYERS)} of its layers and is distilled with TinyBERT. Accuracy is measured on a "
+        f"dev split of {dev:,} sentences. Latency is one sentence per call on this machine. The baseline for size and "
+        f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {PEER_LENGTH} tokens."
     )
-    return text if full else f"{text} This run used part of the data and short measurements: use --full for results."
+    return text if full else f"{text} This run used part of the data and short measurements; --full uses all data."

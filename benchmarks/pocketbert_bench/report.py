@@ -1,4 +1,4 @@
-"""Write the report: one self-contained HTML page, and its plots as PNG files."""
+"""The report: one self-contained HTML page, with its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pocketbert import files, outputs
 from pocketbert.errors import UserError
 from pocketbert.report import render
 from pocketbert_bench import charts, comparison, paper_figures, results, side_by_side
+from pocketbert_bench.baselines import TFLITE_CONVERTER
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 from pocketbert_bench.side_by_side import Pair
@@ -19,17 +20,17 @@ PAGE = "report.html"
 SHOWN_DISAGREEMENTS = 12
 CAPTIONS = {
     "accuracy_latency": (
-        "Accuracy against latency",
-        "Up and to the left is better. Numbers at the points are tokens: short texts can use a short signature.",
+        "Accuracy and latency",
+        "Better is up and to the left. Labels are sequence lengths in tokens.",
     ),
     "latency": (
         "Latency by length",
-        "Median of all calls, batch 1. Pale: the export lacks this length and pads the text to its next one.",
+        "Median latency, batch size 1. Pale bars: the export pads to its next length.",
     ),
     "size": ("Size", "Size of the model file."),
     "distribution": (
-        "All calls",
-        "Export · tokens · threads. Box: 25th to 75th percentile; whiskers: 1st to 99th percentile; line: median.",
+        "Latency distribution",
+        "Labels: export · tokens · threads. Line: median. Box: 25th to 75th percentile. Whiskers: 1st to 99th.",
     ),
 }
 
@@ -43,6 +44,7 @@ class Section:
       heading: title, machine and runtime; empty if the page has one section only.
       prefix: prefix of the plots' file names.
       rows: the exports.
+      headline: export and baseline of the tiles.
       tiles: headline figures: (figure, name, detail).
       images: plot → (PNG, SVG).
     """
@@ -51,6 +53,7 @@ class Section:
     heading: str
     prefix: str
     rows: Sequence[Row]
+    headline: str
     tiles: Sequence[tuple[str, str, str]]
     images: Mapping[str, tuple[bytes, str]]
 
@@ -68,6 +71,20 @@ class Section:
     def references(self) -> list[str]:
         """Baseline of the exports."""
         return _references(self.rows)
+
+    @property
+    def padded(self) -> bool:
+        """Whether an export pads texts of a measured length to another one."""
+        return any(
+            not row.latency_us(length, self.threads) and row.effective_latency_us(length, self.threads)
+            for row in self.rows
+            for length in self.lengths
+        )
+
+    @property
+    def caveats(self) -> list[comparison.Caveat]:
+        """Reasons why some latencies are uncertain."""
+        return comparison.caveats(self.rows)
 
     @property
     def colours(self) -> Mapping[tuple[str, str], str]:
@@ -143,7 +160,7 @@ def build_report(
         verification=verification or {},
         pair=pair,
         costs=side_by_side.costs(found, pair) if pair else None,
-        disagreements=pair.surest(SHOWN_DISAGREEMENTS) if pair else [],
+        disagreements=pair.most_confident(SHOWN_DISAGREEMENTS) if pair else [],
         ratios=[ratio for run in runs for ratio in run.ratios],
     )
     with outputs.new_directory(output, "report", overwrite=overwrite) as folder:
@@ -178,8 +195,7 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         for number in all_threads:
             for length in lengths:
                 latency = row.latency_us(length, number)
-                mark = "*" if row.doubtful(length, number) else ""
-                cells.append(f"{latency / 1e3:.2f}{mark}" if latency else "")
+                cells.append(f"{latency / 1e3:.2f}{row.marks(length, number)}" if latency else "")
         if references:
             cells += [times(row.smaller), times(1 / row.faster.value) if row.faster else ""]
         lines.append(cells)
@@ -188,9 +204,12 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
         "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(each))
         for each in (list(zip(line, widths, strict=True)) for line in lines)
     ]
-    notes = [f"smaller, faster: than {', '.join(references)}, at the longest shared length"] if references else []
+    notes = (
+        [f"smaller, faster: compared with {', '.join(references)} at the longest shared length"] if references else []
+    )
     notes += [pair.verdict] if pair else []
-    notes += [f"{kind}: {comparison.name(row, found)}: {each}" for row in found for kind, each in row.problems]
+    notes += [f"{caveat.mark} {caveat.sentence}" for caveat in comparison.caveats(found)]
+    notes += [f"failed: {comparison.name(row, found)}: {each}" for row in found for each in row.failures]
     return "\n".join(line.rstrip() for line in [*aligned, *notes])
 
 
@@ -215,6 +234,7 @@ def _sections(
                 heading=heading if len(parts) > 1 else "",
                 prefix=f"{number}_" if len(parts) > 1 else "",
                 rows=rows,
+                headline=_headline(rows),
                 tiles=_tiles(rows, {} if sections else verification),
                 images=charts.draw([row for row in rows if row.latencies]),
             )
@@ -237,45 +257,62 @@ def _references(found: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(comparison.name(row.reference, found) for row in found if row.reference))
 
 
-def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """Headline figures of our smallest export: (figure, name, detail)."""
+def _smallest(found: Sequence[Row]) -> Row | None:
+    """The export of the headline: our smallest, float32 last."""
     ours = [row for row in found if not row.peer and row.latencies and row.size_bytes]
-    tiles = []
-    if ours:
-        best = min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0))
+    return min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0), default=None)
+
+
+def _headline(found: Sequence[Row]) -> str:
+    """Export and baseline of the headline figures, in a sentence or two."""
+    best = _smallest(found)
+    if not best:
+        return ""
+    reference = best.reference if best.smaller or best.faster else None
+    sentence = f"Export: {comparison.name(best, found)}."
+    return f"{sentence} Baseline: {_beside(reference, best)}." if _differ(best, reference) else sentence
+
+
+def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The headline figures: (figure, name, detail)."""
+    tiles, best = [], _smallest(found)
+    if best:
         reference = best.reference
         networks = {best.model, reference.model if reference else best.model}
         same_run = [row for row in found if row.run is best.run and row.model in networks and row is not best]
-        if reference and (reference.model, reference.label) != (best.model, best.label):
-            tiles += _against_reference(best, reference, found)
+        if reference and _differ(best, reference):
+            tiles += _against_reference(best, reference)
         alike = [row for row in same_run if row.peer and row.recipe == best.recipe and row.latencies]
         if alike:
-            tiles += _against_same_format(best, min(alike, key=lambda row: not row.label.startswith("plain")))
+            tiles += _against_same_recipe(best, min(alike, key=lambda row: not row.label.startswith(TFLITE_CONVERTER)))
         if best.accuracy:
             float32 = next((row for row in same_run if row.recipe == "float32" and row.accuracy), None)
-            detail = f"{comparison.name(best, found)} on {best.accuracy.examples:,} examples"
+            detail = f"{best.accuracy.examples:,} examples"
             if float32 and float32.accuracy:
                 detail += f"; {comparison.name(float32, found)} {100 * float32.accuracy.value:.1f} %"
             tiles.append((f"{100 * best.accuracy.value:.1f} %", best.accuracy.metric, detail))
     checks = [check for content in verification.values() for check in content["checks"]]
     if checks:
         passed = sum(bool(check["passed"]) for check in checks)
-        tiles.append((f"{passed} of {len(checks)}", "checks passed", "in the verification gate"))
+        tiles.append((f"{passed} of {len(checks)}", "checks passed", "verification gate"))
     return tiles
 
 
-def _against_reference(best: Row, reference: Row, found: Sequence[Row]) -> list[tuple[str, str, str]]:
-    tiles, name = [], _beside(reference, best)
+def _differ(best: Row, reference: Row | None) -> bool:
+    return reference is not None and (reference.model, reference.label) != (best.model, best.label)
+
+
+def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
+    tiles = []
     if best.smaller and best.smaller > 1.05 and best.size_bytes and reference.size_bytes:
-        ours = comparison.name(best, found)
-        detail = f"{ours} {best.size_bytes / 1e6:.1f} MB; {name} {reference.size_bytes / 1e6:.1f} MB"
+        detail = f"{best.size_bytes / 1e6:.1f} MB; baseline {reference.size_bytes / 1e6:.1f} MB"
         tiles.append((times(best.smaller), "smaller", detail))
     if best.faster and best.faster_at:
         low, high = (1 / end for end in reversed(best.faster.interval))
         length, number = best.faster_at
         detail = (
             f"{_ms(best.latency_us(length, number))} at {length} tokens, {number} thread{'s' if number > 1 else ''}; "
-            f"{name} {_ms(reference.latency_us(length, number))} (95 %: {times(low)} to {times(high)})"
+            f"baseline {_ms(reference.latency_us(length, number))} (95 % CI {times(low)} to {times(high)})"
         )
         tiles.append((times(1 / best.faster.value), "faster", detail))
     return tiles
@@ -286,22 +323,23 @@ def _beside(row: Row, best: Row) -> str:
     return row.label if row.model == best.model else f"{row.model}, {row.label}"
 
 
-def _against_same_format(best: Row, peer: Row) -> list[tuple[str, str, str]]:
+def _against_same_recipe(best: Row, peer: Row) -> list[tuple[str, str, str]]:
     number = min(count for _, count in peer.latencies)
     longest = max(length for length, count in peer.latencies if count == number)
     short = min(length for length, _ in best.latencies)
     tiles = []
-    for tokens, name in ((longest, "faster in the same format"), (short, "faster on short text")):
+    for tokens, name in ((longest, "faster with the same recipe"), (short, "faster on short texts")):
         mine, theirs = best.effective_latency_us(tokens, number), peer.effective_latency_us(tokens, number)
         if mine and theirs and (tokens == longest or short < longest):
-            pads = "" if (tokens, number) in peer.latencies else f", which pads to {longest},"
-            detail = f"{_ms(mine)} for up to {tokens} tokens; {_beside(peer, best)}{pads} {_ms(theirs)}"
+            pads = "" if (tokens, number) in peer.latencies else f" pads to {longest}:"
+            detail = f"{_ms(mine)} at {tokens} tokens; {_beside(peer, best)}{pads} {_ms(theirs)}"
             tiles.append((times(theirs / mine), name, detail))
     return tiles
 
 
 def _ms(microseconds: float | None) -> str:
-    return "" if microseconds is None else f"{microseconds / 1e3:.3g} ms"
+    """Formats a latency in milliseconds with three digits: 9.00 ms, 25.5 ms, 1,234 ms."""
+    return "" if microseconds is None else f"{charts.short(microseconds / 1e3)} ms"
 
 
 def _number(value: object) -> str:

@@ -11,6 +11,9 @@ from pocketbert_bench import comparison
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import Ratio
 
+# Recipe → short name in sentences; other exports keep theirs.
+_SHORT_NAMES = {"dynamic_wi8": "int8"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
@@ -62,27 +65,27 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """Number of different predictions and of correct ones among them, in a sentence."""
-        differ = len(self.disagreements)
+        """Number of disagreements and who is right, in a sentence."""
+        differ, export = len(self.disagreements), _SHORT_NAMES.get(self.export, self.export)
         if not differ:
-            return f"{self.export} teacher and student agree on all {self.examples:,} texts."
+            return f"{export} teacher and student agree on all {self.examples:,} texts."
         teacher = sum(each.teacher.label == each.label for each in self.disagreements)
         student = sum(each.student.label == each.label for each in self.disagreements)
         # With more than two labels both may be wrong.
         neither = differ - teacher - student
         return (
-            f"{self.export} teacher and student disagree on {differ:,} of {self.examples:,} texts: "
-            f"the teacher is right on {teacher:,} of them, the student on {student:,}"
+            f"{export} teacher and student disagree on {differ:,} of {self.examples:,} texts: "
+            f"the teacher is right on {teacher:,}, the student on {student:,}"
             + (f", neither on {neither:,}." if neither else ".")
         )
 
-    def surest(self, count: int) -> list[Disagreement]:
-        """Disagreements sorted by the smaller of both probabilities, largest first."""
+    def most_confident(self, count: int) -> list[Disagreement]:
+        """The disagreements with the highest confidence: the lower of both probabilities."""
 
-        def certainty(each: Disagreement) -> float:
+        def confidence(each: Disagreement) -> float:
             return min(each.teacher.probability, each.student.probability)
 
-        return sorted(self.disagreements, key=certainty, reverse=True)[:count]
+        return sorted(self.disagreements, key=confidence, reverse=True)[:count]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,7 @@ def disagreements(
       student: the student's probabilities, `[texts, labels]`.
     """
 
-    def answer(probabilities: np.ndarray) -> Prediction:
+    def prediction(probabilities: np.ndarray) -> Prediction:
         best = int(probabilities.argmax())
         return Prediction(label=names[best], probability=float(probabilities[best]))
 
@@ -146,8 +149,8 @@ def disagreements(
         Disagreement(
             text=texts[index],
             label=names[int(labels[index])],
-            teacher=answer(teacher[index]),
-            student=answer(student[index]),
+            teacher=prediction(teacher[index]),
+            student=prediction(student[index]),
         )
         for index in differ
     )

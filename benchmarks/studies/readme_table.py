@@ -32,7 +32,7 @@ def table(content: results.ResultFile) -> str:
         f"{machine.cpu}; speed-up over TensorFlow's converter (float32) at {LENGTHS[-1]} tokens.",
         "`pocketbert quickstart --full` runs all of these commands on your machine.",
     ]
-    if any(kind == "busy" for row in rows for kind, _ in row.problems):
+    if any(caveat.mark == comparison.BUSY for caveat in comparison.caveats(rows)):
         lines.append("Other programs ran at the same time: these latencies are too high. Compare the speed-ups.")
     return "\n".join(lines) + "\n"
 

@@ -81,7 +81,7 @@ def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
     labels = [each["label"] for each in measurements]
-    assert {"whole", "plain converter float32", "plain converter dynamic_wi8"} <= set(labels)
+    assert {"whole", "TFLite converter float32", "TFLite converter dynamic_wi8"} <= set(labels)
     assert {(each["model"], each["weights"]) for each in measurements} == {("network", "random")}
     assert all(each["peer"] == (each["label"] != "whole") and each["status"] == "ok" for each in measurements)
 

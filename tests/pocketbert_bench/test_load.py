@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import os
+import re
 import subprocess
 import sys
 
@@ -88,17 +90,17 @@ def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"others_cpu_percent": 43.2}, "43 % of CPU used by others"),
-        ({"steal_percent": 12.4}, "12 % of CPU kept by the virtual machine's host"),
-        ({"waiting_percent": 7.0}, "7 % of its time spent waiting for a CPU"),
+        ({"others_cpu_percent": 43.2}, "other processes used 43 % of the CPU"),
+        ({"steal_percent": 12.4}, "the virtual machine's host kept 12 % of the CPU"),
+        ({"waiting_percent": 7.0}, "the measured process waited for a CPU 7 % of the time"),
         ({"calibration_ratio": 1.4}, "a fixed calculation took 1.40 times its shortest time"),
     ],
 )
 def test_busy_machine_warns_everywhere(change, said, tmp_path):
     busy = dataclasses.replace(QUIET, **change)
     assert load.warning([QUIET, busy, QUIET]) == (
-        f"machine was busy while 1 of 3 configurations were timed: {said}; latencies may be too high: close other "
-        "programs and measure again"
+        f"the machine was busy in 1 of 3 measurements ({said}); these latencies are too high: close other programs and "
+        "measure again"
     )
     run = bench_subjects.result(
         bench_subjects.measurement("quiet", 32, 2.0, load=QUIET),
@@ -106,22 +108,44 @@ def test_busy_machine_warns_everywhere(change, said, tmp_path):
     )
     assert results.problems(results.to_json(run)) == []
     table = report.table(run)
-    assert f"busy: slow: calls of 64 tokens, 1 thread: machine was busy: {said}" in table
-    assert "6.40*" in table and "2.00*" not in table and "busy: quiet" not in table
+    assert f"* The machine was busy in 1 of 2 measurements ({said})." in table
+    assert "6.40*" in table and "2.00*" not in table
+    page = html.unescape(report.build_report([run], tmp_path / "page").read_text(encoding="utf-8"))
+    assert f"* The machine was busy in 1 of 2 measurements ({said})." in page
+    assert "6.40 ms*" in page and "2.00 ms*" not in page
+
+
+def test_busy_measurements_share_one_note(tmp_path):
+    others = (43.2, 35.4, 38.0)
+    run = bench_subjects.result(
+        *(
+            bench_subjects.measurement("slow", length, 2.0, load=dataclasses.replace(QUIET, others_cpu_percent=percent))
+            for length, percent in zip((32, 64, 128), others, strict=True)
+        ),
+        bench_subjects.measurement("quiet", 32, 2.0, load=QUIET),
+    )
+    note = "busy in 3 of 4 measurements (other processes used 35–43 % of the CPU)"
+    table = report.table(run).splitlines()
+    assert [note in line for line in table].count(True) == 1
+    assert sum("busy" in line for line in table) == 1
     page = report.build_report([run], tmp_path / "page").read_text(encoding="utf-8")
-    assert f"slow busy: calls of 64 tokens, 1 thread: machine was busy: {said.replace(chr(39), '&#39;')}" in page
-    assert "6.4 ms*" in page and "2 ms*" not in page
+    before, details = page.split("Measurements marked with *")
+    assert before.count(note) == 1 and note not in details
+    # Each measurement's own figure is in the collapsed table only.
+    rows = re.findall(r"<tr><td[^>]*>slow</td>.*?</tr>", details, re.DOTALL)
+    assert [re.search(r"used (\d+) %", row)[1] for row in rows] == ["43", "35", "38"]
+    assert "used 38 %" not in before
 
 
 def test_quiet_machine_gives_no_warning():
     assert QUIET.busy_because == "" and load.warning([QUIET, QUIET]) is None
 
 
-def test_warning_has_the_worst_figures():
+def test_warning_has_ranges_of_busy_measurements():
     first = dataclasses.replace(QUIET, others_cpu_percent=20.0, steal_percent=None)
     second = dataclasses.replace(QUIET, others_cpu_percent=30.0, waiting_percent=None, steal_percent=9.0)
     said = load.warning([first, second])
-    assert said and "2 of 2" in said and "30 % of CPU used by others, 9 % of CPU kept" in said
+    assert said and "2 of 2" in said and "used 20–30 % of the CPU, the virtual machine's host kept 9 %" in said
 
 
 def test_real_measurement_detects_busy_processes(tmp_path, capsys, monkeypatch):
@@ -140,6 +164,6 @@ def test_real_measurement_detects_busy_processes(tmp_path, capsys, monkeypatch):
     assert measured.status == "ok" and measured.load
     # As many spinning processes as processors leave at most half of each.
     assert measured.load.others_cpu_percent and measured.load.others_cpu_percent > 30
-    assert "% of CPU used by others" in measured.load.busy_because
+    assert "other processes used" in measured.load.busy_because
     printed = [line for line in capsys.readouterr().err.splitlines() if "machine was busy" in line]
-    assert len(printed) == 1 and "1 of 1 configurations" in printed[0]
+    assert len(printed) == 1 and "1 of 1 measurements" in printed[0]

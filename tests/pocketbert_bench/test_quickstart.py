@@ -25,7 +25,7 @@ from pocketbert_export.verify import GateFailed, Verification
 TRAIN, DEV = 96, 24
 REFUSED = Verification(
     recipe="float32",
-    checks=(Check(name="alive", passed=False, measured=0.0, bound=1.0, reason="it answers nothing but zeros"),),
+    checks=(Check(name="finite", passed=False, measured=0.0, bound=1.0, reason="it answers nothing but zeros"),),
     runtimes={},
     num_examples=0,
     source="none",
@@ -101,7 +101,7 @@ def test_quickstart_resumes_and_reports(
     assert progress.count("already exported") == 4 and progress.count("this run is finished") == 2
 
     assert re.search(r"^student, dynamic_wi8 +\d", text, re.MULTILINE)
-    assert re.search(r"^plain converter float32 +\d", text, re.MULTILINE)
+    assert re.search(r"^TFLite converter float32 +\d", text, re.MULTILINE)
     page = Path(text.rsplit("report: ")[-1])
     content = page.read_text()
     assert page.name == "report.html" and "<svg" in content

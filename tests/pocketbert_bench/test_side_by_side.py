@@ -48,7 +48,7 @@ def run() -> ResultFile:
         measurement("int8", 32, 1.0, model="pupil", size_bytes=1_600_000, **ours),
         measurement("int8", 128, 5.0, model="pupil", size_bytes=1_600_000, **ours),
         measurement("float32", 128, 7.0, model="pupil", size_bytes=6_000_000),
-        measurement("plain converter float32", 128, 12.0, model="teacher", peer=True, size_bytes=8_000_000),
+        measurement("TFLite converter float32", 128, 12.0, model="teacher", peer=True, size_bytes=8_000_000),
         accuracies=(score("teacher", 0.84), score("pupil", 0.825)),
     )
 
@@ -67,25 +67,25 @@ def test_disagreements_have_both_predictions() -> None:
     assert found[0].student == Prediction(label="fair", probability=0.8)
     verdict = pair(*found, examples=4).verdict
     # b and c are the student's, nobody has d.
-    assert "on 3 of 4 texts" in verdict and "teacher is right on 0 of them, the student on 2, neither on 1." in verdict
+    assert "on 3 of 4 texts" in verdict and "teacher is right on 0, the student on 2, neither on 1." in verdict
 
 
 def test_verdict_covers_agreement_and_two_labels() -> None:
     assert "agree on all 1,234 texts" in pair().verdict
     verdict = pair(disagreement("a", 0.9, 0.9), disagreement("b", 0.8, 0.8, label="bad")).verdict
-    assert verdict.endswith("the teacher is right on 1 of them, the student on 1.")
+    assert verdict.endswith("the teacher is right on 1, the student on 1.")
 
 
-def test_surest_disagreements_are_confident_twice() -> None:
+def test_confidence_is_the_lower_probability() -> None:
     found = pair(disagreement("a", 0.99, 0.51), disagreement("b", 0.7, 0.8), disagreement("c", 0.6, 0.99))
-    assert [each.text for each in found.surest(2)] == ["b", "c"]
-    assert len(found.surest(9)) == 3
+    assert [each.text for each in found.most_confident(2)] == ["b", "c"]
+    assert len(found.most_confident(9)) == 3
 
 
 def test_student_compares_with_teachers_plain_export(run: ResultFile) -> None:
     found = rows(run)
     assert [(row.model, row.label) for row in found] == [
-        ("teacher", "plain converter float32"), ("teacher", "int8"), ("pupil", "float32"), ("pupil", "int8"),
+        ("teacher", "TFLite converter float32"), ("teacher", "int8"), ("pupil", "float32"), ("pupil", "int8"),
     ]  # fmt: skip
     student = found[-1]
     assert student.reference and student.reference.model == "teacher"
@@ -97,7 +97,7 @@ def test_student_compares_with_teachers_plain_export(run: ResultFile) -> None:
 def test_names_add_network_only_if_ambiguous(run: ResultFile) -> None:
     found = rows(run)
     assert [comparison.name(row, found) for row in found] == [
-        "plain converter float32", "teacher, int8", "float32", "pupil, int8",
+        "TFLite converter float32", "teacher, int8", "float32", "pupil, int8",
     ]  # fmt: skip
 
 
@@ -112,10 +112,8 @@ def test_costs_compare_same_export_by_length(run: ResultFile) -> None:
     assert side_by_side.costs(rows(run)[:2], whole) is None
 
 
-@pytest.mark.parametrize(
-    ("more", "learned", "change"), [(0, 0.825, "1.50 points worse"), (1, 0.865, "2.50 points better")]
-)
-def test_page_shows_pair_and_surest_disagreements(
+@pytest.mark.parametrize(("more", "learned", "change"), [(0, 0.825, "−1.50 points"), (1, 0.865, "+2.50 points")])
+def test_page_shows_pair_and_confident_disagreements(
     run: ResultFile, tmp_path: Path, more: int, learned: float, change: str
 ) -> None:
     teacher, student = run.accuracies
@@ -133,9 +131,10 @@ def test_page_shows_pair_and_surest_disagreements(
     assert [f"&lt;text {number}&gt; &amp; so" in page for number in range(shown + more)] == [True] * shown + [
         False
     ] * more
-    assert (f"the {shown} with the highest probabilities" in page) is bool(more)
-    # The headline is the student's against the teacher as anybody would export it.
-    assert "pupil, int8 1.6 MB; teacher, plain converter float32 8.0 MB" in page
+    assert (f"the {shown} with the highest confidence" in page) is bool(more)
+    # The headline compares the student with the teacher's export by TensorFlow's converter.
+    assert "Export: pupil, int8. Baseline: teacher, TFLite converter float32." in page
+    assert "1.6 MB; baseline 8.0 MB" in page
     assert "5.00×" in page and "2.40×" in page
 
     lines = report.table(run, whole).splitlines()

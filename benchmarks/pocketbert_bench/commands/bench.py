@@ -4,7 +4,7 @@ Each bundle must reproduce its golden outputs before it is timed. If one fails, 
 the exit code is 1. If other processes, the host or heat slow the run, you get a warning and the table marks the
 latencies with *.
 
---baselines adds other exports of the same weights as baselines: the plain converter at one length and, if onnx and
+--baselines adds other exports of the same weights as baselines: TensorFlow's converter at one length and, if onnx and
 onnxruntime are installed, ONNX Runtime. Pass the model directory of your bundles as --model.
 
 --device measures on all listed phones in parallel. It installs the app if needed (--apk), copies the bundles, runs

@@ -2,9 +2,9 @@
 
 The command downloads a pretrained 6-layer BERT (all-MiniLM-L6-v2) and labelled film reviews (Rotten Tomatoes). It
 fine-tunes the model on part of the reviews, distils this teacher into a student with 3 layers (TinyBERT), exports
-both as int8 bundles, verifies them, and times them together with a plain export of the teacher. The report is one
-HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes less than five
-minutes on two cores. Rerun the same command to resume.
+both as int8 bundles, verifies them, and times them together with the teacher's export by TensorFlow's converter. The
+report is one HTML page with accuracy, size, latency, and the sentences on which teacher and student differ. It takes
+less than five minutes on two cores. Rerun the same command to resume.
 
 Example:
   pocketbert quickstart --output runs/quickstart
