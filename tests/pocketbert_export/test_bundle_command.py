@@ -121,7 +121,7 @@ def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"--recipe": "int9"}, "int9"),
-        ({"--lengths": "12,x"}, "--lengths=12,x: must be whole numbers"),
+        ({"--lengths": "12,x"}, "--lengths=12,x: must be a list of whole numbers"),
         ({"--lengths": "9,9999"}, "a length must lie in 3 to"),
         ({"--train-file": "nothing.json"}, "there is no such file"),
         ({"--output": ""}, "--output is required"),

@@ -71,7 +71,10 @@ def test_failed_gate_exits_1_without_output(
         (["--output=bundle"], "--model is required; received none"),
         (["--model=nowhere"], "--output is required; received none"),
         (["--model=nowhere", "--output=bundle"], "nowhere"),
-        (["--model=nowhere", "--output=bundle", "--lengths=7,many"], "--lengths=7,many: must be whole numbers"),
+        (
+            ["--model=nowhere", "--output=bundle", "--lengths=7,many"],
+            "--lengths=7,many: must be a list of whole numbers",
+        ),
         (["--model=DIRECTORY", "--output=bundle", "--recipe=int3"], "--recipe=int3: must be one of float32"),
         (["--model=DIRECTORY", "--output=bundle", "--lengths=7,99"], "received 99"),
     ],

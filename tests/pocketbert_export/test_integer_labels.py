@@ -105,7 +105,7 @@ def test_cyclic_label_order_is_scored_correctly(tmp_path: Path) -> None:
             r"dev.csv: column 'label' must have the labels sad, glad, mad; received whole numbers; .*list the labels "
             r"for 0, 1, 2 in this order with --labels, such as --labels=sad,glad,mad, or use --task$",
         ),
-        (["sad"] * 6 + [1], [], "must have the labels sad, glad; received whole numbers"),
+        (["sad"] * 6 + [1], [], "must have the labels sad, glad, mad; received whole numbers"),
         (NUMBERS, ["--labels=sad,glad"], "the data's labels must be the model's, sad, glad, mad; received sad, glad$"),
         (NUMBERS, ["--task=sst2"], "must be the model's, sad, glad, mad; received sst2 with negative, positive"),
         ([*NUMBERS[:-1], 7], ["--labels=sad,glad,mad"], "line 8: the label must be one of sad, glad, mad; received"),

@@ -210,7 +210,7 @@ def test_all_ids_are_checked_before_predicting(
     monkeypatch.setattr("pocketbert_export.scoring.labelled_evaluator", lambda *_, **__: pytest.fail("it answered"))
     given = [f"--model={made['bundle']}", "--task=mlqa", f"--data={tmp_path}", f"--predictions={tmp_path / 'answers'}"]
     assert cli.main(["evaluate", *given]) == 2
-    assert "ids of questions must differ" in capsys.readouterr().err
+    assert "ids of questions must be unique" in capsys.readouterr().err
 
 
 def test_model_and_bundle_use_same_windows(made: dict[str, Path]) -> None:
@@ -272,7 +272,7 @@ def test_squad_1_uses_its_own_rules(made: dict[str, Path], tmp_path: Path, capsy
     [
         (["--data={folder}"], "needs --task, for a model that answers questions one of squad, squad2, tydiqa, mlqa"),
         (["--data={folder}", "--task=mlqa", "--split=train"], "mlqa has the splits dev, test"),
-        (["--data={folder}", "--task=squad"], "squad needs dev-v1.1.json there"),
+        (["--data={folder}", "--task=squad"], "squad needs the file dev-v1.1.json"),
         (["--file={questions}", "--max-length=99"], "windows must fit into the bundle's longest length, 19"),
         (["--file={questions}", "--answer-language=xx"], "xx"),
         (["--file={questions}", "--languages=en"], "--languages belongs to xnli; received it with {questions}"),

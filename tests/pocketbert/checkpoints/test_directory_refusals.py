@@ -269,12 +269,12 @@ def test_hostile_json_is_one_line(written, name, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x00", "no control characters; received U\\+0000 in line 4"),
-        (b"a\x07b", "no control characters; received U\\+0007 in line 4"),
-        ("a\u0085b".encode(), "no control characters; received U\\+0085 in line 4"),
+        (b"\x00", "must not have control characters; received U\\+0000 in line 4"),
+        (b"a\x07b", "must not have control characters; received U\\+0007 in line 4"),
+        ("a\u0085b".encode(), "must not have control characters; received U\\+0085 in line 4"),
         (b"piece1", "'piece1' in lines 2, 4"),
         (b"", "empty lines 4"),
-        (b"\xff", "is UTF-8; received the byte 0xff in line 4"),
+        (b"\xff", "must be UTF-8; received byte 0xff in line 4"),
         (b"a" * 256, "at most 255 bytes; received longer ones in lines 4"),
     ],
 )

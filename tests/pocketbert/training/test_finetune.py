@@ -369,7 +369,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
         (["--model=no-such-model"], "model directory with config.json and model.safetensors; received no-such-model"),
         (
             ["--task=sst2"],
-            "either --task and --data or --train-file, with or without --dev-file; received --dev-file and --task",
+            "--task and --data, or --train-file with or without --dev-file; received --dev-file and --task",
         ),
         (["--seeds=1,1"], "--seeds must be one or more different numbers; received 1,1"),
         (

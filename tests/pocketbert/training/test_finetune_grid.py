@@ -50,7 +50,7 @@ def test_killed_grid_ends_with_same_runs(folder: Path, tmp_path: Path, capsys: p
     answer = run(arguments, killed_at="step:6")
     assert "2 runs, 1 finished" in answer.stderr
     assert answer.stderr.count("resuming after step 1 of 4") == 1
-    assert "one run a point, with seed 5; --seeds=0,1,2 would make three" in answer.stderr
+    assert "one run per point, with seed 5; pass --seeds=0,1,2 for three" in answer.stderr
     grid = tmp_path / "grid" / "runs"
     assert {path.name for path in grid.iterdir()} == {"learning_rate=0.001", "learning_rate=0.01"}
 

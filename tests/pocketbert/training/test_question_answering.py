@@ -275,12 +275,12 @@ def test_broken_model_is_named(bare: Path, files: dict[str, QuestionFile]) -> No
     [
         ({"train": "missing.json"}, "there is no such file"),
         ({"max_length": 4}, "max_length must be at least 5; received 4"),
-        ({"stride": 0}, "stride must be at least 1"),
+        ({"stride": 0}, "stride must be positive"),
         ({"unlabelled": True}, "need labels"),
         # All that is wrong with a grid's points, each once, before the first run.
         ({"max_length": None, "grid": "max_length=19,4,2000"}, "positions; received 2000"),
         ({"max_length": None, "grid": "max_length=19,4,2000"}, "max_length must be at least 5; received 4"),
-        ({"stride": None, "grid": "stride=7,0,none"}, "stride must be at least 1; received 0"),
+        ({"stride": None, "grid": "stride=7,0,none"}, "stride must be positive; received 0"),
         (
             {"max_length": None, "grid": "minilmv2"},
             "minilmv2 is a grid for classification and regression; received a span task; "
@@ -334,4 +334,4 @@ def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFi
 
     options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
     task_options.read(options, TableOptions())
-    assert "--dev-file gives others" in capsys.readouterr().err
+    assert "pass --dev-file to choose them" in capsys.readouterr().err
