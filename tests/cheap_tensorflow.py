@@ -10,8 +10,10 @@ suite's time goes into. What is left out here changes no operation's result beyo
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
+from collections.abc import Iterator
 
 
 def set_optimizer(enabled: bool) -> None:
@@ -19,6 +21,18 @@ def set_optimizer(enabled: bool) -> None:
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not enabled})
+
+
+@contextlib.contextmanager
+def eager() -> Iterator[None]:
+    """Runs `tf.function`s operation by operation: for runs of up to five steps, as tracing takes as long as ten."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def use() -> None:

@@ -50,12 +50,11 @@ def graph_optimizer() -> Iterator[None]:
 
 @pytest.fixture
 def eager() -> Iterator[None]:
-    """Runs `tf.function`s operation by operation, for runs of up to five steps: tracing takes as long as ten steps."""
-    import tensorflow as tf
+    """TensorFlow makes no graphs; see `cheap_tensorflow.eager`."""
+    import cheap_tensorflow
 
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    with cheap_tensorflow.eager():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -112,6 +112,10 @@ def _serve() -> None:
         os.dup2(nothing, number)
     for name in IMPORTED:
         importlib.import_module(name)
+    # Each program would make a tokenizer's tables again.
+    normalization = importlib.import_module("pocketbert.tokenizers.bert_unicode").normalization
+    for lowercase in (True, False):
+        normalization(lowercase)
     for line in requests[0]:
         child = os.fork()
         if child == 0:

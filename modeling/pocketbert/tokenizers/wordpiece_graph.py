@@ -15,7 +15,7 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
-from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, WordSplitter
+from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
 
 # First private-use character. The normalization drops them, so no text contains one when it is matched.
 _FIRST_PRIVATE_USE = 0xE000
@@ -58,7 +58,7 @@ class WordPieceGraph(tf.Module):
         absent = _absent_code_point(tokens)
         with tf.device("CPU:0"):
             self._special_ids = tf.constant([ids[token] for token in SPECIAL_TOKENS], tf.int32)
-            self._splitter = WordSplitter(config, found_in_text, absent)
+            self._splitter = word_splitter(config, found_in_text, absent)
             self._text_pieces = tf_text.FastWordpieceTokenizer(
                 list(tokens), max_bytes_per_word=MAX_CHARACTERS_PER_WORD, token_out_type=tf.int32, unknown_token=UNK
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,12 @@ class Words(NamedTuple):
     byte_end: tf.Tensor
 
 
+@functools.lru_cache(maxsize=8)
+def word_splitter(config: TokenizerConfig, special_tokens: tuple[str, ...], absent: int) -> WordSplitter:
+    """The splitter for these arguments; vocabularies share it, since its graph is most of a tokenizer's."""
+    return WordSplitter(config, special_tokens, absent)
+
+
 class WordSplitter(tf.Module):
     """BERT's basic tokenizer, with the results of Hugging Face's `tokenizers`.
 
@@ -66,6 +73,7 @@ class WordSplitter(tf.Module):
         self._code = tf.constant(np.concatenate([tables.code, stand_ins]))
         self._kind = tf.constant(np.concatenate([tables.kind, np.full(len(stand_ins), ISOLATED, np.int8)]))
         self._combining = tf.constant(np.concatenate([tables.combining, np.zeros(len(stand_ins), np.uint8)]))
+        self._split = tf.function(self._on_cpu, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
     def __call__(self, texts: tf.Tensor) -> Words:
         """Splits texts.
@@ -73,6 +81,14 @@ class WordSplitter(tf.Module):
         Args:
           texts: `[batch]` string, UTF-8. An invalid byte sequence counts as one U+FFFD, which is dropped.
         """
+        return self._split(texts)
+
+    def _on_cpu(self, texts: tf.Tensor) -> Words:
+        # A function does not take over its caller's device.
+        with tf.device("CPU:0"):
+            return self._words(texts)
+
+    def _words(self, texts: tf.Tensor) -> Words:
         characters = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=0xFFFD)
         given = characters.values
         given_rows = characters.value_rowids()
