@@ -53,7 +53,7 @@ def cache_stages(
     stages = [stage for stage in plan.stages if stage.teacher_features]
     problems = [problem for stage in stages if (problem := plan.data.uncacheable(stage))]
     if not stages:
-        problems.append("no stage reads anything of the teacher; there is nothing to cache")
+        problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)
     log_info(f"loading the teacher, {plan.teacher_directory}")
     teacher = from_pretrained(plan.teacher_directory)
@@ -125,9 +125,9 @@ def plan_teacher_cache(
 ) -> TeacherCachePlan:
     """Plans what `cache_targets` writes, with its size; same arguments and errors."""
     if not stage.teacher_features:
-        raise UserError(f"stage {stage.name} reads nothing of the teacher; there is nothing to store")
+        raise UserError(f"stage {stage.name} does not read the teacher, so it has no targets to cache")
     if dtype not in DTYPES:
-        raise UserError(f"the stored type must be one of {', '.join(DTYPES)}; received {dtype}")
+        raise UserError(f"dtype must be one of {', '.join(DTYPES)}; received {dtype}")
     tokenizer = teacher.tokenizer
     if tokenizer is None:
         raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
@@ -193,20 +193,20 @@ def target_specs(
         axes = list(zip(*shapes, strict=True)) if len(shapes[0]) == len(shapes[1]) else []
         sizes, lengths = zip(*_TRIALS, strict=True)
         if not axes or axes[0] != sizes:
-            problems.append(f"the first axis of {name} must be the batch's; received shapes {shapes[0]}, {shapes[1]}")
+            problems.append(f"the first axis of {name} must be the batch; received shapes {shapes[0]}, {shapes[1]}")
         elif any(axis != lengths and axis[0] != axis[1] for axis in axes[1:]):
             problems.append(
-                f"an axis of {name} must be as long as the batch or of one size; received {shapes[0]} for length "
+                f"axes of {name} must equal the sequence length or be constant; received {shapes[0]} for length "
                 f"{lengths[0]} and {shapes[1]} for length {lengths[1]}"
             )
         elif not trials[0][name].dtype.is_floating:
-            problems.append(f"{name} must hold floating-point numbers; received {trials[0][name].dtype.name}")
+            problems.append(f"{name} must be floating-point; received {trials[0][name].dtype.name}")
         else:
             shape = tuple(None if axis == lengths else int(axis[0]) for axis in axes[1:])
             found.append(TargetSpec(name=name, shape=shape, dtype=dtype))
     if problems or not found:
         reason = "; ".join(problems) or "there are none"
-        raise UserError(f"the targets of {method.name}'s stage {stage.name} cannot be stored: {reason}")
+        raise UserError(f"{method.name}: the targets of stage {stage.name} cannot be cached: {reason}")
     return tuple(found), read
 
 

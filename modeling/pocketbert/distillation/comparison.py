@@ -248,8 +248,8 @@ def _check(plan: DistillationPlan) -> None:
     problems = []
     if data.task is None:
         problems.append(
-            f"only a task has labels to fine-tune on; {method} ends with stage {last.name}, which learns from "
-            f"{last.data}; leave the comparison out, and compare after you distil this student on a task"
+            f"a comparison needs a task with labels; {method} ends with stage {last.name} on {last.data}; leave the "
+            "comparison out, and compare after you distil this student on a task"
         )
     else:
         train = data.given.train
@@ -257,11 +257,11 @@ def _check(plan: DistillationPlan) -> None:
             problems.append(f"fine-tuning learns from labels; {train.source} has none; give labelled examples")
         if "logits" not in last.student_features:
             problems.append(
-                f"there must be a metric to compare; stage {last.name}, the last one, trains no head; end with one "
-                "that does"
+                f"the last stage must train a head, to compare metrics; received stage {last.name}; end with a stage "
+                "that trains one"
             )
         if not any(stage.teacher_features for stage in plan.stages):
-            problems.append(f"the student must learn from a teacher; {names} of {method} is fine-tuning already")
+            problems.append(f"a comparison needs a stage that reads the teacher; {method} has none in {names}")
     raise_if_any(problems, "compare")
 
 

@@ -65,7 +65,7 @@ class Distiller(TrainingModel):
             return {}
         if self._read_teacher is None:
             raise ValueError(
-                f"stage {self.stage.name} reads {', '.join(self.stage.teacher_features)} of the teacher; received "
+                f"stage {self.stage.name} reads {', '.join(self.stage.teacher_features)} from a teacher; received "
                 "neither a teacher nor cached targets"
             )
         return self._method.targets(self.stage, self._read_teacher(inputs), inputs)

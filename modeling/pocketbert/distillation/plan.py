@@ -124,8 +124,7 @@ def plan_distillation(
     vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
     if vocabulary is None:
         problems.append(
-            "tokenization needs a vocab.txt; neither the teacher's folder nor the student's has one; put the "
-            "vocabulary there"
+            "tokenization needs a vocab.txt; teacher and student have none; put it into one of their model directories"
         )
     if cache is not None and vocabulary is not None:
         _attempt(problems, vocabulary.config.require_default, "a teacher cache", "distil with the teacher itself")
@@ -187,20 +186,20 @@ def _stage_problems(stage: Stage, data: RunData, teacher: TeacherDescription, ca
     where = f"stage {stage.name}"
     if stage.teacher_features and teacher.config is None:
         problems.append(
-            f"{where} reads {', '.join(stage.teacher_features)} of a teacher; received neither a teacher's model "
-            "directory nor a cache of its targets"
+            f"{where} reads {', '.join(stage.teacher_features)} from a teacher; received neither a model directory nor "
+            "a teacher cache"
         )
     if cache is not None and stage.teacher_features:
         if data.uncacheable(stage):
             problems.append(data.uncacheable(stage))
         elif not (cache / stage.name / MANIFEST_NAME).exists():
             problems.append(
-                f"{where} needs its targets in {cache / stage.name}; there are none; make them with pocketbert "
+                f"{where} needs targets in {cache / stage.name}; found none; create them with pocketbert "
                 "cache-teacher, or give a live teacher"
             )
     if stage.keep == "best" and "logits" not in stage.student_features:
-        problems.append(f"{where} keeps the best weights by a metric, and so must read the student's logits")
+        problems.append(f"{where} keeps its best weights by a metric, so it must read the student's logits")
     taken = {"loss", "learning_rate", *LINE_NAMES} & set(stage.weights)
     if taken:
-        problems.append(f"{where}: no term of the loss may be called {', '.join(sorted(taken))}")
+        problems.append(f"{where}: loss terms must not have the names {', '.join(sorted(taken))}")
     return problems

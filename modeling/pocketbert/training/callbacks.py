@@ -41,7 +41,7 @@ class MetricsLog:
         size = self._stream.seek(0, os.SEEK_END)
         if size < position:
             self._stream.close()
-            raise UserError(f"{path} must be as the run left it, {position} bytes or more; received {size}")
+            raise UserError(f"{path} must have at least {position} bytes, as the run wrote them; received {size}")
         self._stream.truncate(position)
         shutil.rmtree(folder / TENSORBOARD_FOLDER, ignore_errors=True)
         self._events = tf.summary.create_file_writer(str(folder / TENSORBOARD_FOLDER))

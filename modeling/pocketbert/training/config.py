@@ -63,7 +63,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
         if self.tpu and self.distribution != "tpu":
-            problems.append(f"a TPU's name is for distribution tpu; received {self.tpu!r} with {self.distribution!r}")
+            problems.append(f"tpu needs distribution=tpu; received {self.tpu!r} with {self.distribution!r}")
         raise_if_any(problems, "run options")
 
     def recorded(self) -> dict[str, Any]:

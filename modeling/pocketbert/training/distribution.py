@@ -126,16 +126,15 @@ def _multi_worker() -> Distribution:
             raise ValueError(f"there is no {task['type']} {task['index']}")
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            "several workers are named by the environment variable TF_CONFIG, for example "
+            "multi-worker needs the cluster in the environment variable TF_CONFIG, for example "
             '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}; '
-            f"received {received or 'none'} ({error!r}); set it on each worker, with its own index"
+            f"received {received or 'none'} ({error!r}); set it on each worker with the worker's index"
         ) from error
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise UserError(
-            f"workers join before TensorFlow computes anything in their process; received: {error}; start each worker "
-            "as a process of its own"
+            f"workers must join before TensorFlow is initialized; received: {error}; start each worker in a new process"
         ) from error
     return Distribution(strategy, is_chief=is_chief, processes=sum(workers.values()))
 
@@ -146,8 +145,8 @@ def _tpu(name: str | None) -> Distribution:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(name or "")
     except (ValueError, tf.errors.OpError) as error:
         raise UserError(
-            f"the TPU must be one that this machine can reach; received {name or 'no name'} ({error}); give its name "
-            "or its address"
+            f"this machine must be able to reach the TPU; received {name or 'no name'} ({error}); give the name or "
+            "address of the TPU"
         ) from error
     return Distribution(tf.distribute.TPUStrategy(resolver))
 

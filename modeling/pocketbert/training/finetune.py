@@ -107,7 +107,7 @@ def plan_finetuning(
     _check_configs([config], data, start.config)
     if start.vocabulary is None:
         raise UserError(
-            f"fine-tuning needs a model directory with a vocab.txt; {directory} was given without one; put it there"
+            f"fine-tuning needs a model directory with a vocab.txt; {directory} has none; put the vocabulary there"
         )
     return TrainingPlan(
         objective=Finetuning(class_weights=_class_weights(config, data)),

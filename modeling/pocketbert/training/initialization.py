@@ -155,8 +155,8 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
     if differ:
         index, ours, theirs = differ[0]
         problems.append(
-            f"both need one vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at id "
-            f"{index}: {ours!r} and {theirs!r}; {remedy}"
+            f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
+            f"id {index}: {ours!r} and {theirs!r}; {remedy}"
         )
     return problems
 
@@ -184,9 +184,8 @@ def _named_config(model: str) -> EncoderConfig:
     path = Path(model)
     if not path.is_file():
         raise UserError(
-            f"a model is a preset, a model directory or a {CONFIG_NAME}; received {model}, which is none of them"
-            f"{did_you_mean(model, presets())}; "
-            f"the presets are {', '.join(presets())}"
+            f"a model must be a preset, a model directory or a {CONFIG_NAME}; received {model}"
+            f"{did_you_mean(model, presets())}; the presets are {', '.join(presets())}"
         )
     problems: list[str] = []
     content = read_json_object(path, problems, required=True)

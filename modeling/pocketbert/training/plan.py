@@ -86,7 +86,6 @@ def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> li
     problems = []
     if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
         problems.append(
-            f"patience waits for a new best, and no stage here keeps its best weights; received {run.patience}; leave "
-            "it out"
+            f"patience needs a stage that keeps its best weights; received {run.patience} without one; leave it out"
         )
     return problems + data.option_problems(run)

@@ -62,16 +62,16 @@ class PretrainingRunData(RunData):
         for stage in stages:
             if stage.keep == "best":
                 problems.append(
-                    f"stage {stage.name} keeps the best weights by a task's metric, which pretraining examples do not "
-                    "have"
+                    f"stage {stage.name} keeps its best weights and needs the metric of a task; received pretraining "
+                    "examples"
                 )
         if problems:
             return problems
         largest = max(stages, key=lambda stage: stage.batch_size)
         if len(self.given) < largest.batch_size:
             problems.append(
-                f"stage {largest.name} takes {largest.batch_size} examples a step; {self.given.folder} has "
-                f"{len(self.given)}; lower the batch size, or make more examples (of more text, or with --duplicates)"
+                f"stage {largest.name} needs {largest.batch_size} examples per step; {self.given.folder} has "
+                f"{len(self.given)}; lower the batch size, or make more examples (from more text, or with --duplicates)"
             )
         return problems
 
@@ -96,24 +96,24 @@ class PretrainingRunData(RunData):
                 f"pairs of texts need 2 segments; the {role} has {config.type_vocab_size}; raise its type_vocab_size"
             )
         longest = min(stage.max_length for stage in stages)
-        remedy = "make the examples with this model's vocab.txt, or give a model with theirs"
+        remedy = "make the examples with this model's vocab.txt, or give a model with the examples' vocabulary"
         for data in (self.given, self.given.dev):
             if data is None:
                 continue
             if data.max_length > longest:
                 problems.append(
-                    f"the examples may have {longest} tokens; those of {data.folder} have up to {data.max_length}; "
-                    f"make them with pocketbert pretrain-data --max-length={longest}, or raise the stages' length"
+                    f"examples must have at most {longest} tokens; {data.folder} has up to {data.max_length}; make "
+                    f"examples with pocketbert pretrain-data --max-length={longest}, or raise the length of the stages"
                 )
             tokens = len(read_vocabulary(data.vocab_path))
             if tokens != config.vocab_size:
                 problems.append(
-                    f"both need one vocabulary; that of {data.folder} has {tokens} tokens, the {role} "
+                    f"model and examples need the same vocabulary; {data.folder} has {tokens} tokens, the {role} "
                     f"{config.vocab_size}; {remedy}"
                 )
             if data.pad_token_id != config.pad_token_id:
                 problems.append(
-                    f"both need one padding id; that of {data.folder} is {data.pad_token_id}, the {role}'s "
+                    f"model and examples need the same padding id; {data.folder} has {data.pad_token_id}, the {role} "
                     f"{config.pad_token_id}; {remedy}"
                 )
             for whose, vocabulary in vocabularies.items():
@@ -126,15 +126,15 @@ class PretrainingRunData(RunData):
         if not (run.whole_words and self.given.masked):
             return []
         return [
-            f"whole_words is for masks that are drawn while training; those of {self.given.folder} are baked in; leave "
-            "it out, or make the examples with pocketbert pretrain-data --baked-masks --whole-words"
+            f"whole_words needs dynamic masks; {self.given.folder} has baked-in masks; leave it out, or make the "
+            "examples with pocketbert pretrain-data --baked-masks --whole-words"
         ]
 
     def uncacheable(self, stage: Stage) -> str:
         """As `RunData`."""
         return (
-            f"stage {stage.name} learns from pretraining examples, whose masks are new in each epoch unless they are "
-            "baked in, and whose logits over the vocabulary are too large to be stored; give a live teacher"
+            f"stage {stage.name} uses pretraining examples; their targets cannot be cached, because masks change every "
+            "epoch and logits over the vocabulary are too large; give a live teacher"
         )
 
     def evaluated_length(self, stage: Stage) -> int | None:
@@ -152,7 +152,7 @@ class PretrainingRunData(RunData):
     def _unused(self, used: Collection[str]) -> list[str]:
         if "pretraining" in used:
             return []
-        return ["no stage learns from pretraining examples; received some; leave them out"]
+        return ["no stage uses pretraining examples; received some; leave out --pretraining-data"]
 
 
 class PretrainingEvaluator:

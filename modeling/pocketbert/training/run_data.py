@@ -110,7 +110,7 @@ class RunData(abc.ABC):
     def option_problems(self, run: RunConfig) -> list[str]:
         """Options of the run that these data ignore."""
         if run.whole_words:
-            return ["whole_words is for pretraining examples; received it without any; leave it out"]
+            return ["whole_words needs pretraining examples; received none; leave it out"]
         return []
 
     def uncacheable(self, stage: Stage) -> str:
@@ -213,7 +213,7 @@ class TaskRunData(RunData):
                 problems.append(f"{part} examples need labels; {examples.source} has none")
             if examples.has_pairs != data.train.has_pairs:
                 problems.append(
-                    f"{part} examples must be pairs where the training examples are; {examples.source} differs"
+                    f"{part} and training examples must both be pairs or both single texts; {examples.source} differs"
                 )
         return problems
 
@@ -276,8 +276,8 @@ class TaskRunData(RunData):
         if augmented is None or "augmented" in used:
             return []
         return [
-            f"no stage of this run learns from augmented examples; received {augmented.source}; leave them out "
-            "(--augmented-file), or change the option that keeps the stages from them"
+            f"no stage uses augmented examples; received {augmented.source}; leave out --augmented-file, or the option "
+            "that removes these stages"
         ]
 
 
@@ -309,8 +309,8 @@ class TextRunData(RunData):
         if not stage.masked_text:
             return ""
         return (
-            f"stage {stage.name} masks its text anew in each epoch, which no cached targets can follow; give a live "
-            "teacher, or leave masking out"
+            f"stage {stage.name} masks its text differently in each epoch, so its targets cannot be cached; give a "
+            "live teacher, or turn masking off"
         )
 
     def encoded(
@@ -328,8 +328,8 @@ class TextRunData(RunData):
         if "text" in used:
             return []
         return [
-            f"no stage of this run learns from plain text; received {self.path}; leave it out (--text), or learn from "
-            "it in a run of its own, without a task"
+            f"no stage uses plain text; received {self.path}; leave out --text, or run general distillation on it, "
+            "without a task"
         ]
 
 
@@ -355,11 +355,10 @@ def open_data(data: Data) -> RunData:
 
 
 _NEEDED = {
-    "text": "learns from plain text; received none; give it (--text)",
-    "task": "learns from a task's examples; received none; give a task and its data",
-    "augmented": "learns from a task's examples; received none; give a task and its data",
+    "text": "needs plain text; received none; give --text",
+    "task": "needs examples of a task; received none; give a task and its data",
+    "augmented": "needs examples of a task; received none; give a task and its data",
     "pretraining": (
-        "learns from pretraining examples; received none; give the folder that pocketbert pretrain-data wrote "
-        "(--pretraining-data)"
+        "needs pretraining examples; received none; give the output of pocketbert pretrain-data (--pretraining-data)"
     ),
 }

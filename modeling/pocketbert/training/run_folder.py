@@ -120,8 +120,8 @@ def read_record(path: Path) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         raise UserError(
-            f"{path} is damaged: it must be as the run wrote it; pass --overwrite to make the run again, or choose "
-            "another output"
+            f"{path} is damaged: it must be unchanged since the run wrote it; pass --overwrite to repeat the run, or "
+            "choose another output"
         )
     return content
 
@@ -169,7 +169,7 @@ def run_seeds(
     others = sorted(found - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
     if others:
         raise UserError(
-            f"the output must be a new folder or hold runs of these seeds alone; received {folder} with "
+            f"the output must be a new folder or contain only runs with these seeds; received {folder} with "
             f"{', '.join(others[:5])}; choose another"
         )
     results = []

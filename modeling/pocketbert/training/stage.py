@@ -168,14 +168,14 @@ class Stage:
     def __post_init__(self) -> None:
         problems = _positive(self, "batch_size", "micro_batches", "evaluations")
         if not re.fullmatch(r"([a-z0-9][a-z0-9_-]*)?", self.name):
-            problems.append(f"name must be of a-z, 0-9, _ and -, to name a folder; received {self.name!r}")
+            problems.append(f"name must consist of a-z, 0-9, _ and -, as a folder name; received {self.name!r}")
         if not self.weights:
             problems.append("there must be at least one loss term; received no weights")
         problems += [f"the weight of {term} must be >= 0; received {w}" for term, w in self.weights.items() if w < 0]
         if not self.student_features:
-            problems.append("a loss must read something of the student; received no student_features")
+            problems.append("a loss must read at least one feature of the student; received no student_features")
         if self.max_length < 3:
-            problems.append(f"max_length must leave room for a token between two special ones; got {self.max_length}")
+            problems.append(f"max_length must be at least 3, for one token and two special ones; got {self.max_length}")
         if self.micro_batches > 0 and self.batch_size % self.micro_batches:
             problems.append(
                 f"batch_size must divide into micro_batches; received {self.batch_size} and {self.micro_batches}"

@@ -153,7 +153,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
 
 def _damaged(path: Path) -> str:
     return (
-        f"{path} is damaged: its SHA-256 is not that of its content; remove the file to train again from the start, or "
+        f"{path} is damaged: its SHA-256 does not match its content; remove the file to train again from the start, or "
         "choose another output"
     )
 
@@ -215,8 +215,8 @@ def check_kept(folder: Path, expected: str) -> None:
     """Raises a `UserError` if the weights in a folder differ from those that the run saved."""
     if expected and digest_kept(folder) != expected:
         raise UserError(
-            f"{folder / MODEL_FOLDER} is damaged: its weights are not those that the run saved; pass --overwrite to "
-            "make the run again, or choose another output"
+            f"{folder / MODEL_FOLDER} is damaged: its weights differ from those that the run saved; pass --overwrite "
+            "to repeat the run, or choose another output"
         )
 
 

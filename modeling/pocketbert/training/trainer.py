@@ -257,7 +257,7 @@ def _opened(
     """The run's folder; the chief opens it before other processes read it."""
     if not distribution.is_chief:
         if not distribution.as_chief_says(True):
-            raise UserError(f"the chief must be able to use {output}; it is not; see its message")
+            raise UserError(f"the chief could not use {output}; read the chief's error message")
         yield Path(output)
         return
     with contextlib.ExitStack() as stack:

@@ -127,10 +127,10 @@ def test_options_read_by_targets_are_found(teacher: Model, encoded: EncodedExamp
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (lambda hidden: tf.reduce_mean(hidden, axis=0), r"the first axis of odd must be the batch's; .*\(5, 30\)"),
-        (lambda hidden: tf.reduce_mean(hidden), "the first axis of odd must be the batch's"),
-        (lambda hidden: hidden[:, 1:], r"an axis of odd must be as long as the batch or of one size; .*\(2, 4, 30\)"),
-        (lambda hidden: tf.cast(hidden, tf.int32), "odd must hold floating-point numbers; received int32"),
+        (lambda hidden: tf.reduce_mean(hidden, axis=0), r"the first axis of odd must be the batch; .*\(5, 30\)"),
+        (lambda hidden: tf.reduce_mean(hidden), "the first axis of odd must be the batch"),
+        (lambda hidden: hidden[:, 1:], r"axes of odd must equal the sequence length or be constant; .*\(2, 4, 30\)"),
+        (lambda hidden: tf.cast(hidden, tf.int32), "odd must be floating-point; received int32"),
     ],
 )
 def test_uncacheable_targets_are_refused(
@@ -139,7 +139,7 @@ def test_uncacheable_targets_are_refused(
     monkeypatch.setattr(
         Mimicry, "targets", lambda self, stage, features, batch: {"odd": target(features["hidden_states"][0])}
     )
-    with pytest.raises(UserError, match=f"targets of mimicry's stage first cannot be stored: {message}"):
+    with pytest.raises(UserError, match=f"mimicry: the targets of stage first cannot be cached: {message}"):
         target_specs(teacher, METHOD, STAGE, encoded, "float16")
 
 
@@ -273,5 +273,5 @@ def test_stage_without_teacher_is_refused(
     tmp_path: Path, teacher: Model, directory: Path, encoded: EncodedExamples
 ) -> None:
     bare = dataclasses.replace(STAGE, teacher_features={})
-    with pytest.raises(UserError, match="stage first reads nothing of the teacher"):
+    with pytest.raises(UserError, match="stage first does not read the teacher"):
         cache_targets(teacher, directory, METHOD, bare, encoded, tmp_path)

@@ -136,7 +136,7 @@ def test_other_layers_are_refused_by_name(
             ["--train-file="],
             "data must be --task and --data, or --train-file with or without --dev-file; received --dev-file",
         ),
-        (["--without=task_distillation"], "no stage reads anything of the teacher; there is nothing to cache"),
+        (["--without=task_distillation"], "no stage reads the teacher, so there are no targets to cache"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -151,7 +151,7 @@ def test_masked_text_is_refused(arguments: list[str], tmp_path: Path, capsys: py
     (tmp_path / "text.txt").write_text("the film plot .\n" * 40)
     general = [*arguments[:4], f"--text={tmp_path / 'text.txt'}", f"--output={tmp_path / 'out'}", "--max-length=16"]
     assert cli.main(general) == 2
-    assert "stage general masks its text anew in each epoch" in capsys.readouterr().err.splitlines()[-1]
+    assert "stage general masks its text differently in each epoch" in capsys.readouterr().err.splitlines()[-1]
     assert cli.main([*general, "--masked-text=false"]) == 0
     assert TeacherCache.open(tmp_path / "out" / "general").lengths.max() <= 16
 

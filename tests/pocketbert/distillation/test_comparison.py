@@ -267,7 +267,7 @@ def test_several_seeds_give_mean_and_spread(
     html = (tmp_path / "report.html").read_text("utf-8")
     assert html.count("<polyline") == 4 + 4 + 2 + 2 and "One line per seed." in html
     # A seed that is not among them still is in the way.
-    with pytest.raises(UserError, match="hold runs of these seeds alone; received .* with seed-4; choose another"):
+    with pytest.raises(UserError, match="contain only runs with these seeds; received .* with seed-4; choose another"):
         distillation.run_seeds((3,), tmp_path, pytest.fail)
 
 
@@ -306,15 +306,15 @@ def unlabelled(arguments: dict[str, Any]) -> dict[str, Any]:
         (unlabelled, "fine-tuning learns from labels; plain.csv has none; give labelled examples"),
         (
             lambda _: {"method": toy_method.toy(only="hidden")},
-            "there must be a metric to compare; stage hidden, the last one, trains no head",
+            "the last stage must train a head, to compare metrics; received stage hidden",
         ),
         (
             lambda _: {"method": toy_method.toy(only="labels")},
-            "the student must learn from a teacher; labels of toy is fine-tuning already",
+            "a comparison needs a stage that reads the teacher; toy has none in labels",
         ),
         (
             lambda _: {"method": toy_method.toy(only="hidden", data="text"), "data": TextData(__file__)},
-            "only a task has labels to fine-tune on; toy ends with stage hidden, which learns from text; leave the",
+            "a comparison needs a task with labels; toy ends with stage hidden on text; leave the",
         ),
     ],
     ids=["unlabelled", "no-head", "labels-alone", "text"],

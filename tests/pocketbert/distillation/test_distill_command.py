@@ -209,7 +209,7 @@ def test_unused_teacher_may_be_missing(
 ) -> None:
     line = [*command_line, "--teacher=", f"--output={tmp_path / 'run'}"]
     assert cli.main([*line, f"--student={teacher}", "--without=prediction"]) == 2
-    assert "of a teacher; received neither a teacher's model directory nor a cache" in capsys.readouterr().err
+    assert "from a teacher; received neither a model directory nor a teacher cache" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert cli.main([*line, f"--student={teacher}", "--without=task_distillation", "--prediction-epochs=1"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -217,7 +217,7 @@ def test_unused_teacher_may_be_missing(
     # Fine-tuning beside itself would say nothing.
     alone = ["--without=task_distillation", "--compare", f"--output={tmp_path / 'other'}"]
     assert cli.main([*line, f"--student={teacher}", *alone]) == 2
-    assert "finetuning of tinybert is fine-tuning already" in capsys.readouterr().err
+    assert "needs a stage that reads the teacher; tinybert has none in finetuning" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

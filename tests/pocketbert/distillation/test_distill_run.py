@@ -328,13 +328,13 @@ def refusals() -> list[Any]:
         ({"data": None}, "a task's examples, plain text or pretraining examples; received none"),
         (
             {"teacher": None},
-            "stage hidden reads hidden_states of a teacher; received neither a teacher's model directory nor a cache",
+            "stage hidden reads hidden_states from a teacher; received neither a model directory nor a teacher cache",
         ),
         ({"teacher": CachedTeacher("no-such-store")}, "no-such-store: a teacher cache has one folder per stage"),
-        ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps the best weights by a metric"),
+        ({"method": toy_method.toy(keep="best", **best)}, "stage hidden keeps its best weights by a metric"),
         (
             {"method": toy_method.toy(only="hidden", data="text")},
-            "stage hidden learns from plain text; received none",
+            "stage hidden needs plain text; received none",
         ),
         ({"method": toy_method.toy(max_length=30)}, "stage hidden has texts of 30 tokens; the student has 29"),
     ]

@@ -261,7 +261,7 @@ def test_cached_targets_replace_the_teacher(teacher: pb.Model) -> None:
     live.update(data)
     stored.update((data, targets))
     assert all(np.array_equal(value, values(stored)[name]) for name, value in values(live).items())
-    with pytest.raises(ValueError, match="stage hidden reads hidden_states of the teacher; received neither"):
+    with pytest.raises(ValueError, match="stage hidden reads hidden_states from a teacher; received neither"):
         stored.update(data)
 
 

@@ -179,12 +179,12 @@ def test_unused_input_is_refused(
     start = given if given_teacher else from_store
     augmented = dataclasses.replace(given["data"].train, source="more.jsonl")
     data = dataclasses.replace(given["data"], augmented=augmented)
-    with pytest.raises(UserError, match="learns from augmented examples; received more.jsonl; leave them out"):
+    with pytest.raises(UserError, match="no stage uses augmented examples; received more.jsonl; leave out"):
         plan_distillation(**{**start, "data": data})
     with pytest.raises(UserError) as caught:
         plan_distillation(**{**start, "method": toy_method.toy(), "data": TextData(text)})
     said = str(caught.value)
-    assert f"no stage of this run learns from plain text; received {text}; leave it out (--text)" in said
+    assert f"no stage uses plain text; received {text}; leave out --text" in said
     reads = dataclasses.replace(BOTH_STAGES, without=())
     assert isinstance(plan_distillation(**{**given, "data": data, "method": reads}), DistillationPlan)
     assert isinstance(plan_distillation(**{**given, "data": TextData(text)}), DistillationPlan)
@@ -204,9 +204,9 @@ def test_one_error_lists_all_incompatibilities(given: dict[str, Any], store: Pat
         "toy: teacher and student do not match: both models need the same vocabulary; the teacher's has 97 tokens, the "
         "student's 98",
         "stage hidden has texts of 30 tokens; the student has 29",
-        "stage hidden learns from plain text; received none",
-        "stage hidden keeps the best weights by a metric",
-        f"stage hidden needs its targets in {store / 'hidden'}; there are none",
+        "stage hidden needs plain text; received none",
+        "stage hidden keeps its best weights by a metric",
+        f"stage hidden needs targets in {store / 'hidden'}; found none",
     ):
         assert str(caught.value).count(each) == 1, each
 
@@ -218,6 +218,6 @@ def test_one_error_lists_unreadable_inputs(given: dict[str, Any], task_data: Tas
     for each in (
         "the main metric must be among accuracy; received f1",
         "there must be development examples; made for the test holds none",
-        "received no_such_student, which is none of them",
+        "a model must be a preset, a model directory or a config.json; received no_such_student",
     ):
         assert each in str(caught.value)

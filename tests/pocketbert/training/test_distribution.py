@@ -310,5 +310,5 @@ def test_missing_cluster_is_refused(config: str | None, monkeypatch: pytest.Monk
         monkeypatch.delenv("TF_CONFIG", raising=False)
     else:
         monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(UserError, match="several workers are named by the environment variable TF_CONFIG, for exam"):
+    with pytest.raises(UserError, match="needs the cluster in the environment variable TF_CONFIG, for example"):
         open_distribution("multi-worker")

@@ -313,7 +313,7 @@ def test_regression_pairs_bfloat16_and_seeds(model_directory: Path, tmp_path: Pa
     assert weights[0] != weights[1]
     model = pb.from_pretrained(tmp_path / "runs" / "seed-3" / "model")
     assert all(variable.dtype == tf.float32 for variable in model.named_variables().values())
-    with pytest.raises(UserError, match="hold runs of these seeds alone"):
+    with pytest.raises(UserError, match="contain only runs with these seeds"):
         finetune_seeds((9,), output=tmp_path / "runs", **arguments(model_directory))
 
 

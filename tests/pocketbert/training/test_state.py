@@ -143,5 +143,5 @@ def test_changed_weights_are_refused(tmp_path: Path) -> None:
     digest = checkpointing.digest_kept(tmp_path)
     checkpointing.check_kept(tmp_path, digest)
     weights.write_bytes(b"Trained")
-    with pytest.raises(UserError, match="weights are not those that the run saved"):
+    with pytest.raises(UserError, match="weights differ from those that the run saved"):
         checkpointing.check_kept(tmp_path, digest)

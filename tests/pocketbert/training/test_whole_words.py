@@ -72,7 +72,7 @@ def test_option_masks_whole_words(whole_words: bool, tmp_path: Path) -> None:
 def test_baked_masks_do_not_change(tmp_path: Path) -> None:
     baked = write_words_of_pieces(tmp_path / "baked", masking=MaskingOptions())
     config = tiny_pretraining.MODEL.replace(vocab_size=len(SPECIAL) + len(STEMS) + len(ENDINGS))
-    with pytest.raises(UserError, match="whole_words is for masks that are drawn while training; those of .*baked are"):
+    with pytest.raises(UserError, match="whole_words needs dynamic masks; .*baked has baked-in masks"):
         pretrain(
             config,
             PretrainingData.open(baked),
