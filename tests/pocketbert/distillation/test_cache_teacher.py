@@ -182,7 +182,7 @@ def test_float32_stores_every_bit(tmp_path: Path, teacher: Model, directory: Pat
     live = METHOD.targets(STAGE, features, inputs)
     length = encoded.lengths[7]
     np.testing.assert_allclose(store.example(7)["hidden_2"], live["hidden_2"][0, :length], rtol=2e-5, atol=2e-6)
-    with pytest.raises(UserError, match="the stored type must be one of float16, float32; received int8"):
+    with pytest.raises(UserError, match="dtype must be one of float16, float32; received int8"):
         cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int8")
 
 
