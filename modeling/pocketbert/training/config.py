@@ -32,16 +32,17 @@ class RunConfig:
       teacher_precision: precision of a live teacher (default: as the student). `bfloat16` is faster on hardware that
         supports it; targets then have two to three digits.
       seed: seed of new weights, dropout, masking and example order.
-      evaluation_steps: evaluate every so many steps, not only after each epoch, in stages with a head or a dev split.
+      evaluation_steps: steps between evaluations, in addition to those after each epoch, in stages with a head or a dev
+        split.
       evaluation_batches: maximum number of dev batches with 32 pretraining examples, always the same; the default has
         about 50,000 masked tokens.
       whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
-      patience: stop a stage after so many evaluations without improvement.
+      patience: evaluations without improvement before a stage stops.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
-      distribution: which devices share each batch. `one`: TensorFlow's default, one GPU or the processors.
-        `mirrored`: all GPUs of this machine. `multi-worker`: several machines, each of which runs this command with its
-        own TF_CONFIG and sees the same files; the first writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
-      tpu: the TPU's name or address, for `tpu`.
+      distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
+        all GPUs of this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and
+        the same files; the first one writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
+      tpu: name or address of the TPU for `tpu`.
       overwrite: discard a finished run in the output folder, or a run with other options.
     """
 
@@ -76,16 +77,16 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """How to fine-tune. The defaults are BERT's (Devlin et al. 2019, appendix A.3).
+    """Options of fine-tuning; the defaults are BERT's (Devlin et al. 2019, appendix A.3).
 
     Attributes:
       learning_rate: peak learning rate.
-      schedule: schedule after the warm-up: `linear` to 0, or `constant`.
+      schedule: schedule after the warm-up: `linear` decay to 0, or `constant`.
       warmup_ratio: share of steps for warm-up.
       epochs: passes over the training examples.
       batch_size: batch size.
-      max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (384 for questions
-        where not given).
+      max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (default: 128,
+        questions 384).
       stride: distance between windows in tokens (default: a third of --max-length).
       max_question_tokens: maximum question length; longer questions are truncated.
       weight_decay: decoupled weight decay, except for biases and norms.
@@ -137,9 +138,9 @@ FIXED_IN_A_GRID = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
-    """How to pretrain. The defaults are those of MobileBERT's teacher (Sun et al. 2020, section 4.2).
+    """Options of pretraining; the defaults are those of MobileBERT's teacher (Sun et al. 2020, section 4.2).
 
-    Values that the paper does not give come from its authors' code, google-research/mobilebert.
+    Values that the paper does not give come from the authors' code, google-research/mobilebert.
 
     Attributes:
       steps: number of updates (paper: 500,000).
@@ -151,7 +152,7 @@ class PretrainConfig:
         code do not.
       learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batches of
         2048. BERT uses 1e-4 with AdamW for batches of 256.
-      schedule: schedule after the warm-up: linear to 0 (authors' code) or constant.
+      schedule: schedule after the warm-up: linear decay to 0 (authors' code) or constant.
       warmup_steps: number of warm-up steps (authors' code: 10,000), at most a tenth of all steps.
       weight_decay: decoupled weight decay, except for biases and norms (authors' code: 0.01).
       clip_norm: maximum global gradient norm (authors' code: 1.0); 0 for no clipping.

@@ -105,7 +105,7 @@ class TinyBERT(Method):
         has one token type).
       max_length: maximum sequence length (default: 128 for text and pairs, 64 for single sentences, 384 for questions).
       epochs: passes over the data in each stage without its own number of epochs (default: the paper's).
-      general_epochs: passes over the text; paper: 3.
+      general_epochs: passes over the text (default: paper 3).
       general_steps: number of steps, instead of passes over the text.
       general_batch_size: batch size.
       general_learning_rate: peak learning rate (default: paper 1e-4, authors-code 5e-5).
@@ -114,7 +114,7 @@ class TinyBERT(Method):
       intermediate_batch_size: batch size.
       intermediate_learning_rate: peak learning rate.
       intermediate_schedule: schedule: `constant`, or `linear` decay to 0.
-      prediction_epochs: passes over the task's data; paper: 3.
+      prediction_epochs: passes over the task's data (default: paper 3).
       prediction_batch_size: batch size; the paper selects 16 or 32 on the dev set.
       prediction_learning_rate: peak learning rate; the paper selects 1e-5, 2e-5 or 3e-5 on the dev set.
       weight_decay: decoupled weight decay, except for biases and norms.
