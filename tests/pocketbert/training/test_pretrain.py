@@ -298,7 +298,7 @@ def refusals() -> list[Any]:
         ({"method": hidden, "teacher": CachedTeacher("s")}, "s: a teacher cache has one folder per stage"),
         ({"method": WithoutTeacher(config=PretrainConfig(batch_size=999))}, "needs 999 examples per step; .* has"),
         ({"run": RunConfig(patience=2)}, "patience needs a stage that keeps its best weights; received 2"),
-        ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words is for pretrain"),
+        ({"run": RunConfig(whole_words=True), "data": TextData("x")}, "whole_words needs pretraining examples; rec"),
         ({"student": TeacherLayers((1,), model)}, "initialized with layers of the teacher needs a teacher"),
     ]  # fmt: skip
 
@@ -321,7 +321,9 @@ def test_other_vocabularies_and_heads_are_refused(finished: Path, inputs: Path, 
     with pytest.raises(UserError, match="differ in 2 tokens, the first at id 40: 'word35' and 'word36'; make the"):
         pretrain(tmp_path / "other", data, tmp_path / "run")
     pb.from_pretrained(finished / "model", task=tiny_finetuning.TASK).save_pretrained(tmp_path / "tuned")
-    with pytest.raises(UserError, match="heads for masked_lm and next_sentence alone; received classification; pretr"):
+    with pytest.raises(
+        UserError, match="exactly the heads masked_lm and next_sentence; received classification; pretrain"
+    ):
         distill(model, data, tmp_path / "run", teacher=tmp_path / "tuned", method=WithTeacher(only="pretraining"))
     with pytest.raises(UserError, match="reads hidden_states .*received neither"):
         distill(model, data, tmp_path / "run", method=WithTeacher())
@@ -350,7 +352,7 @@ def test_dev_examples_are_fixed_and_bounded(inputs: Path) -> None:
         (["--batch-size=31"], "batch_size must divide into micro_batches; received 31 and 2"),
         (["--learning-rate=0"], "learning_rate must be positive; received 0"),
         (["--tpu=x"], "tpu needs distribution=tpu; received 'x' with 'one'"),
-        (["--distribution=multi-worker"], "named by the environment variable TF_CONFIG.*received none"),
+        (["--distribution=multi-worker"], "in the environment variable TF_CONFIG.*received none"),
     ],
 )
 def test_bad_input_leaves_nothing(
