@@ -28,7 +28,7 @@ _SIZE = (5.0, 3.5)
 # In 1/72 inch.
 _LABEL_POINTS, _MARKER_POINTS = 8.5, 7.0
 # Characters per line of a name: beside an axis or in two columns, beside small boxes, in one column.
-_NAME_CHARACTERS, _BOX_CHARACTERS, _LEGEND_CHARACTERS = 28, 38, 52
+_NAME_CHARACTERS, _BOX_CHARACTERS, _LEGEND_CHARACTERS = 28, 40, 52
 _SETTINGS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pocketbert",

@@ -132,7 +132,7 @@ def test_busy_measurements_share_one_note(tmp_path):
     before, details = page.split("Measurements marked with *")
     assert before.count(note) == 1 and note not in details
     # Each measurement's own figure is in the collapsed table only.
-    rows = re.findall(r"<tr><td[^>]*>slow</td>.*?</tr>", details, re.DOTALL)
+    rows = re.findall(r"<li><strong>slow</strong>.*?</li>", details, re.DOTALL)
     assert [re.search(r"used (\d+) %", row)[1] for row in rows] == ["43", "35", "38"]
     assert "used 38 %" not in before
 
