@@ -26,10 +26,10 @@ from pocketbert.training.trainer import Trainer
 
 
 class Teacher(Protocol):
-    """A `Model`, or any object that gives features."""
+    """A `Model`, or any object with `features`."""
 
     def features(self, inputs: Any, request: FeatureRequest, training: bool | None = None) -> Features:
-        """As `Model.features`."""
+        """See `Model.features`."""
 
 
 class Distiller(TrainingModel):
@@ -86,7 +86,7 @@ class DistillationTrainer(Trainer):
         return copy_teacher_layers(super().make_model(), self.plan)
 
     def make_step(self, stage: Stage) -> Distiller:
-        """As `Trainer`, with the teacher."""
+        """See `Trainer`; adds the teacher."""
         live = bool(stage.teacher_features) and self.plan.teacher_cache is None
         teacher = self.teacher if live else None
         return Distiller(self.model, self.plan.objective, stage, teacher=teacher, adapters=self.adapters)
@@ -107,7 +107,7 @@ class DistillationTrainer(Trainer):
             self.plan.objective.initialize(self.teacher if self.plan.needs_teacher else None, self.model)
 
     def run(self) -> dict[str, Any]:
-        """As `Trainer`, with the teacher's metrics."""
+        """See `Trainer`; adds the teacher's metrics."""
         teacher_metrics = self._teacher_metrics()
         return {**super().run(), "teacher_metrics": teacher_metrics}
 

@@ -1,4 +1,4 @@
-"""The plan of a distillation: everything that is known and checked before anything is written."""
+"""The plan of a distillation, made and validated before a run writes files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DistillationPlan(TrainingPlan):
         return self.teacher_cache is None and any(stage.teacher_features for stage in self.stages)
 
     def recorded(self) -> dict[str, Any]:
-        """As `TrainingPlan`, with digests of the teacher."""
+        """See `TrainingPlan`; adds digests of the teacher."""
         recorded = super().recorded()
         if self.teacher_directory is not None:
             recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
@@ -77,7 +77,7 @@ def plan_distillation(
     method: Method,
     run: RunConfig,
 ) -> DistillationPlan:
-    """Reads configurations, makes the stages and checks that everything fits, without making weights.
+    """Reads configurations, makes the stages and validates them without making weights.
 
     Args:
       student: as for `distill`, except models in memory.

@@ -53,8 +53,8 @@ def distill(
       The student and its metrics.
 
     Raises:
-      UserError: bad input, a teacher and a student that do not fit (the message lists all incompatibilities), a teacher
-        cache that was made from other data, or `output` contains a run with other options. Nothing was written.
+      UserError: bad input, teacher and student do not match (the message lists all incompatibilities), a teacher cache
+        was made from other data, or `output` contains a run with other options. Nothing was written.
       TrainingFailed: the loss or the outputs are not finite; the message names stage and step.
     """
     with saved_models(student, teacher) as (student_given, teacher_given):
@@ -97,7 +97,7 @@ def distill_seeds(
       **arguments: `teacher` and `method`, as for `distill`.
 
     Returns:
-      As `pocketbert.training.run_folder.run_seeds`.
+      The result of `pocketbert.training.run_folder.run_seeds`.
     """
 
     def run_one(seed: int, folder: Path) -> DistillResult:

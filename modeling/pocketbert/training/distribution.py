@@ -81,7 +81,7 @@ class Distribution:
         self.as_chief_says(True)
 
     def leave(self) -> None:
-        """As `wait`, at the end of a run: a process that has already ended is not an error."""
+        """Waits at the end of a run; unlike in `wait`, a process that has already ended is not an error."""
         with contextlib.suppress(tf.errors.UnavailableError):
             self.wait()
 

@@ -88,7 +88,7 @@ def finetune_seeds(
       run: as for `finetune`; its seed is replaced.
 
     Returns:
-      As `pocketbert.training.run_folder.run_seeds`.
+      The result of `pocketbert.training.run_folder.run_seeds`.
     """
 
     def run_one(seed: int, folder: Path) -> FinetuneResult:
@@ -151,7 +151,7 @@ def finetune_grid(
       workers: as for `run_grid`.
 
     Returns:
-      As `run_grid`.
+      The result of `run_grid`.
     """
     with saved_models(model) as (directory,):
         data = _checked(data).given

@@ -1,4 +1,4 @@
-"""The plan of a run: everything that is known and checked before anything is written."""
+"""The plan of a run, made and validated before the run writes files."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ class PretrainingRunData(RunData):
         self.vocabulary = _vocabulary(data)
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """As `RunData`."""
+        """See `RunData`."""
         return [self.given.folder, None if self.given.dev is None else self.given.dev.folder]
 
     def recorded(self) -> dict[str, Any]:
-        """As `RunData`."""
+        """See `RunData`."""
         dev = self.given.dev
         return {
             "pretraining_sha256": self.given.identity,
@@ -57,7 +57,7 @@ class PretrainingRunData(RunData):
         }
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """As `RunData`, with batches that are larger than the data."""
+        """See `RunData`; also reports batches larger than the data."""
         problems = super().stage_problems(stages)
         for stage in stages:
             if stage.keep == "best":
@@ -82,7 +82,7 @@ class PretrainingRunData(RunData):
         config: EncoderConfig,
         vocabularies: Mapping[str, Vocabulary | None],
     ) -> list[str]:
-        """As `RunData`: pooler, segments, length and vocabulary."""
+        """See `RunData`; checks pooler, segments, length and vocabulary."""
         from pocketbert.tokenizers.wordpiece import read_vocabulary
 
         problems = []
@@ -122,7 +122,7 @@ class PretrainingRunData(RunData):
         return list(dict.fromkeys(problems))
 
     def option_problems(self, run: RunConfig) -> list[str]:
-        """As `RunData`."""
+        """See `RunData`."""
         if not (run.whole_words and self.given.masked):
             return []
         return [
@@ -131,20 +131,20 @@ class PretrainingRunData(RunData):
         ]
 
     def uncacheable(self, stage: Stage) -> str:
-        """As `RunData`."""
+        """See `RunData`."""
         return (
             f"stage {stage.name} uses pretraining examples; their targets cannot be cached, because masks change every "
             "epoch and logits over the vocabulary are too large; give a live teacher"
         )
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """As `RunData`; every stage is evaluated on the dev split, if there is one."""
+        """See `RunData`; every stage is evaluated on the dev split, if there is one."""
         return None if self.given.dev is None else self.given.dev.max_length
 
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """As `RunData`."""
+        """See `RunData`."""
         if self.given.dev is None:
             return super().evaluator(model, max_length, run, windows, batch_size)
         return PretrainingEvaluator(model, self.given.dev, run.evaluation_batches)

@@ -137,7 +137,7 @@ class RunData(abc.ABC):
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """Makes what scores a model on the dev split.
+        """Makes the evaluator of a model on the dev split.
 
         Args:
           model: the trained model, or its teacher.
@@ -180,15 +180,15 @@ class TaskRunData(RunData):
 
     @property
     def task(self) -> TaskConfig:
-        """As `RunData`."""
+        """See `RunData`."""
         return self.given.task
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """As `RunData`."""
+        """See `RunData`."""
         return [self.given.train.source, self.given.dev.source]
 
     def recorded(self) -> dict[str, Any]:
-        """As `RunData`."""
+        """See `RunData`."""
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}
@@ -197,7 +197,7 @@ class TaskRunData(RunData):
         return recorded
 
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
-        """As `RunData`."""
+        """See `RunData`."""
         data, problems = self.given, []
         if data.task.kind not in kinds:
             problems.append(f"the task must be {listed(list(kinds))}; received {data.task.kind}")
@@ -218,11 +218,11 @@ class TaskRunData(RunData):
         return problems
 
     def part(self, stage: Stage) -> str:
-        """As `RunData`; the training examples stand in for augmented ones that are not given."""
+        """See `RunData`; training examples replace missing augmented ones."""
         return "task" if stage.data == "augmented" and self.given.augmented is None else stage.data
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """As `RunData`, with stages that read labels of unlabelled examples."""
+        """See `RunData`; also reports stages that need labels if the examples have none."""
         problems = []
         for stage in stages:
             examples = self._examples(stage)
@@ -235,19 +235,19 @@ class TaskRunData(RunData):
     def encoded(
         self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples:
-        """As `RunData`."""
+        """See `RunData`."""
         examples = self._examples(stage)
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
         return supervised_task(self.task).encode(examples, tokenizer, stage.max_length, **windows)
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """As `RunData`; a stage is evaluated if it trains the head."""
+        """See `RunData`; a stage is evaluated if it trains the head."""
         return stage.max_length if "logits" in stage.student_features else None
 
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """As `RunData`."""
+        """See `RunData`."""
         task, data = supervised_task(model.task), self.given
         return task.evaluator(
             ModelForward(model, task, batch_size),
@@ -260,7 +260,7 @@ class TaskRunData(RunData):
         )
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
-        """As `RunData`, next to the majority baseline."""
+        """See `RunData`; adds the majority baseline."""
         data = self.given
         if not metrics:
             return super().result(metrics, title)
@@ -294,18 +294,18 @@ class TextRunData(RunData):
         self.given, self.path = data, data.path
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """As `RunData`."""
+        """See `RunData`."""
         return [self.path]
 
     def recorded(self) -> dict[str, Any]:
-        """As `RunData`; neither the place of the files nor their age is recorded."""
+        """See `RunData`; paths and times of the files are not recorded."""
         from pocketbert.data.text import text_files
 
         digests = [sha256(file) for file in track(text_files(self.path), "hash the text", "file")]
         return {"text_sha256": hashlib.sha256(" ".join(digests).encode()).hexdigest()}
 
     def uncacheable(self, stage: Stage) -> str:
-        """As `RunData`."""
+        """See `RunData`."""
         if not stage.masked_text:
             return ""
         return (
@@ -316,7 +316,7 @@ class TextRunData(RunData):
     def encoded(
         self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples:
-        """As `RunData`."""
+        """See `RunData`."""
         from pocketbert.data.packing import pack
         from pocketbert.data.text import read_documents
 

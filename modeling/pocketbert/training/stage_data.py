@@ -59,11 +59,11 @@ class EncodedSource:
         return len(self._encoded)
 
     def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
-        """As `Source`."""
+        """See `Source`."""
         return plan_batches(self._encoded.lengths, batch_size=batch_size, seed=self._seed, epoch=epoch)
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """As `Source`."""
+        """See `Source`."""
         if self._cache is not None:
             return self._cache.dataset(self._encoded, rows)
         if self._masks is not None:
@@ -99,11 +99,11 @@ class PretrainingSource:
         return len(self._data)
 
     def plan(self, batch_size: int, epoch: int) -> list[np.ndarray]:
-        """As `Source`; every step has `batch_size` examples."""
+        """See `Source`; every step has `batch_size` examples."""
         return self._data.plan(batch_size=batch_size, seed=self._seed, epoch=self._first_epoch + epoch)
 
     def batches(self, rows: Sequence[np.ndarray], epoch: int) -> tf.data.Dataset:
-        """As `Source`."""
+        """See `Source`."""
         epoch += self._first_epoch
         return self._data.dataset(list(rows), seed=self._seed, epoch=epoch, masking=self._masking)
 

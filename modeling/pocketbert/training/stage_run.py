@@ -115,7 +115,7 @@ class StageRun:
         """
         checkpoint = folder / CHECKPOINT_FILE
         begins = state.step == state.first_step
-        moments = read_arrays(checkpoint, "optimizer/") if self._goes_on(state) else {}
+        moments = read_arrays(checkpoint, "optimizer/") if self._carries_moments(state) else {}
         # Schedule and multipliers count steps of the stage; the optimizer's counter may have started earlier.
         first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
         optimizer = make_optimizer(self.stage, self.total_steps, first)
@@ -170,7 +170,7 @@ class StageRun:
     def _losses_of_step(self, batch: Any) -> tf.Tensor:
         return tf.stack(list(self._training_model.update(batch).values())[: len(self.loss_names)])
 
-    def _goes_on(self, state: TrainState) -> bool:
+    def _carries_moments(self, state: TrainState) -> bool:
         return self.stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)
 
 

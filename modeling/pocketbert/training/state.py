@@ -90,14 +90,14 @@ class Trained(Protocol):
 
 
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
-    """All variables that a step reads: weights, moments and random states of dropout. A checkpoint contains them.
+    """Returns all variables that a step reads: weights, moments and random states of dropout; checkpoints store them.
 
     Args:
       model: the trained model.
       optimizer: its optimizer, after `build`.
 
     Returns:
-      Name → variable. Names do not depend on the order of construction, except those of dropout states.
+      Name → variable. Except for dropout states, names do not depend on the order of construction.
     """
     return {
         **{f"weights/{name}": variable for name, variable in model.named_variables().items()},
@@ -206,7 +206,7 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainSt
 
 
 def digest_kept(folder: Path) -> str:
-    """SHA-256 of the weights that a run keeps in a folder: those of the model directory and of the adapters, if any."""
+    """Returns the SHA-256 of the weights in a folder: model directory and adapters, if any."""
     files = [folder / MODEL_FOLDER / WEIGHTS_NAME, folder / ADAPTERS_FILE]
     return hashlib.sha256(" ".join(sha256(file) for file in files if file.exists()).encode()).hexdigest()
 

@@ -26,17 +26,17 @@ class Trainable(Protocol):
     """A `Model`, or a Keras layer with the same methods, such as a supernet that samples in `features`."""
 
     def features(self, inputs: Any, request: FeatureRequest, training: bool | None = None) -> Features:
-        """As `Model.features`."""
+        """See `Model.features`."""
 
     def named_variables(self) -> Mapping[str, tf.Variable]:
-        """As `Model.named_variables`."""
+        """See `Model.named_variables`."""
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Any:
         """The model's outputs."""
 
 
 class TrainingModel(tf_keras.Model):
-    """A model with an objective's loss in one stage, for the trainer and for Keras' own `compile`, `fit`, `evaluate`.
+    """A model with the loss of one stage, for the trainer and for Keras' `compile`, `fit` and `evaluate`.
 
     Pass datasets of one of three kinds of elements: a batch, which is a mapping with inputs and labels (`Batch`);
     `(inputs, labels)`, with one array of labels or labels by name; or `(batch, targets)` with cached teacher targets,
@@ -167,7 +167,7 @@ class TrainingModel(tf_keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Raises a `UserError`: you cannot save a model with its objective."""
-        raise UserError("a training model cannot be saved or copied; save what it trains with save_pretrained(path)")
+        raise UserError("a training model cannot be saved or copied; save its model with save_pretrained(path)")
 
     def _mean(self, data: Any, losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         rows = tf.shape(_batch_and_targets(data)[0]["input_word_ids"])[0]
@@ -282,7 +282,7 @@ def make_optimizer(stage: Stage, total_steps: int, first_step: int = 0) -> Named
 
 
 class _Later(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that begins at step `first_step`."""
+    """A schedule that starts at step `first_step`."""
 
     def __init__(self, schedule: tf_keras.optimizers.schedules.LearningRateSchedule, first_step: int) -> None:
         super().__init__()

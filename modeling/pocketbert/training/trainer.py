@@ -138,7 +138,7 @@ class Trainer:
         load_kept(self.folder, self.model, self.adapters)
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:
-        """What scores the model in a stage, or None; one per sequence length, because each traces the model."""
+        """Returns the evaluator of a stage, or None; one per sequence length, because each traces the model."""
         plan = self.plan
         length = plan.data.evaluated_length(stage)
         if length is None:
@@ -254,7 +254,7 @@ def run_once(
 def _opened(
     output: str | os.PathLike[str], recorded: Mapping[str, Any], distribution: Distribution, *, overwrite: bool
 ) -> Iterator[Path]:
-    """The run's folder; the chief opens it before other processes read it."""
+    """Opens the run folder; the chief opens it before other processes read it."""
     if not distribution.is_chief:
         if not distribution.as_chief_says(True):
             raise UserError(f"the chief could not use {output}; read the chief's error message")

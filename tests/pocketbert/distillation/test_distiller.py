@@ -145,7 +145,7 @@ def test_frozen_layers_keep_their_weights(teacher: pb.Model) -> None:
 
 
 def test_distiller_refuses_saving(teacher: pb.Model, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^a training model cannot be saved or copied; save what it trains with save_p"):
+    with pytest.raises(UserError, match="^a training model cannot be saved or copied; save its model with save_p"):
         make(both_terms(), teacher).save(tmp_path / "distiller.keras")
     assert not list(tmp_path.iterdir())
 

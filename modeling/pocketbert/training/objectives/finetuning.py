@@ -69,7 +69,7 @@ class Finetuner(Trainer):
     """Trainer of a fine-tuning. It adds scores per class to the result and writes a report."""
 
     def scores(self) -> dict[str, Any]:
-        """As `Trainer`, with the scores of each class; writes `report.html`."""
+        """See `Trainer`; adds scores per class and writes `report.html`."""
         state, dev = self.state, self.plan.data.given.dev
         evaluator: Any = self.evaluator(self.plan.stages[-1])
         self.load_kept()
