@@ -1,4 +1,4 @@
-"""What every distillation method must satisfy. A new file in `methods` is tested here at once."""
+"""Rules for every distillation method. The suite discovers new files in `methods`."""
 
 from __future__ import annotations
 

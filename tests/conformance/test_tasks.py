@@ -1,4 +1,4 @@
-"""What every task must satisfy. A new row in `TASKS` is tested here at once; `tiny_tasks.CASES` says on which data."""
+"""Rules for every task. The suite discovers new rows in `TASKS`; `tiny_tasks.CASES` has the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every loss with awkward inputs, its oracle, and variants that are wrong in one way each."""
+"""Cases for every loss: awkward inputs, an oracle, and variants with one mistake each."""
 
 from __future__ import annotations
 

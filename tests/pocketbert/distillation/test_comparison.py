@@ -1,4 +1,4 @@
-"""A distilled student beside the same student fine-tuned alone: the same start, steps and chances."""
+"""Comparison with the same student, fine-tuned: equal initial weights, steps and evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pocketbert distill` as a person meets it: flags, own files, kills, and errors in one line."""
+"""The `distill` command: flags, own files, kills, and one-line errors."""
 
 from __future__ import annotations
 

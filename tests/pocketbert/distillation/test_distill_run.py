@@ -1,4 +1,4 @@
-"""Distillation as a whole, on tiny models: what a run leaves, how it resumes, and what it refuses."""
+"""Distillation runs on tiny models: output, resume and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training step of a method: what it gives, what it changes, and what it leaves alone."""
+"""One training step of a method: results, changed variables, unchanged variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""General distillation: what its networks see of a text, and teachers of other architectures than BERT-base's."""
+"""General distillation: inputs from plain text, and teachers with other architectures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a student's weights come from."""
+"""Initialization of students."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer maps against the figures of TinyBERT's sections 4.2 and 4.6."""
+"""Layer maps, compared with sections 4.2 and 4.6 in the TinyBERT paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses against the papers' equations in NumPy, by hand, and by what padding, splitting and types must not change.
+"""Losses, compared with the papers' equations in NumPy, and their invariance to padding, splitting and types.
 
 Tolerance of the comparisons: a loss is a sum of at most 525 float32 terms (heads × pairs of tokens), of order 1. Each
 term carries a few roundings of 6e-8, and summing them at most 525 × 6e-8 = 3e-5, relative to the sum of magnitudes.

@@ -1,6 +1,6 @@
-"""The losses on cases small enough for pen and paper, and what they refuse.
+"""Losses on cases calculated by hand, and their errors.
 
-Of softmax only two distributions occur: logits (0, ln 3) give (1/4, 3/4) and (0, 0) give (1/2, 1/2). Their divergences:
+Softmax gives two distributions here: logits (0, ln 3) give (1/4, 3/4), and (0, 0) give (1/2, 1/2). Their divergences:
 
     KL((1/4, 3/4) ‖ (1/2, 1/2)) = 1/4 ln 1/2 + 3/4 ln 3/2 = 0.1308120
     KL((1/2, 1/2) ‖ (1/4, 3/4)) = 1/2 ln 2 + 1/2 ln 2/3   = 0.1438410

@@ -1,4 +1,4 @@
-"""What a method is: discovery, stages, options, and the check before training."""
+"""Methods: discovery, stages, options, and validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MobileBERT: stages against the paper's figures; what the options change; what does not fit."""
+"""MobileBERT: stages compared with the paper, options, and validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MobileBERT's transfer on two replicas, each with rows as wide as it needs: what one device gives, to rounding."""
+"""MobileBERT's transfer on two replicas with different widths; it matches one device up to rounding."""
 
 from __future__ import annotations
 

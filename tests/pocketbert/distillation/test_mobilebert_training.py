@@ -1,4 +1,4 @@
-"""MobileBERT on tiny networks: its terms against the papers' equations, what moves and what does not, what is copied.
+"""MobileBERT on tiny models: terms compared with the papers' equations, changed and frozen weights, copied weights.
 
 Sizes: 3 rows of 9, 3 layers, 5 heads, feature maps of 30, 4 masked positions, 97 words.
 """

@@ -1,4 +1,4 @@
-"""What is checked before a run begins: a store's stages, inputs that nothing reads, and all of it in one message."""
+"""Checks before a run: cached stages, unused inputs, and one message with all problems."""
 
 from __future__ import annotations
 

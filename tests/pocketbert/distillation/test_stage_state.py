@@ -1,4 +1,4 @@
-"""Random states and moments with which each stage begins."""
+"""Random states and moments at the start of each stage."""
 
 from __future__ import annotations
 

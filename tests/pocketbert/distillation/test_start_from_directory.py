@@ -1,4 +1,4 @@
-"""A student that starts from a directory is not overwritten by what a method copies into a fresh one."""
+"""A student from a directory keeps its weights although the method copies the teacher's."""
 
 from __future__ import annotations
 

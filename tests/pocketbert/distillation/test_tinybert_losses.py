@@ -1,4 +1,4 @@
-"""TinyBERT's losses and targets against the paper's equations in NumPy.
+"""TinyBERT's losses and targets, compared with the paper's equations in NumPy.
 
 The teacher has 4 layers of width 30, the student 2 of width 20, both 5 heads.
 """

@@ -1,4 +1,4 @@
-"""TinyBERT on questions and paragraphs: eq. 10 over positions (appendix B), live and from a store."""
+"""TinyBERT on questions: eq. 10 over positions (appendix B), with a live and a cached teacher."""
 
 from __future__ import annotations
 

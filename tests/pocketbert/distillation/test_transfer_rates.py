@@ -1,4 +1,4 @@
-"""The multipliers of knowledge transfer, against the schedule that the authors' code makes of Keras' own parts."""
+"""Multipliers of knowledge transfer, compared with the authors' schedule from Keras classes."""
 
 from __future__ import annotations
 

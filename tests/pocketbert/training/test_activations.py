@@ -1,4 +1,4 @@
-"""Activation ranges in runs, measured again on the trained model, one operation at a time."""
+"""Activation ranges in runs, compared with a second measurement per operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class weights: scikit-learn's and a weighted cross-entropy in NumPy are the oracles."""
+"""Class weights, compared with scikit-learn and a weighted cross-entropy in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on several replicas: the results of one device, to rounding, and of themselves when killed, to the bit."""
+"""Runs on several replicas: results match one device up to rounding, and resumed runs to the bit."""
 
 from __future__ import annotations
 

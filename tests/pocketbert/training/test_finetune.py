@@ -1,4 +1,4 @@
-"""Fine-tuning as a whole, on a tiny model."""
+"""Fine-tuning runs on a tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids of real fine-tunings, on tiny models, from the command line; and MobileBERT's recipe."""
+"""Grids of fine-tuning runs on tiny models from the command line; MobileBERT's recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids as they are written, and the papers' own."""
+"""Grid syntax, and the grids from papers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid's runs in processes of their own, on this machine or on Ray's."""
+"""Grid runs in local processes and on Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching a grid, with runs that train nothing."""
+"""Grid search with fake runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdamW and LAMB against Keras', tf-models-official's and the papers' formulas in NumPy."""
+"""AdamW and LAMB, compared with Keras, tf-models-official and the papers' formulas in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pretraining as a person meets it: what it learns, what it leaves, how it resumes, and what it refuses."""
+"""Pretraining runs: learning, output, resume and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Question answering: what is learned, the threshold of no answer, and scores that SQuAD's own scripts give."""
+"""Question answering: learning, the no-answer threshold, and scores compared with SQuAD's scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores beside a baseline: oracles are scikit-learn's own functions and counts by hand."""
+"""Scores and baselines, compared with scikit-learn and hand counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which metrics a task has."""
+"""The metrics of each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole words, masked while training: on words of several tokens, of which none is masked in part."""
+"""Dynamic whole-word masking on words with several tokens."""
 
 from __future__ import annotations
 
