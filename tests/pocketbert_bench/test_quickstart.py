@@ -109,7 +109,7 @@ def test_quickstart_resumes_and_reports(
     content = page.read_text()
     assert page.name == "report.html" and "<svg" in content
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", content), "the page stands alone"
-    assert len(re.findall(r"\b(\d+) of \1 passed", content)) == 4 and "Teacher and student</h2>" in content
+    assert len(re.findall(r"\b(\d+) of \1 checks passed", content)) == 4 and "Teacher and student</h2>" in content
 
     measured = results.read(tiny_path / "results.json")
     ours = {(each.model, each.label) for each in measured.measurements if not each.peer}
