@@ -25,6 +25,8 @@ _INK, _SOFT, _FAINT = "#1f2937", "#6b7280", "#e5e7eb"
 _PNG_DPI = 170
 # In inches. Small figures: the text must be readable at the width of a phone.
 _SIZE = (5.0, 3.5)
+# In inches, of a plot with few bars.
+_MIN_HEIGHT = 2.0
 # In 1/72 inch.
 _LABEL_POINTS, _MARKER_POINTS = 8.5, 7.0
 # Characters per line of a name: beside an axis or in two columns, beside small boxes, in one column.
@@ -193,7 +195,7 @@ def _latency_by_length(axes: Any, found: Sequence[Row]) -> bool:
             axes.barh(y, latency / 1e3, 0.8, color=own_colour, alpha=1 if own else 0.25)
             _value(axes, latency / 1e3, y, short(latency / 1e3), _INK if own else _SOFT)
         axes.barh(0, 0, color=own_colour, label=comparison.name(row, found))
-    axes.figure.set_size_inches(_SIZE[0], max(_SIZE[1], 1.2 + 0.19 * group * len(lengths)))
+    axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 1.2 + 0.19 * group * len(lengths)))
     axes.set_yticks(
         [position * group + (len(measured) - 1) / 2 for position in range(len(lengths))],
         [f"{length}\ntokens" for length in lengths],
@@ -219,7 +221,7 @@ def _size(axes: Any, found: Sequence[Row]) -> bool:
     colour = colours(found)
     megabytes = [(row.size_bytes or 0) / 1e6 for row in sized]
     positions, names = range(len(sized)), [_wrapped(comparison.name(row, found)) for row in sized]
-    axes.figure.set_size_inches(_SIZE[0], max(_SIZE[1], 0.9 + _line_inches(names, 10) * len(sized)))
+    axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 0.9 + max(0.42, _line_inches(names, 10)) * len(sized)))
     axes.barh(positions, megabytes, 0.6, color=[colour[row.model, row.label] for row in sized])
     for position, value in zip(positions, megabytes, strict=True):
         _value(axes, value, position, f"{value:.1f}")
@@ -253,7 +255,7 @@ def _distribution(axes: Any, found: Sequence[Row]) -> bool:
             }
         )
     line_inches = _line_inches([box["label"] for box in boxes], 8)
-    axes.figure.set_size_inches(_SIZE[0], max(_SIZE[1], 0.9 + line_inches * len(parts)))
+    axes.figure.set_size_inches(_SIZE[0], max(_MIN_HEIGHT, 0.9 + line_inches * len(parts)))
     drawn = axes.bxp(boxes, orientation="horizontal", patch_artist=True, widths=0.6)
     for patch, (row, *_) in zip(drawn["boxes"], parts, strict=True):
         patch.set(facecolor=colour[row.model, row.label], edgecolor=colour[row.model, row.label], alpha=0.75)

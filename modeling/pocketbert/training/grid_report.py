@@ -39,7 +39,7 @@ def page(summary: Summary) -> str:
     """
     return render(
         "grid.html",
-        title=f"{summary['main_metric']} over a grid",
+        title=f"Grid search: {summary['main_metric']}",
         main=summary["main_metric"],
         sentence=sentence(summary),
         warnings=summary["warnings"],
