@@ -270,7 +270,7 @@ def _headline(found: Sequence[Row]) -> str:
         return ""
     reference = best.reference if best.smaller or best.faster else None
     sentence = f"Export: {comparison.name(best, found)}."
-    return f"{sentence} Baseline: {_beside(reference, best)}." if _differ(best, reference) else sentence
+    return f"{sentence} Baseline: {_beside(reference, best)}." if reference and _differ(best, reference) else sentence
 
 
 def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
@@ -298,8 +298,8 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
     return tiles
 
 
-def _differ(best: Row, reference: Row | None) -> bool:
-    return reference is not None and (reference.model, reference.label) != (best.model, best.label)
+def _differ(best: Row, reference: Row) -> bool:
+    return (reference.model, reference.label) != (best.model, best.label)
 
 
 def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
