@@ -60,7 +60,9 @@ def vocabulary(change: Callable[[list[str]], list[str]], **tokenizer: Any) -> In
 
     def inject(folder: Path) -> None:
         path = folder / layout.VOCAB_FILE
-        path.write_text("\n".join(change(path.read_text(encoding="utf-8").split("\n")[:-1])) + "\n", encoding="utf-8")
+        path.write_text(
+            "\n".join(change(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))) + "\n", encoding="utf-8"
+        )
         said = bundle_folders.description_of(folder)["tokenizer"]
         bundle_folders.describe_again(folder, tokenizer={**said, **tokenizer})
 
@@ -163,8 +165,9 @@ def renamed(kind: str, old: bytes, new: bytes) -> Inject:
     return graph(apply)
 
 
-def without_last_signature(model: schema.ModelT) -> None:
-    model.signatureDefs = model.signatureDefs[:-1]
+def without_longest_signature(model: schema.ModelT) -> None:
+    longest = max(model.signatureDefs, key=lambda each: int(each.signatureKey.rpartition(b"_")[2]))
+    model.signatureDefs.remove(longest)
 
 
 def written(name: str, content: bytes) -> Inject:

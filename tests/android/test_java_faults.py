@@ -23,7 +23,7 @@ from faults import (
     renamed,
     tensors,
     vocabulary,
-    without_last_signature,
+    without_longest_signature,
     written,
 )
 
@@ -139,7 +139,7 @@ FAULTS_OF_THE_MODEL: dict[str, tuple[Inject, str]] = {
     "an_open_batch": (graph(open_batch), "must have a fixed shape; dimension 0 is open"),
     "an_input_of_another_name": (renamed("inputs", b"input_mask", b"mask"), "the inputs must be"),
     "an_output_of_another_name": (renamed("outputs", b"logits", b"scores"), "the outputs must be [logits]"),
-    "a_length_without_signature": (graph(without_last_signature), "the model must have the signature length_"),
+    "a_length_without_signature": (graph(without_longest_signature), "the model must have the signature length_"),
     "pieces_that_the_model_lacks": (vocabulary(more_pieces, vocab_size=107), "cannot run the network"),
     "a_model_cut_short": (cut("model.tflite", 900), "the file is no TFLite model"),
     "own_answers_of_the_wrong_sign": (

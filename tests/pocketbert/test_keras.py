@@ -205,7 +205,7 @@ def test_a_mask_of_other_numbers_is_refused(mood: pb.Model) -> None:
 
 def test_inputs_of_another_kind_are_refused(mood: pb.Model) -> None:
     batch = inputs()
-    with pytest.raises(pb.UserError, match="^inputs must be a mapping with input_word_ids; received tuple; of a data"):
+    with pytest.raises(pb.UserError, match="^inputs must be a mapping with input_word_ids; received tuple; if it is"):
         mood((batch, CLASSES))
     with pytest.raises(pb.UserError, match="^input_word_ids must be integers; received float32$"):
         mood({**batch, "input_word_ids": tf.cast(batch["input_word_ids"], tf.float32)})

@@ -149,7 +149,7 @@ def test_dev_split_is_by_text() -> None:
     # The same at every call, and of another seed another.
     assert train_dev_split(examples)[1].ids == aside.ids
     assert train_dev_split(examples, seed=1)[1].ids != aside.ids
-    with pytest.raises(Exception, match="at least two different texts; here has 1"):
+    with pytest.raises(Exception, match="at least two different texts; received 1 in here"):
         train_dev_split(examples.select([0, 1, 2]))
 
 

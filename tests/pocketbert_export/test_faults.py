@@ -33,7 +33,7 @@ from faults import (
     shuffled,
     tensors,
     vocabulary,
-    without_last_signature,
+    without_longest_signature,
 )
 from safetensors.numpy import load, save
 
@@ -168,7 +168,7 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
     "a mask constant of -1e9": (mask_of(1e9), "constants", False),
     "an open batch dimension": (graph(open_batch), "shapes", False),
     "an input with another name": (renamed("inputs", b"input_mask", b"mask"), "signatures", False),
-    "a length without its signature": (graph(without_last_signature), "signatures", False),
+    "a length without its signature": (graph(without_longest_signature), "signatures", False),
     "an output with another name": (renamed("outputs", b"logits", b"scores"), "outputs", False),
     "NaN weights": (floats([VOCAB_SIZE, HIDDEN], lambda table: table * np.nan), "finite", False),
     "one weight matrix changed": (

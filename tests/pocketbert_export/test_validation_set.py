@@ -94,7 +94,7 @@ def test_gate_uses_the_tasks_metric(
     (reason,) = (check["reason"] for check in checks if check["name"] == "metric")
     assert reason.startswith(f"{name} ")
     if name == "f1":
-        assert reason.startswith(f"f1 {100 * f1(model, 'equivalent'):.2f} with the float model")
+        assert f": {100 * f1(model, 'equivalent'):.2f} with the float model" in reason
 
 
 def test_the_data_may_say_the_task(model: Model, paths: dict[str, Path]) -> None:

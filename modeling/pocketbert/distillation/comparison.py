@@ -28,8 +28,8 @@ from pocketbert.training.config import DistillResult, RunConfig, TrainResult
 from pocketbert.training.distribution import Distribution, open_distribution
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.objectives.finetuning import Finetuning, label_stage
-from pocketbert.training.plan import TrainingPlan
-from pocketbert.training.run_data import Data, open_data
+from pocketbert.training.plan import TrainingPlan, open_data
+from pocketbert.training.run_data import Data
 from pocketbert.training.run_folder import (
     COMPARISON_FILE,
     FINE_TUNED_FOLDER,

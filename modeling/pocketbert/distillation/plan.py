@@ -27,8 +27,8 @@ from pocketbert.tasks.registry import TASKS
 from pocketbert.training.callbacks import LINE_NAMES
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import ModelInit
-from pocketbert.training.plan import TrainingPlan, unused_options
-from pocketbert.training.run_data import Data, RunData, open_data
+from pocketbert.training.plan import TrainingPlan, open_data, unused_options
+from pocketbert.training.run_data import Data, RunData
 from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 

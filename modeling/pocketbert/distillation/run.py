@@ -20,7 +20,8 @@ from pocketbert.outputs import check_inputs
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.initialization import saved_models
-from pocketbert.training.run_data import Data, open_data
+from pocketbert.training.plan import open_data
+from pocketbert.training.run_data import Data
 from pocketbert.training.run_folder import run_seeds
 from pocketbert.training.trainer import run_plan
 

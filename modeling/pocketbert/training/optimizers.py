@@ -32,8 +32,7 @@ class StepScalars:
     Attributes:
       step: int64, counts from 0.
       rate: float32, the learning rate.
-      beta_1_power, beta_2_power: float32, beta^t in the correction 1 - beta^t, where t counts from 1; 0 without
-        bias correction.
+      beta_1_power, beta_2_power: float32, beta^t in 1 - beta^t, where t counts from 1; 0 without bias correction.
     """
 
     step: tf.Tensor

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.task_data import TaskData, TextData
+from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import ModelInit, Vocabulary
 from pocketbert.training.objective import Objective
-from pocketbert.training.run_data import RunData
+from pocketbert.training.run_data import Data, RunData, TaskRunData, TextRunData
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -79,6 +81,27 @@ class TrainingPlan:
             **self.start.recorded(self.ROLE),
             **self.data.recorded(),
         }
+
+
+def open_data(data: Data) -> RunData:
+    """Wraps the data that a user gives.
+
+    Raises:
+      UserError: `data` is none of the three kinds.
+    """
+    if isinstance(data, TaskData):
+        return TaskRunData(data)
+    if isinstance(data, TextData):
+        return TextRunData(data)
+    from pocketbert.data.pretraining_data import PretrainingData
+    from pocketbert.training.pretraining_run_data import PretrainingRunData
+
+    if isinstance(data, PretrainingData):
+        return PretrainingRunData(data)
+    raise UserError(
+        "training takes a task's examples, plain text or pretraining examples; received "
+        f"{'none' if data is None else type(data).__name__}; make them with pocketbert.data"
+    )
 
 
 def unused_options(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:

@@ -333,27 +333,6 @@ class TextRunData(RunData):
         ]
 
 
-def open_data(data: Data) -> RunData:
-    """Wraps the data that a user gives.
-
-    Raises:
-      UserError: `data` is none of the three kinds.
-    """
-    if isinstance(data, TaskData):
-        return TaskRunData(data)
-    if isinstance(data, TextData):
-        return TextRunData(data)
-    from pocketbert.data.pretraining_data import PretrainingData
-    from pocketbert.training.pretraining_run_data import PretrainingRunData
-
-    if isinstance(data, PretrainingData):
-        return PretrainingRunData(data)
-    raise UserError(
-        "training takes a task's examples, plain text or pretraining examples; received "
-        f"{'none' if data is None else type(data).__name__}; make them with pocketbert.data"
-    )
-
-
 _NEEDED = {
     "text": "needs plain text; received none; give --text",
     "task": "needs examples of a task; received none; give a task and its data",

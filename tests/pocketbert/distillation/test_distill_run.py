@@ -153,7 +153,7 @@ def test_interrupted_run_resumes_exactly(
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as stream:
         stream.write(b'{"step": 17, "split": "tr')
     said = capsys.readouterr().err
-    assert "resuming after step 7, in stage hidden" in said and "going on after step 12, in stage hidden" in said
+    assert "resuming after step 7, in stage hidden" in said and "resuming after step 12, in stage hidden" in said
     distill(tmp_path / "run", run=dataclasses.replace(RUN, checkpoint_seconds=1e9))
     assert "resuming after step 15, in stage labels" in capsys.readouterr().err
     assert_same_run(tmp_path / "run", finished)

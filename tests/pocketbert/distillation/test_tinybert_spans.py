@@ -77,7 +77,7 @@ def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, pa
     prepared = planned(tmp_path, teacher, TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
     model = pb.from_pretrained(teacher)
-    encoded = encode_questions(prepared.data.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
+    encoded = encode_questions(prepared.data.given.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     inputs = {name: tf.constant(np.pad(array, ((0, 0), (0, padding)))) for name, array in inputs.items()}
     random = np.random.default_rng(0)

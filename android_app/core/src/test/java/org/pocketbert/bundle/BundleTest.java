@@ -102,7 +102,7 @@ public class BundleTest {
     BundleFolder swapped = folder();
     swapped.part("files").put("labels.txt", swapped.file("labels.txt", "good\nbad\n"));
     swapped.write();
-    assertRefused(swapped.path, "labels.txt must hold the labels of bundle.json in their order");
+    assertRefused(swapped.path, "labels.txt must hold the labels of bundle.json in order, one per line");
     BundleFolder third = folder();
     third.part("task").put("labels", Arrays.asList("bad", "fair", "good"));
     third.part("files").put("labels.txt", third.file("labels.txt", "bad\nfair\ngood\n"));

@@ -65,7 +65,7 @@ public final class Main {
       List<String> notes = new ArrayList<>();
       notes.add("The Android app's core on a computer: same code as on a phone, other kernels.");
       if ("random".equals(arguments.weights)) {
-        notes.add("Weights are random: latency and size mean something, answers do not.");
+        notes.add("Weights are random: latency and size are meaningful, outputs are not.");
       }
       String title = "Latency of exported bundles by the Java core";
       ResultFile.write(
