@@ -36,6 +36,7 @@ class PretrainingRunData(RunData):
     """
 
     served = ("pretraining",)
+    vocabulary: Vocabulary
     # As in BERT, there is no dropout between the encoder's outputs and these heads.
     tasks = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
 
