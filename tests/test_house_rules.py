@@ -188,7 +188,7 @@ def test_presets_named_in_the_documentation_exist() -> None:
     import pocketbert as pb
 
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    pattern = re.compile(r"`((?:bert|roberta|ib_bert|mobilebert|tinybert|minilmv2)_[a-z0-9_]+)`")
+    pattern = re.compile(r"`((?:bert|roberta|xlm_r|ib_bert|mobilebert|tinybert|minilmv2)_[a-z0-9_]+)`")
     named = {name for page in pages for name in pattern.findall(page.read_text(encoding="utf-8"))}
     named -= {path.stem for path in (ROOT / "benchmarks" / "studies").rglob("*.py")}
     assert named, "no page names a preset"

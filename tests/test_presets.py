@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.presets import preset
+from pocketbert.presets import PRESETS, preset
 
 
 # Table 2: h_inter, h_intra, heads, parameters in millions.
@@ -63,3 +66,45 @@ def test_students_of_mobileberts_table_3(
     assert counts["feed_forwards"] / 1e6 == pytest.approx(feed_forward, abs=0.25)
     # "approximately 25M parameters" each, section 4.1.
     assert found.parameters / 1e6 == pytest.approx(25, abs=1)
+
+
+# Tables 1, 3, 5 and 9: layers, width, rows and width of the word table, parameters in millions; 117.6 M as released.
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "rows", "embedding", "millions"),
+    [
+        ("minilmv2_6l_384d", 6, 384, 30522, 384, 22),
+        ("minilmv2_6l_768d", 6, 768, 30522, 768, 66),
+        ("minilmv2_12l_384d_128e", 12, 384, 30522, 128, 25),
+        ("minilmv2_roberta_6l_384d", 6, 384, 50265, 384, 30),
+        ("minilmv2_roberta_6l_768d", 6, 768, 50265, 768, 81),
+        ("minilmv2_roberta_12l_768d", 12, 768, 50265, 768, 125),
+        ("minilmv2_xlm_r_6l_384d", 6, 384, 250002, 384, 107),
+        ("minilmv2_xlm_r_12l_384d", 12, 384, 250002, 384, 117.6),
+    ],
+)
+def test_students_of_minilmv2(name: str, layers: int, width: int, rows: int, embedding: int, millions: float) -> None:
+    found = preset(name)
+    config = found.config
+    assert (config.num_layers, config.hidden_size, config.num_attention_heads) == (layers, width, 12)
+    assert (config.attention_size, config.intermediate_size) == (width, 4 * width)
+    assert (config.vocab_size, config.embedding_size) == (rows, embedding)
+    # The paper rounds some figures and truncates others; some include the pooler, of 0.15 or 0.59 M.
+    pooler = width * width + width
+    assert -0.5e6 < found.parameters - 1e6 * millions < 1e6 + pooler * (millions == 81)
+
+
+# Graphs create variables without values, so the sizes cost nothing; all layers have the same size.
+@pytest.mark.parametrize("name", [name for name in PRESETS if "roberta" in name or "xlm" in name])
+def test_counts_equal_those_of_transformers(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    tf = pytest.importorskip("tensorflow")
+    found = preset(name)
+    content = write_config(found.config, ()) | {"num_hidden_layers": 1}
+    config = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
+    with tf.Graph().as_default():
+        model = transformers.TFAutoModel.from_config(config)
+        model(tf.zeros([1, 2], tf.int32))
+        sizes = {weight.name: math.prod(weight.shape) for weight in model.weights}
+    layer = sum(size for weight, size in sizes.items() if "layer_._0" in weight)
+    assert layer > 0
+    assert sum(sizes.values()) + (found.config.num_layers - 1) * layer == found.parameters

@@ -16,7 +16,7 @@ Norm = Literal["layer_norm", "no_norm", "identity"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
-ModelType = Literal["bert", "roberta", "mobilebert", "distilbert"]
+ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
 # A key of `TASK_RULES`.
 TaskKind: TypeAlias = str
 # Shapes of a head's weights by their paths in the head.
@@ -63,7 +63,7 @@ class EncoderConfig:
     """An encoder's architecture. Sizes are counts of features, tokens or rows.
 
     Attributes:
-      model_type: family whose file layout the model uses.
+      model_type: family whose file layout the model uses. XLM-R (`xlm-roberta`) computes the same function as RoBERTa.
       vocab_size: rows of the word embedding table.
       hidden_size: width of the feature maps between layers (h_inter).
       num_layers: number of layers.
@@ -82,7 +82,7 @@ class EncoderConfig:
         `embedding_size` wide. `none`: the sizes are equal.
       trigram: concatenate each word embedding with its neighbours before the map (MobileBERT, section 3.4).
       max_position_embeddings: maximum sequence length in tokens.
-      position_offset: unused rows at the start of the position table (RoBERTa: 2).
+      position_offset: unused rows at the start of the position table (RoBERTa and XLM-R: 2).
       type_vocab_size: rows of the segment table; 0 for none (DistilBERT).
       pad_token_id: id of padding tokens.
       bottleneck: linear maps around each block, or None.

@@ -28,7 +28,7 @@ ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
-    """An encoder of any family; the configuration selects BERT, RoBERTa, IB-BERT or MobileBERT.
+    """An encoder of any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT or MobileBERT.
 
     Shapes: B batch, S length, H hidden_size, N heads, A width of all heads.
     Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and

@@ -70,6 +70,23 @@ def _bert(hidden_size: int, num_layers: int, num_attention_heads: int, intermedi
     )
 
 
+def _roberta(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    return _bert(hidden_size, num_layers, num_attention_heads, intermediate_size).replace(
+        model_type="roberta",
+        vocab_size=50265,
+        layer_norm_eps=1e-5,
+        embedding_layer_norm_eps=1e-5,
+        position_offset=2,
+        type_vocab_size=1,
+        pad_token_id=1,
+    )
+
+
+def _xlm_r(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    roberta = _roberta(hidden_size, num_layers, num_attention_heads, intermediate_size)
+    return roberta.replace(model_type="xlm-roberta", vocab_size=250002)
+
+
 _MOBILEBERT = EncoderConfig(
     model_type="mobilebert",
     vocab_size=30522,
@@ -126,6 +143,7 @@ def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feedforward
 
 
 _SEARCH = "MobileBERT (Sun et al. 2020), table"
+_RELATIONS = "MiniLMv2 (Wang et al. 2021), table"
 
 PRESETS: dict[str, Preset] = {
     "bert_base_uncased": Preset(
@@ -135,17 +153,16 @@ PRESETS: dict[str, Preset] = {
         config=_bert(1024, 24, 16, 4096), source="BERT (Devlin et al. 2019), large", parameters=335_141_888
     ),
     "roberta_base": Preset(
-        config=_bert(768, 12, 12, 3072).replace(
-            model_type="roberta",
-            vocab_size=50265,
-            layer_norm_eps=1e-5,
-            embedding_layer_norm_eps=1e-5,
-            position_offset=2,
-            type_vocab_size=1,
-            pad_token_id=1,
-        ),
-        source="RoBERTa (Liu et al. 2019), base",
-        parameters=124_645_632,
+        config=_roberta(768, 12, 12, 3072), source="RoBERTa (Liu et al. 2019), base", parameters=124_645_632
+    ),
+    "roberta_large": Preset(
+        config=_roberta(1024, 24, 16, 4096), source="RoBERTa (Liu et al. 2019), large", parameters=355_359_744
+    ),
+    "xlm_r_base": Preset(
+        config=_xlm_r(768, 12, 12, 3072), source="XLM-R (Conneau et al. 2020), base", parameters=278_043_648
+    ),
+    "xlm_r_large": Preset(
+        config=_xlm_r(1024, 24, 16, 4096), source="XLM-R (Conneau et al. 2020), large", parameters=559_890_432
     ),
     "distilbert_base_uncased": Preset(
         config=_bert(768, 6, 12, 3072).replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
@@ -213,6 +230,28 @@ PRESETS: dict[str, Preset] = {
     ),
     "minilmv2_6l_768d": Preset(
         config=_bert(768, 6, 12, 3072), source="MiniLMv2 (Wang et al. 2021), 6x768", parameters=66_955_008
+    ),
+    "minilmv2_12l_384d_128e": Preset(
+        config=_bert(384, 12, 12, 1536).replace(embedding_size=128, embedding_projection="word"),
+        source="MiniLMv2 (Wang et al. 2021), tables 4 and 9, 12x384 with a 128-wide embedding",
+        parameters=25_595_904,
+    ),
+    "minilmv2_roberta_6l_384d": Preset(
+        config=_roberta(384, 6, 12, 1536), source=f"{_RELATIONS} 1, 6x384 from RoBERTa", parameters=30_294_912
+    ),
+    "minilmv2_roberta_6l_768d": Preset(
+        config=_roberta(768, 6, 12, 3072), source=f"{_RELATIONS} 1, 6x768 from RoBERTa", parameters=82_118_400
+    ),
+    "minilmv2_roberta_12l_768d": Preset(
+        config=_roberta(768, 12, 12, 3072), source=f"{_RELATIONS} 3, 12x768 from RoBERTa", parameters=124_645_632
+    ),
+    "minilmv2_xlm_r_6l_384d": Preset(
+        config=_xlm_r(384, 6, 12, 1536), source=f"{_RELATIONS} 5, 6x384 from XLM-R", parameters=106_993_920
+    ),
+    "minilmv2_xlm_r_12l_384d": Preset(
+        config=_xlm_r(384, 12, 12, 1536),
+        source="MiniLMv2 as released, multilingual 12x384 from XLM-R",
+        parameters=117_640_704,
     ),
 }
 

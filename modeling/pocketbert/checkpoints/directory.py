@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
@@ -175,8 +176,7 @@ def write_directory(
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
     """Adds the family's prefix to the tensors of an encoder saved without it."""
-    prefix = model_type.removeprefix(OWN_PREFIX)
-    prefix = "roberta" if prefix == "xlm-roberta" else prefix
+    prefix = tensor_family(model_type.removeprefix(OWN_PREFIX))
     if "embeddings.word_embeddings.weight" not in stored:
         return dict(stored)
     parts = ("embeddings.", "encoder.", "transformer.", "pooler.")

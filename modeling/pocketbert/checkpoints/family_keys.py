@@ -12,6 +12,13 @@ CLASS_PREFIX = {
     "mobilebert": "MobileBert",
     "distilbert": "DistilBert",
 }
+
+
+def tensor_family(model_type: str) -> str:
+    """The family whose names the tensors have: RoBERTa for XLM-R, else the family itself."""
+    return "roberta" if model_type == "xlm-roberta" else model_type
+
+
 # transformers' name → ours; the first name of a value is written.
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -37,9 +44,11 @@ _COMMON: dict[str, tuple[type, object]] = {
     "layer_norm_eps": (float, 1e-12),
     "pad_token_id": (int, 0),
 }
+_ROBERTA = _COMMON | {"pad_token_id": (int, 1)}
 KEYS: dict[str, dict[str, tuple[type, object]]] = {
     "bert": _COMMON,
-    "roberta": _COMMON | {"pad_token_id": (int, 1)},
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
     "mobilebert": _COMMON
     | {
         "hidden_act": (str, "relu"),

@@ -46,26 +46,25 @@ def read_config(
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
         return _read_own(content)
-    family = "roberta" if model_type == "xlm-roberta" else str(model_type)
-    if family not in keys.KEYS:
-        known = ", ".join([*keys.CLASS_PREFIX, *(OWN_PREFIX + name for name in keys.KEYS)])
+    if not isinstance(model_type, str) or model_type not in keys.KEYS:
+        known = ", ".join([*keys.KEYS, *(OWN_PREFIX + name for name in keys.KEYS)])
         raise UserError(f"config.json: model_type must be one of {known}; received {model_type!r}")
 
     problems: list[str] = []
     own = _own_block(content, {"pooler", "tasks"}, problems)
     others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS}
-    values = read_values(content, keys.KEYS[family], fixed=keys.FIXED, known=others, problems=problems)
-    if family == "distilbert":
+    values = read_values(content, keys.KEYS[model_type], fixed=keys.FIXED, known=others, problems=problems)
+    if model_type == "distilbert":
         values = {keys.RENAMED.get(key, key): value for key, value in values.items()} | keys.DISTILBERT
     for key, same in keys.SAME_AS.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
-    config = _encoder_config(family, values, own.get("pooler"), tensor_names, problems)
+    config = _encoder_config(model_type, values, own.get("pooler"), tensor_names, problems)
     tasks = _tasks(content, own, values, config, tensor_names, [] if headless else problems)
     masked_lm = not headless and any(task.rules.head == "masked_lm" for task in tasks)
-    if masked_lm and family == "roberta" and values.get("hidden_act") != "gelu":
+    if masked_lm and keys.tensor_family(model_type) == "roberta" and values.get("hidden_act") != "gelu":
         problems.append(
-            "RoBERTa's masked-LM head always uses gelu, so hidden_act must be gelu; "
+            f"{keys.CLASS_PREFIX[model_type]}'s masked-LM head always uses gelu, so hidden_act must be gelu; "
             f"received {values.get('hidden_act')!r}"
         )
     raise_if_any(problems, "config.json")
@@ -97,12 +96,13 @@ def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
 
 
 def _encoder_config(
-    family: str,
+    model_type: str,
     values: Mapping[str, Any],
     pooler: str | None,
     tensor_names: Collection[str],
     problems: list[str],
 ) -> EncoderConfig | None:
+    family = keys.tensor_family(model_type)
     key = {name: name for name in ("hidden_act", "hidden_size", "intra_bottleneck_size", "num_attention_heads")}
     if family == "distilbert":
         key |= {ours: theirs for theirs, ours in keys.RENAMED.items()}
@@ -142,7 +142,7 @@ def _encoder_config(
     offset = values["pad_token_id"] + 1 if family == "roberta" else 0
     try:
         return EncoderConfig(
-            model_type=family,  # type: ignore[arg-type]
+            model_type=model_type,  # type: ignore[arg-type]
             vocab_size=values["vocab_size"],
             hidden_size=values["hidden_size"],
             num_layers=values["num_hidden_layers"],

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, head_names
 
 
@@ -111,7 +112,7 @@ _Specs = Iterator[tuple[str, TensorSpec]]
 
 
 def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
-    prefix = config.model_type
+    prefix = tensor_family(config.model_type)
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     early_width = hidden if config.embedding_projection == "word" else config.embedding_size
 
@@ -190,7 +191,7 @@ def _num_outputs(task: TaskConfig) -> int:
 
 
 def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
-    path, family, hidden = f"heads.{task.kind}", config.model_type, config.hidden_size
+    path, family, hidden = f"heads.{task.kind}", tensor_family(config.model_type), config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
     if config.pooler == "none":
         # A tanh layer of the head on the first token, like the pooler in BERT's classifier.
@@ -202,7 +203,7 @@ def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: boo
 
 
 def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
-    roberta = config.model_type == "roberta"
+    roberta = tensor_family(config.model_type) == "roberta"
     stored = "lm_head" if roberta else "cls.predictions"
     dense, norm = ("dense", "layer_norm") if roberta else ("transform.dense", "transform.LayerNorm")
     # The word table, joined by `extra_table` for trigram inputs, makes the logits and must have this width.

@@ -21,9 +21,9 @@ class Embeddings(tf_keras.layers.Layer):
     token may have become [PAD]) nor as a row of the output matrix. So the amount of padding has no effect either,
     except for imported weights with a padding row that is not zero.
 
-    RoBERTa: positions count from `position_offset`; padding must be on the right. With one segment row
-      (`type_vocab_size`
-    1) or none, segment ids are not read.
+    RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids that
+    are not `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`.
+    With one segment row (`type_vocab_size` 1) or none, segment ids are not read.
 
     Args:
       config: architecture of the encoder.

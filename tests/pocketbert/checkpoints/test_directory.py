@@ -5,7 +5,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_models import SENTIMENT, edit_config, edit_tensors, random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
+from tiny_models import (
+    SENTIMENT,
+    edit_config,
+    edit_tensors,
+    random_tensors,
+    tiny_bert,
+    tiny_mobilebert,
+    tiny_roberta,
+    tiny_xlm_roberta,
+)
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
@@ -82,6 +91,18 @@ ROUND_TRIPS = {
         tiny_roberta(activation="relu"),
         (TaskConfig(kind="masked_lm", dropout=0.0),),
         "pocketbert_roberta",
+    ),
+    "xlm-roberta": (tiny_xlm_roberta(pooler="none"), (SENTIMENT,), "xlm-roberta"),
+    "xlm-roberta with pooler": (tiny_xlm_roberta(), (SENTIMENT,), "xlm-roberta"),
+    "xlm-roberta, relu, masked LM": (
+        tiny_xlm_roberta(activation="relu"),
+        (TaskConfig(kind="masked_lm", dropout=0.0),),
+        "pocketbert_xlm-roberta",
+    ),
+    "xlm-roberta, factorized": (
+        tiny_xlm_roberta(embedding_size=7, embedding_projection="word"),
+        (),
+        "pocketbert_xlm-roberta",
     ),
     "mobilebert": (tiny_mobilebert(), (SENTIMENT,), "mobilebert"),
     "mobilebert with tanh pooler": (tiny_mobilebert(pooler="tanh"), (SENTIMENT,), "mobilebert"),
@@ -218,12 +239,30 @@ def test_a_pretraining_file_may_hold_more_heads_than_it_names(reference, tmp_pat
     assert [task.kind for task in read_directory(tmp_path / "model").tasks] == ["masked_lm", "next_sentence"]
 
 
-def test_xlm_roberta_is_roberta(reference, tmp_path):
+def test_xlm_roberta_keeps_its_names(reference, tmp_path):
+    # The tensors of transformers' two families have the same names.
     shutil.copytree(reference / "roberta", tmp_path / "model")
     edit_config(tmp_path / "model", model_type="xlm-roberta", architectures=["XLMRobertaForMaskedLM"], output_past=True)
     directory = read_directory(tmp_path / "model")
-    assert directory.config == read_directory(reference / "roberta").config
+    assert directory.config == read_directory(reference / "roberta").config.replace(model_type="xlm-roberta")
     assert [task.kind for task in directory.tasks] == ["masked_lm"]
+    write_directory(tmp_path / "copy", directory.config, directory.tasks, directory.tensors, None, None)
+    content = json.loads((tmp_path / "copy/config.json").read_text())
+    assert (content["model_type"], content["architectures"]) == ("xlm-roberta", ["XLMRobertaForMaskedLM"])
+    assert (tmp_path / "copy/model.safetensors").read_bytes() == (tmp_path / "model/model.safetensors").read_bytes()
+
+
+def test_bare_xlm_roberta_names(tmp_path):
+    config = tiny_xlm_roberta()
+    tensors = random_tensors(config)
+    write_directory(tmp_path / "model", config, (), tensors, None, None)
+
+    def strip(stored):
+        for name in list(stored):
+            stored[name.removeprefix("roberta.")] = stored.pop(name)
+
+    edit_tensors(tmp_path / "model", strip)
+    assert read_directory(tmp_path / "model").tensors.keys() == tensors.keys()
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path):

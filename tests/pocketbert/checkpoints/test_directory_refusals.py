@@ -16,6 +16,7 @@ from tiny_models import (
     tiny_distilbert,
     tiny_mobilebert,
     tiny_roberta,
+    tiny_xlm_roberta,
 )
 
 from pocketbert.checkpoints.directory import read_directory, write_directory
@@ -64,6 +65,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
     "changes, message",
     [
         ({"model_type": "albert"}, "model_type must be one of bert, roberta, xlm-roberta, mobilebert"),
+        ({"model_type": "xlm-roberta-xl"}, "model_type must be one of .*; received 'xlm-roberta-xl'"),
         ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*; received 'swish'"),
         ({"num_attention_heads": 3}, "hidden_size must be a multiple of num_attention_heads; received 20 and 3"),
         ({"is_decoder": True}, "is_decoder must be False; received True"),
@@ -92,7 +94,14 @@ def test_keys_that_leave_the_mathematics_alone(written):
 
 
 @pytest.mark.parametrize(
-    "config", [tiny_bert(), tiny_roberta(pooler="none"), tiny_mobilebert(), tiny_mobilebert("raw")]
+    "config",
+    [
+        tiny_bert(),
+        tiny_roberta(pooler="none"),
+        tiny_xlm_roberta(pooler="none"),
+        tiny_mobilebert(),
+        tiny_mobilebert("raw"),
+    ],
 )
 def test_no_value_of_any_key_is_a_crash(config):
     content = write_config(config, (SENTIMENT,)) | {"num_labels": 3, "problem_type": None, "pocketbert": {}}

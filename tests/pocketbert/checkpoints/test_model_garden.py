@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from official.nlp.modeling import networks
-from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta
+from tiny_models import random_tensors, tiny_bert, tiny_mobilebert, tiny_roberta, tiny_xlm_roberta
 
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.model_garden import (
@@ -200,6 +200,7 @@ def test_checkpoints_of_converters_and_trainers(root, tmp_path):
     "config, message",
     [
         (tiny_roberta(), r"position_offset must be 0; received 2"),
+        (tiny_xlm_roberta(), r"position_offset must be 0; received 2"),
         (tiny_bert(pooler="none"), "pooler must be 'tanh'; received 'none'"),
         (tiny_bert(norm="no_norm"), "norm must be 'layer_norm'; received 'no_norm'"),
         (tiny_bert(head_size=3), "the width of all heads must be that of the block, 20; received 12"),

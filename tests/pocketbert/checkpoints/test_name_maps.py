@@ -11,6 +11,9 @@ from pocketbert.presets import PRESETS
 PUBLISHED = {
     "bert_base_uncased": 109_482_240,
     "roberta_base": 124_645_632,
+    "roberta_large": 355_359_744,
+    "xlm_r_base": 278_043_648,
+    "xlm_r_large": 559_890_432,
     "distilbert_base_uncased": 66_362_880,
     "ib_bert_large": 294_467_840,
     "mobilebert": 24_581_888,
@@ -19,6 +22,12 @@ PUBLISHED = {
     "tinybert_4l_312d": 14_350_248,
     "tinybert_6l_768d": 66_955_008,
     "minilmv2_6l_384d": 22_713_216,
+    "minilmv2_12l_384d_128e": 25_595_904,
+    "minilmv2_roberta_6l_384d": 30_294_912,
+    "minilmv2_roberta_6l_768d": 82_118_400,
+    "minilmv2_roberta_12l_768d": 124_645_632,
+    "minilmv2_xlm_r_6l_384d": 106_993_920,
+    "minilmv2_xlm_r_12l_384d": 117_640_704,
 }
 
 
@@ -67,7 +76,7 @@ def test_heads_get_names_of_their_own():
         TaskConfig(kind="masked_lm"),
         TaskConfig(kind="next_sentence"),
     ]
-    for name in ("bert_base_uncased", "roberta_base", "mobilebert"):
+    for name in ("bert_base_uncased", "roberta_base", "xlm_r_base", "mobilebert"):
         for pooler in ("tanh", "none"):
             specs = tensor_specs(PRESETS[name].config.replace(pooler=pooler), tasks)
             names = [spec.name for spec in specs.values()]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
-from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobilebert, tiny_roberta
+from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobilebert, tiny_roberta, tiny_xlm_roberta
 
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
@@ -21,16 +21,23 @@ transformers = pytest.importorskip("transformers")
 LENGTHS = (11, 7, 4)
 CLASSIFICATION = TaskConfig(kind="classification", labels=("bad", "so so", "good"))
 MULTI_LABEL = TaskConfig(kind="multi_label", labels=("short", "funny", "sad", "true"))
+SPAN = TaskConfig(kind="span", dropout=0.0)
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)
 NEXT_SENTENCE = TaskConfig(kind="next_sentence", dropout=0.0)
 
 CASES = {
     "TFBertModel": (tiny_bert(), ()),
     "TFBertForSequenceClassification": (tiny_bert(activation="relu"), (CLASSIFICATION,)),
-    "TFBertForQuestionAnswering": (tiny_bert(pooler="none"), (TaskConfig(kind="span", dropout=0.0),)),
+    "TFBertForQuestionAnswering": (tiny_bert(pooler="none"), (SPAN,)),
     "TFBertForPreTraining": (tiny_bert(activation="gelu_tanh"), (MASKED_LM, NEXT_SENTENCE)),
+    "TFRobertaModel": (tiny_roberta(), ()),
     "TFRobertaForSequenceClassification": (tiny_roberta(pooler="none"), (CLASSIFICATION,)),
     "TFRobertaForMaskedLM": (tiny_roberta(pooler="none"), (MASKED_LM,)),
+    "TFRobertaForQuestionAnswering": (tiny_roberta(pooler="none"), (SPAN,)),
+    "TFXLMRobertaModel": (tiny_xlm_roberta(), ()),
+    "TFXLMRobertaForSequenceClassification": (tiny_xlm_roberta(pooler="none"), (CLASSIFICATION,)),
+    "TFXLMRobertaForMaskedLM": (tiny_xlm_roberta(pooler="none"), (MASKED_LM,)),
+    "TFXLMRobertaForQuestionAnswering": (tiny_xlm_roberta(pooler="none"), (SPAN,)),
     "TFMobileBertForSequenceClassification": (tiny_mobilebert(), (CLASSIFICATION,)),
     "TFMobileBertForPreTraining": (tiny_mobilebert("bottleneck"), (MASKED_LM, NEXT_SENTENCE)),
     # A head with a tanh layer of its own and an encoder with a pooler are one function; either file must do.
@@ -45,7 +52,7 @@ CASES = {
     "TFDistilBertModel": (tiny_distilbert(), ()),
     "TFDistilBertForSequenceClassification": (tiny_distilbert(activation="relu"), (CLASSIFICATION,)),
     "TFDistilBertForSequenceClassification, multi_label": (tiny_distilbert(), (MULTI_LABEL,)),
-    "TFDistilBertForQuestionAnswering": (tiny_distilbert(), (TaskConfig(kind="span", dropout=0.0),)),
+    "TFDistilBertForQuestionAnswering": (tiny_distilbert(), (SPAN,)),
     "TFDistilBertForMaskedLM": (tiny_distilbert(), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
 }
@@ -73,6 +80,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
     theirs_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
     content = json.loads((tmp_path / "model/config.json").read_text())
     class_name = name.split(",")[0]
+    assert theirs_config.model_type == config.model_type
     assert content["architectures"] == [class_name.removeprefix("TF")]
     theirs = getattr(transformers, class_name)(theirs_config)
     stored = load_file(tmp_path / "model/model.safetensors")
