@@ -64,7 +64,7 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
         first_token_only=decided["first_token_only"] == APPLIED,
         padding_bias=_PADDING_BIAS,
     )
-    optimized = Model(config, model.tasks, model.tokenizer, graph)
+    optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():
         variable.assign(tensors[path])
     return optimized

@@ -38,9 +38,16 @@ class Encoder(tf_keras.Model):
       config: architecture.
       graph: layout of the graph; only export changes it.
       seed: seed of the initial weights.
+      initialize: draw initial weights; False leaves zeros, to save time before you load weights.
     """
 
-    def __init__(self, config: EncoderConfig, graph: GraphForm = GraphForm(), seed: int = 0) -> None:  # noqa: B008
+    def __init__(
+        self,
+        config: EncoderConfig,
+        graph: GraphForm = GraphForm(),  # noqa: B008
+        seed: int = 0,
+        initialize: bool = True,
+    ) -> None:
         super().__init__()
         self.config = config
         self._graph, self._seed = graph, seed
@@ -55,6 +62,8 @@ class Encoder(tf_keras.Model):
         ]
         if config.pooler == "tanh":
             self.pooler = Dense(config.hidden_size, config.hidden_size)
+        if not initialize:
+            return
         initialize_weights(self, config.initializer_range, seed)
         # The padding row starts at zero, as with torch's padding_idx.
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))

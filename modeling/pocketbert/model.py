@@ -58,6 +58,7 @@ class Model(tf_keras.Model):
       tokenizer: converts text to inputs; saved with the model.
       graph: layout of the encoder's graph; only export changes it.
       seed: seed of the initial weights and of dropout.
+      initialize: draw initial weights of the encoder; False leaves zeros, to save time before you load weights.
     Raises:
       UserError: the encoder cannot carry a task.
     """
@@ -69,13 +70,14 @@ class Model(tf_keras.Model):
         tokenizer: WordPieceTokenizer | None = None,
         graph: GraphForm = GraphForm(),  # noqa: B008
         seed: int = 0,
+        initialize: bool = True,
     ) -> None:
         super().__init__()
         names = _check_tasks(config, tasks)
         self.config = config
         self.tasks = tuple(tasks)
         self.tokenizer = tokenizer
-        self.encoder = Encoder(config, graph, seed)
+        self.encoder = Encoder(config, graph, seed, initialize)
         self.heads = {name: get_task(task).head(config) for name, task in zip(names, tasks, strict=True)}
         for head in self.heads.values():
             initialize_weights(head, config.initializer_range, seed)
@@ -370,7 +372,7 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
             directory.vocab_path, **dataclasses.asdict(directory.tokenizer or TokenizerConfig())
         )
     config = directory.config if task is None else get_task(task).encoder_config(directory.config)
-    model = Model(config, tasks, tokenizer, seed=seed)
+    model = Model(config, tasks, tokenizer, seed=seed, initialize=False)
     for name, variable in model.weights_by_path().items():
         if task is None or name.startswith("encoder."):
             variable.assign(directory.tensors[name])

@@ -4,6 +4,8 @@ import shutil
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
+import tiny_finetuning
 from safetensors.numpy import load_file, save_file
 from tiny_models import (
     SENTIMENT,
@@ -16,6 +18,7 @@ from tiny_models import (
     tiny_xlm_roberta,
 )
 
+import pocketbert as pb
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import TaskConfig, TokenizerConfig
@@ -298,3 +301,21 @@ def test_a_real_bare_encoder_loads(minilm_directory):
     assert directory.tokenizer.lowercase is True
     assert directory.config.hidden_size == 384
     assert sum(tensor.size for tensor in directory.tensors.values()) == 22_713_216
+
+
+def test_loading_draws_only_new_heads(tmp_path, monkeypatch):
+    directory = tiny_finetuning.write_model(tmp_path / "model")
+    expected = pb.from_preset(tiny_finetuning.CONFIG, task=tiny_finetuning.TASK, seed=5).heads["classification"]
+    drawn = []
+    draw = tf.random.stateless_truncated_normal
+
+    def counted(shape, **options):
+        drawn.append(list(shape))
+        return draw(shape, **options)
+
+    monkeypatch.setattr(tf.random, "stateless_truncated_normal", counted)
+    pb.from_pretrained(directory)
+    assert drawn == []
+    loaded = pb.from_pretrained(directory, task=tiny_finetuning.TASK, seed=5).heads["classification"]
+    assert drawn == [[tiny_finetuning.CONFIG.hidden_size, 2]]
+    np.testing.assert_array_equal(loaded.output_projection.kernel, expected.output_projection.kernel)
