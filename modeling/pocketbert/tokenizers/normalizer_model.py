@@ -26,6 +26,7 @@ from pocketbert.tokenizers.bert_unicode import (
     PRIVATE_USE,
     SPACE,
     WORD,
+    Normalization,
     normalization,
 )
 
@@ -78,7 +79,7 @@ def normalizer_model(
     has_order = (tables.combining[:CODE_POINTS] > 0) & (tables.kind[:CODE_POINTS] != DROPPED)
     left_out = characters.intersection(np.flatnonzero(has_order).tolist())
     strings: dict[int, str] = {}
-    for code in _codes():
+    for code in _changed(tables, kind_there):
         entries = slice(tables.start[code], tables.start[code] + tables.count[code])
         text = ""
         for result, kind in zip(tables.code[entries].tolist(), tables.kind[entries].tolist(), strict=True):
@@ -95,6 +96,16 @@ def normalizer_model(
         if text != chr(code):
             strings[code] = text
     return NormalizerModel(_flatbuffer(strings), "".join(map(chr, sorted(left_out))))
+
+
+def _changed(tables: Normalization, kind_there: np.ndarray) -> list[int]:
+    """Those `_codes()` that may need a string: all but those that are kept and have the same kind there."""
+    codes = np.array(_codes())
+    is_kept = (tables.count[codes] == 1) & (tables.start[codes] == codes)
+    kind = tables.kind[codes]
+    is_kept &= (kind == WORD) | (kind == ISOLATED)
+    changed: list[int] = codes[~(is_kept & (kind == kind_there[codes]))].tolist()
+    return changed
 
 
 @functools.cache
