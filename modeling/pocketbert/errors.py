@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _MOST_CHARACTERS = 4000
+_DIFFERENCES_SHOWN = 5
 
 
 class UserError(ValueError):
@@ -51,3 +53,20 @@ def did_you_mean(received: str, known: Iterable[str], prefix: str = "") -> str:
     """
     close = difflib.get_close_matches(received, list(known), n=1)
     return f" (did you mean {prefix + close[0]!r}?)" if close else ""
+
+
+def describe_differences(recorded: Mapping[str, Any], received: Mapping[str, Any]) -> str:
+    """Describes differences between recorded and received options, for an error message.
+
+    Args:
+      recorded: options of an earlier run.
+      received: options of this run.
+
+    Returns:
+      `name=recorded value, received value` for the first five names in alphabetical order, then the number of others;
+      empty without a difference.
+    """
+    names = [name for name in sorted({*recorded, *received}) if recorded.get(name) != received.get(name)]
+    shown = [f"{name}={recorded.get(name)!r}, received {received.get(name)!r}" for name in names[:_DIFFERENCES_SHOWN]]
+    others = len(names) - len(shown)
+    return ", ".join(shown) + (f", and {others} {'other' if others == 1 else 'others'}" if others else "")

@@ -37,7 +37,7 @@ from pocketbert.data.pretraining_shards import (
 )
 from pocketbert.data.teacher_cache_layout import VOCABULARY_NAME
 from pocketbert.data.text import TextFormat, estimated_text_bytes, text_files
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import named_after, sha256, write_bytes, write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.outputs import (
@@ -225,14 +225,10 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
     file = folder / _OPTIONS_FILE
     if file.exists():
         earlier = _read_options(file)
-        different = [
-            f"{name}={earlier.get(name)!r}, received {recorded.get(name)!r}"
-            for name in sorted({*earlier, *recorded})
-            if earlier.get(name) != recorded.get(name)
-        ]
+        different = describe_differences(earlier, recorded)
         if different and not overwrite:
             raise UserError(
-                f"{folder} has an unfinished run with other options: {', '.join(different)}; use its options, choose "
+                f"{folder} has an unfinished run with other options: {different}; use its options, choose "
                 "another output, or pass --overwrite"
             )
         if different:

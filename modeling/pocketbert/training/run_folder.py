@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.outputs import RUN_KIND, check_no_foreign, held_directory, remove
@@ -237,11 +237,7 @@ def _difference(folder: Path, received: Mapping[str, Any], *, overwrite: bool) -
         if not overwrite:
             raise
         return str(error)
-    return ", ".join(
-        f"{name}={recorded.get(name)!r}, received {received.get(name)!r}"
-        for name in sorted({*recorded, *received})
-        if recorded.get(name) != received.get(name)
-    )
+    return describe_differences(recorded, received)
 
 
 def _remove(paths: Iterable[Path]) -> None:
