@@ -17,6 +17,7 @@ import numpy as np
 
 from pocketbert.data.questions import Question
 from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
 from pocketbert.progress import bar
 
 _SPECIAL_TOKENS = 3
@@ -48,15 +49,11 @@ class WindowOptions:
     max_question_tokens: int = 64
 
     def __post_init__(self) -> None:
-        least = {"max_length": _SPECIAL_TOKENS + 2, "stride": 1, "max_question_tokens": 1}
-        raise_if_any(
-            [
-                f"{name} must be at least {value}; received {getattr(self, name)}"
-                for name, value in least.items()
-                if getattr(self, name) is not None and getattr(self, name) < value
-            ],
-            "windows",
-        )
+        problems = option_problems(self)
+        least = _SPECIAL_TOKENS + 2
+        if 0 < self.max_length < least:
+            problems.append(f"max_length must be at least {least}; received {self.max_length}")
+        raise_if_any(problems, "windows")
 
     @property
     def question_room(self) -> int:

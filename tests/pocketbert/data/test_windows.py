@@ -248,9 +248,12 @@ def test_stream_shows_progress_on_request(tokenizer: WordPieceTokenizer, capsys:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stride": 0}, "stride must be at least 1; received 0"),
-        ({"max_question_tokens": 0}, "max_question_tokens must be at least 1; received 0"),
-        ({"max_length": 4, "stride": -2}, "max_length must be at least 5; received 4; stride must be at least 1"),
+        ({"stride": 0}, "stride must be positive; received 0"),
+        ({"max_question_tokens": 0}, "max_question_tokens must be positive; received 0"),
+        (
+            {"max_length": 4, "stride": -2},
+            "stride must be positive; received -2; max_length must be at least 5; received 4",
+        ),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, int], message: str) -> None:
