@@ -92,7 +92,7 @@ def plain_export(
                     length=length,
                     threads=number,
                     calls=calls,
-                    peer=True,
+                    is_baseline=True,
                     relative_tolerance=TOLERANCE[recipe],
                 )
                 for number in threads

@@ -118,7 +118,7 @@ def benchmark(
         lengths=lengths,
         threads=threads,
         quick=quick,
-        peers=baselines,
+        baselines=baselines,
         weights=weights,
         names={path: name for path in paths} if name else None,
         labels=labels_of(paths),

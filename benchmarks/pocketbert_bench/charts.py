@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # One colour per export; baselines are grey to set ours apart.
 OURS = ("#0f766e", "#b45309", "#7c3aed", "#be185d", "#2563eb")
-PEERS = ("#94a3b8", "#64748b", "#cbd5e1", "#475569")
+BASELINES = ("#94a3b8", "#64748b", "#cbd5e1", "#475569")
 _INK, _SOFT, _FAINT = "#1f2937", "#6b7280", "#e5e7eb"
 _PNG_DPI = 170
 # In inches. Small figures: the text must be readable at the width of a phone.
@@ -59,10 +59,10 @@ def draw(found: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
 
 def colours(found: Sequence[Row]) -> dict[tuple[str, str], str]:
     """(network, export) → colour."""
-    chosen, ours, peers = {}, iter(OURS * 9), iter(PEERS * 9)
+    chosen, ours, baselines = {}, iter(OURS * 9), iter(BASELINES * 9)
     for row in found:
         if (row.model, row.label) not in chosen:
-            chosen[row.model, row.label] = next(peers if row.peer else ours)
+            chosen[row.model, row.label] = next(baselines if row.is_baseline else ours)
     return chosen
 
 

@@ -25,7 +25,7 @@ class Row:
       model: name of the network.
       label: name of the export.
       recipe: number formats.
-      peer: whether this is a baseline.
+      is_baseline: whether this is a baseline.
       size_bytes: size of the model file; None if the export failed.
       latencies: (length, threads) → successful measurement.
       failures: reasons of failed measurements, one sentence each.
@@ -40,7 +40,7 @@ class Row:
     model: str
     label: str
     recipe: str
-    peer: bool
+    is_baseline: bool
     size_bytes: int | None
     latencies: Mapping[tuple[int, int], Measurement]
     failures: tuple[str, ...]
@@ -126,7 +126,7 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
         networks = list(dict.fromkeys(row.model for row in group))
         found += sorted(
             (_compared(row, group, (teachers or {}).get(row.model, row.model)) for row in group),
-            key=lambda row: (networks.index(row.model), not row.peer, -(row.size_bytes or 0)),
+            key=lambda row: (networks.index(row.model), not row.is_baseline, -(row.size_bytes or 0)),
         )
     return found
 
@@ -185,7 +185,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
         model=model,
         label=label,
         recipe=parts[0].recipe,
-        peer=parts[0].peer,
+        is_baseline=parts[0].peer,
         size_bytes=good[0].size_bytes if good else None,
         latencies={(part.length, part.threads): part for part in good if part.length},
         failures=tuple(dict.fromkeys(part.error for part in parts if part.error)),
@@ -196,7 +196,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
 def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
     """Returns the row compared with a baseline's float32 export of the network `model`, otherwise with ours."""
     candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
-    candidates.sort(key=lambda other: (not other.peer, other.label != f"{TFLITE_CONVERTER} float32"))
+    candidates.sort(key=lambda other: (not other.is_baseline, other.label != f"{TFLITE_CONVERTER} float32"))
     if not candidates or not row.latencies:
         return row
     reference = candidates[0]

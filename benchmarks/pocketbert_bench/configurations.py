@@ -44,7 +44,7 @@ class Configuration:
       length: tokens per call; None if the bundle could not be read.
       threads: number of runtime threads.
       calls: used in turn; valid token ids.
-      peer: whether this is a baseline.
+      is_baseline: whether this is a baseline.
       weights: `trained` or `random`; None if unknown.
       runtime: name of the runtime.
       relative_tolerance: tolerance of the golden check, relative to the largest expected value; None uses the recipe's.
@@ -58,7 +58,7 @@ class Configuration:
     length: int | None
     threads: int
     calls: tuple[Call, ...]
-    peer: bool = False
+    is_baseline: bool = False
     weights: Weights | None = None
     runtime: Literal["litert", "onnxruntime"] = "litert"
     relative_tolerance: float | None = None

@@ -162,7 +162,7 @@ def bench_bundles(
     lengths: Sequence[int] | None = None,
     threads: Sequence[int] = (1,),
     quick: bool = False,
-    peers: Sequence[Configuration] = (),
+    baselines: Sequence[Configuration] = (),
     weights: Weights | None = None,
     names: Mapping[Path, str] | None = None,
     labels: Mapping[Path, str] | None = None,
@@ -178,7 +178,7 @@ def bench_bundles(
       lengths: sequence lengths in tokens; None uses all in the bundle.
       threads: numbers of threads.
       quick: shortened run; the result records this.
-      peers: baselines to time in the same rounds.
+      baselines: baselines to time in the same rounds.
       weights: whether the weights are trained or random; None if unknown.
       names: bundle → name of the network (default: the folder's name).
       labels: bundle → name in tables (default: the recipe).
@@ -199,7 +199,7 @@ def bench_bundles(
             model=(names or {}).get(path),
             label=(labels or {}).get(path),
         )
-    everything += [dataclasses.replace(peer, weights=weights) for peer in peers]
+    everything += [dataclasses.replace(baseline, weights=weights) for baseline in baselines]
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
     notes = [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
@@ -292,7 +292,7 @@ class _Subject:
             label=configuration.label,
             model=configuration.model,
             recipe=configuration.recipe,
-            peer=configuration.peer,
+            peer=configuration.is_baseline,
             weights=configuration.weights,
             model_file=path.name,
             model_sha256=files.sha256(path) if path.is_file() else None,

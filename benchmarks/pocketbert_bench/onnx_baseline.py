@@ -60,7 +60,7 @@ def onnx_exports(
             length=length,
             threads=number,
             calls=calls,
-            peer=True,
+            is_baseline=True,
             runtime="onnxruntime",
             relative_tolerance=baseline_calls.TOLERANCE[recipe],
         )

@@ -38,7 +38,7 @@ TEACHER, STUDENT = "teacher", "student"
 RECIPES = ("float32", "dynamic_wi8")
 SHIPPED = "dynamic_wi8"
 LENGTHS = (32, 64, 128)
-PEER_LENGTH = 128
+BASELINE_LENGTH = 128
 # The gate compares two forms of one network, so training sentences serve too. With the dev split alone, chance would
 # be as large as the bound on int8's accuracy drop (`pocketbert_export.verify`). float32 may lose nothing, which the
 # dev split is enough to show.
@@ -104,7 +104,7 @@ def _quickstart(output: Path, *, full: bool, seed: int) -> str:
     step("measure the bundles and the teacher exported with TensorFlow's converter")
     measured_path = output / "results.json"
     if not measured_path.exists():
-        latencies = _latencies(models[TEACHER], bundles, output / "peers", full=full)
+        latencies = _latencies(models[TEACHER], bundles, output / "baselines", full=full)
         results.write(measured_path, dataclasses.replace(latencies, accuracies=tuple(accuracies)))
     measured = results.read(measured_path)
 
@@ -223,7 +223,7 @@ def _latencies(teacher: Path, bundles: Mapping[str, Mapping[str, Path]], folder:
         list(names),
         lengths=LENGTHS,
         quick=not full,
-        peers=baselines.plain_export(teacher, folder, model=TEACHER, length=PEER_LENGTH, recipes=RECIPES),
+        baselines=baselines.plain_export(teacher, folder, model=TEACHER, length=BASELINE_LENGTH, recipes=RECIPES),
         weights="trained",
         names=names,
         title="quickstart --full" if full else "quickstart",
@@ -248,6 +248,6 @@ def _summary(train: int, dev: int, full: bool) -> str:
         f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train:,} film reviews (Rotten Tomatoes). The "
         f"student has {len(TEACHER_LAYERS)} of its layers and is distilled with TinyBERT. Accuracy is measured on a "
         f"dev split of {dev:,} sentences. Latency is one sentence per call on this machine. The baseline for size and "
-        f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {PEER_LENGTH} tokens."
+        f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {BASELINE_LENGTH} tokens."
     )
     return text if full else f"{text} This run used part of the data and short measurements; --full uses all data."

@@ -106,10 +106,10 @@ class Section:
         """Whether the GPU computed; the paper measured the CPU."""
         return bool(_gpu_share(self.run))
 
-    def beside_the_paper(self) -> list[tuple[str, float]]:
+    def with_published_latencies(self) -> list[tuple[str, float]]:
         """(export, microseconds) of our exports measured with the paper's length and number of threads."""
         at = paper_figures.LENGTH, paper_figures.THREADS
-        found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.peer]
+        found = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.is_baseline]
         return [(name, latency) for name, latency in found if latency]
 
 
@@ -259,7 +259,7 @@ def _references(found: Sequence[Row]) -> list[str]:
 
 def _smallest(found: Sequence[Row]) -> Row | None:
     """The export of the headline: our smallest, float32 last."""
-    ours = [row for row in found if not row.peer and row.latencies and row.size_bytes]
+    ours = [row for row in found if not row.is_baseline and row.latencies and row.size_bytes]
     return min(ours, key=lambda row: (row.recipe == "float32", row.size_bytes or 0), default=None)
 
 
@@ -270,7 +270,9 @@ def _headline(found: Sequence[Row]) -> str:
         return ""
     reference = best.reference if best.smaller or best.faster else None
     sentence = f"Export: {comparison.name(best, found)}."
-    return f"{sentence} Baseline: {_beside(reference, best)}." if reference and _differ(best, reference) else sentence
+    if reference and _differ(best, reference):
+        sentence += f" Baseline: {_qualified_name(reference, best)}."
+    return sentence
 
 
 def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
@@ -282,7 +284,7 @@ def _tiles(found: Sequence[Row], verification: Mapping[str, Mapping[str, Any]]) 
         same_run = [row for row in found if row.run is best.run and row.model in networks and row is not best]
         if reference and _differ(best, reference):
             tiles += _against_reference(best, reference)
-        alike = [row for row in same_run if row.peer and row.recipe == best.recipe and row.latencies]
+        alike = [row for row in same_run if row.is_baseline and row.recipe == best.recipe and row.latencies]
         if alike:
             tiles += _against_same_recipe(best, min(alike, key=lambda row: not row.label.startswith(TFLITE_CONVERTER)))
         if best.accuracy:
@@ -318,21 +320,21 @@ def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _beside(row: Row, best: Row) -> str:
-    """Name of an export next to the best one, with its network's name if that differs."""
+def _qualified_name(row: Row, best: Row) -> str:
+    """Name of an export, with its network's name if that differs from the best one's."""
     return row.label if row.model == best.model else f"{row.model}, {row.label}"
 
 
-def _against_same_recipe(best: Row, peer: Row) -> list[tuple[str, str, str]]:
-    number = min(count for _, count in peer.latencies)
-    longest = max(length for length, count in peer.latencies if count == number)
+def _against_same_recipe(best: Row, baseline: Row) -> list[tuple[str, str, str]]:
+    number = min(count for _, count in baseline.latencies)
+    longest = max(length for length, count in baseline.latencies if count == number)
     short = min(length for length, _ in best.latencies)
     tiles = []
     for tokens, name in ((longest, "faster with the same recipe"), (short, "faster on short texts")):
-        mine, theirs = best.effective_latency_us(tokens, number), peer.effective_latency_us(tokens, number)
+        mine, theirs = best.effective_latency_us(tokens, number), baseline.effective_latency_us(tokens, number)
         if mine and theirs and (tokens == longest or short < longest):
-            pads = "" if (tokens, number) in peer.latencies else f" pads to {longest}:"
-            detail = f"{_ms(mine)} at {tokens} tokens; {_beside(peer, best)}{pads} {_ms(theirs)}"
+            pads = "" if (tokens, number) in baseline.latencies else f" pads to {longest}:"
+            detail = f"{_ms(mine)} at {tokens} tokens; {_qualified_name(baseline, best)}{pads} {_ms(theirs)}"
             tiles.append((times(theirs / mine), name, detail))
     return tiles
 

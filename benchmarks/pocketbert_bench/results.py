@@ -92,6 +92,7 @@ class Measurement:
     label: str = _note("name in tables; differs between our exports and the baselines' of one network")
     model: str = _note("name of the network, shared by all its measurements")
     recipe: str = _note("number formats: float32, dynamic_wi8, …")
+    # `peer` and `peer_samples` are keys of committed result files.
     peer: bool = _note("whether this is a baseline: another tool's export of the same network")
     weights: Weights | None = _note(
         "whether weights are trained or random; outputs of random weights are meaningless; null if unknown"
@@ -202,27 +203,27 @@ def ratio(
     *, ours_samples: Sequence[float], peer_samples: Sequence[float], target: float | None = None, **fields: Any
 ) -> Ratio:
     """Creates a `Ratio` from samples in any form, taken alternately."""
-    ours, peer = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
-    return Ratio(ours_samples=ours, peer_samples=peer, target=target, **fields)
+    ours, baseline = (tuple(float(sample) for sample in samples) for samples in (ours_samples, peer_samples))
+    return Ratio(ours_samples=ours, peer_samples=baseline, target=target, **fields)
 
 
-def latency_ratio(name: str, ours: Measurement, peer: Measurement, description: str, target: float | None) -> Ratio:
+def latency_ratio(name: str, ours: Measurement, baseline: Measurement, description: str, target: float | None) -> Ratio:
     """Creates a `Ratio` of the round medians of two measurements; both took part in every round of one run.
 
     Raises:
       UserError: one of them failed.
     """
-    for measurement in (ours, peer):
+    for measurement in (ours, baseline):
         if measurement.status != "ok":
             raise UserError(f"a ratio needs two measured configurations; {measurement.label}: {measurement.error}")
     return Ratio(
         name=name,
         description=description,
         ours=ours.label,
-        peer=peer.label,
+        peer=baseline.label,
         unit="us",
         ours_samples=tuple(statistics.round_medians(ours.latency_us, ours.round_sizes).tolist()),
-        peer_samples=tuple(statistics.round_medians(peer.latency_us, peer.round_sizes).tolist()),
+        peer_samples=tuple(statistics.round_medians(baseline.latency_us, baseline.round_sizes).tolist()),
         better="lower",
         target=target,
     )

@@ -40,9 +40,9 @@ def table(content: results.ResultFile) -> str:
 def _cells(row: Row) -> list[str]:
     assert row.size_bytes
     name = f"{row.model}: {row.label}" if row.model not in _NAMES else f"{_NAMES[row.model]}, {row.recipe}"
-    if row.peer:
+    if row.is_baseline:
         name = f"TensorFlow's converter, {row.recipe}"
-    command = "bench --baselines" if row.peer else f"{_COMMANDS[row.model]}`, `export --recipe={row.recipe}"
+    command = "bench --baselines" if row.is_baseline else f"{_COMMANDS[row.model]}`, `export --recipe={row.recipe}"
     return [
         name,
         f"{100 * row.accuracy.value:.1f} %" if row.accuracy else NOTHING,

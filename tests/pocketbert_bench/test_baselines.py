@@ -49,7 +49,7 @@ def test_plain_export_quantizes_and_matches_model(plain: list[baselines.Configur
     assert [(each.recipe, each.threads) for each in plain] == [
         ("float32", 1), ("float32", 2), ("dynamic_wi8", 1), ("dynamic_wi8", 2)
     ]  # fmt: skip
-    assert all(each.peer and each.length == LENGTH for each in plain)
+    assert all(each.is_baseline and each.length == LENGTH for each in plain)
     measured = host.measure(plain[::2], BRIEF)
     assert [each.error for each in measured] == [None, None]
     model = pb.from_pretrained(network)

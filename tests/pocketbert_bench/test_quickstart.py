@@ -39,7 +39,7 @@ REFUSED = Verification(
 @pytest.fixture
 def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network and sentences that take seconds instead of minutes."""
-    network = tiny_finetuning.write_model(tmp_path / "network")
+    network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=2))
     sentences = (tiny_finetuning.examples(TRAIN, 1), tiny_finetuning.examples(DEV, 2))
     monkeypatch.setattr(module, "minilm", lambda: network)
     monkeypatch.setattr(module, "sentences", lambda full: sentences)
@@ -60,7 +60,7 @@ def tiny_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_training: None) -> Path:
     """Where the quickstart writes, with a length for the tiny network."""
     monkeypatch.setattr(module, "LENGTHS", (23,))
-    monkeypatch.setattr(module, "PEER_LENGTH", 23)
+    monkeypatch.setattr(module, "BASELINE_LENGTH", 23)
     return tmp_path / "run"
 
 

@@ -118,7 +118,7 @@ def transformers_export(name: str, folder: Path) -> Configuration:
         )
         for row in baseline_calls.legal_inputs(preset(name).config, LENGTH)
     )
-    return replace(_configuration("transformers TF", name, path, calls), peer=True)
+    return replace(_configuration("transformers TF", name, path, calls), is_baseline=True)
 
 
 def transformers_classifier(config: EncoderConfig, labels: int) -> Any:

@@ -123,7 +123,8 @@ def jobs(output: Path, masked_lm: Path) -> list[StudyJob]:
     """All jobs of the table: the ablation seed by seed, then the other sizes task by task."""
     order: list[tuple[tuple[str, ...], str, int]] = [(("4x312",), task, seed) for seed in SEEDS for task in TASKS]
     order += [(OTHER_SHAPES, task, seed) for task in FEWER_TASKS for seed in SEEDS]
-    classified = [task for task in TASKS if GLUE[task].task.kind == "classification"]
+    # Scores have no most frequent label.
+    classified = [task for task in TASKS if GLUE[task].task.labels]
     found = [StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,)) for task in classified]
     found.append(StudyJob(name="general/4x312", call=distil_generally, arguments=("4x312", output)))
     for shapes, task, seed in order:
@@ -140,7 +141,7 @@ def _preparations(task: str, output: Path, masked_lm: Path, cells: Sequence[Stud
     every = [teacher]
     for layers in (4, 3):
         name = f"targets/{layers}-layers/{task}"
-        every.append(StudyJob(name=name, call=store_targets, arguments=(layers, task, output), needs=(teacher.name,)))
+        every.append(StudyJob(name=name, call=cache_targets, arguments=(layers, task, output), needs=(teacher.name,)))
     every.append(StudyJob(name=f"augmented/{task}", call=augment_task, arguments=(task, output, masked_lm)))
     needed = {teacher.name} | {name for cell in cells for name in cell.needs}
     return [job for job in every if job.name in needed]
@@ -213,7 +214,7 @@ def distil_generally(shape: str, output: Path) -> dict[str, Any]:
     return {"steps": found.steps, "seconds": found.seconds}
 
 
-def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
+def cache_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
     """Caches a teacher for students with this number of layers, for all seeds and variants with original examples."""
     from pocketbert.distillation.cache_teacher import cache_stages
     from pocketbert.distillation.plan import plan_distillation
@@ -227,7 +228,7 @@ def store_targets(layers: int, task: str, output: Path) -> dict[str, Any]:
         method=_options(variant, GLUE[task].task),
         run=RunConfig(),
     )
-    folders = cache_stages(plan, _store(layers, task, output))
+    folders = cache_stages(plan, _cache_folder(layers, task, output))
     return {"bytes": sum(path.stat().st_size for folder in folders for path in folder.iterdir())}
 
 
@@ -264,7 +265,7 @@ def train_student(shape: str, variant: TinyBERTVariant, task: str, seed: int, ou
         student = TeacherLayers(SHAPES[shape][2], student)
     teacher: Any = _teacher(task, output) if taught or variant.start == "teacher layers" else minilm()
     if taught and not variant.augmented:
-        teacher = CachedTeacher(_store(SHAPES[shape][1], task, output), teacher)
+        teacher = CachedTeacher(_cache_folder(SHAPES[shape][1], task, output), teacher)
     method, run = _options(variant, data.task), RunConfig(seed=seed)
     found = distill(student, data, folder, teacher=teacher, method=method, run=run)
     metrics = last_metrics(folder, data.metrics)
@@ -286,8 +287,8 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
     return TinyBERT(
         without=without,
         intermediate_epochs=passes // fewer,
-        # In regression, prediction distillation uses the original examples (paper, footnote 5).
-        prediction_epochs=passes if task.kind == "regression" else passes // fewer,
+        # For scores, prediction distillation uses the original examples (paper, footnote 5).
+        prediction_epochs=passes // fewer if task.labels else passes,
         intermediate_batch_size=BATCH_SIZE,
         prediction_batch_size=BATCH_SIZE,
         intermediate_learning_rate=LEARNING_RATES["intermediate"],
@@ -298,6 +299,7 @@ def _options(variant: TinyBERTVariant, task: TaskConfig) -> Any:
 def _task_data(task: str, augmented_file: Path | None = None) -> Any:
     from pocketbert.data.tables import read_table
     from pocketbert.data.task_data import TaskData
+    from pocketbert.tasks.registry import text_task
 
     glue = GLUE[task]
     train, dev = task_examples(task)
@@ -309,7 +311,7 @@ def _task_data(task: str, augmented_file: Path | None = None) -> Any:
             pair_column=None if train.pairs is None else "pair",
             label_column="label",
             labels=glue.task.labels or None,
-            kind="regression" if glue.task.kind == "regression" else "classification",
+            kind=text_task(glue.task).label_form,
         )
     return TaskData(
         task=glue.task,
@@ -325,7 +327,7 @@ def _teacher(task: str, output: Path) -> Path:
     return output / "teacher" / task / "model"
 
 
-def _store(layers: int, task: str, output: Path) -> Path:
+def _cache_folder(layers: int, task: str, output: Path) -> Path:
     return output / "targets" / f"{layers}-layers" / task
 
 

@@ -49,26 +49,28 @@ class _StudentFinetuner(Trainer):
       plan: plan of the fine-tuning.
       folder: folder of the run.
       distribution: replicas of the run.
-      beside: plan of the distillation.
+      distillation: plan of the distillation.
     """
 
-    def __init__(self, plan: TrainingPlan, folder: Path, distribution: Distribution, beside: DistillationPlan) -> None:
-        self._beside = beside
+    def __init__(
+        self, plan: TrainingPlan, folder: Path, distribution: Distribution, distillation: DistillationPlan
+    ) -> None:
+        self._distillation = distillation
         super().__init__(plan, folder, distribution)
 
     def make_model(self) -> Model:
         """Makes the student with its initial weights."""
-        return copy_teacher_layers(super().make_model(), self._beside)
+        return copy_teacher_layers(super().make_model(), self._distillation)
 
     def begin(self) -> None:
         """Copies the same weights as the method, so that both students start equal."""
-        beside = self._beside
-        if beside.start.start == "directory":
+        distillation = self._distillation
+        if distillation.start.start == "directory":
             return
         teacher = None
-        if beside.teacher_cache is None and beside.teacher_directory is not None:
-            teacher = from_pretrained(beside.teacher_directory)
-        beside.objective.initialize(teacher, self.model)
+        if distillation.teacher_cache is None and distillation.teacher_directory is not None:
+            teacher = from_pretrained(distillation.teacher_directory)
+        distillation.objective.initialize(teacher, self.model)
 
 
 def distill_and_compare(
@@ -221,7 +223,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
     )
     alone = TrainingPlan(
         objective=Finetuning(),
-        options={"stage": stage.describe(), "beside": plan.recorded()},
+        options={"stage": stage.describe(), "distillation": plan.recorded()},
         stages=(stage,),
         run=dataclasses.replace(plan.run, evaluation_steps=None, patience=None),
         start=plan.start,
@@ -230,7 +232,7 @@ def _make_pair(plan: DistillationPlan, folder: Path, learning_rate: float | None
         data=open_data(dataclasses.replace(data, augmented=None)),
     )
     log_info("baseline: fine-tuning the same student on the labels")
-    trainer = functools.partial(_StudentFinetuner, beside=plan)
+    trainer = functools.partial(_StudentFinetuner, distillation=plan)
     fine_tuned = TrainResult.of(*run_plan(alone, folder / FINE_TUNED_FOLDER, trainer))
     return _Pair(
         distilled=distilled,

@@ -92,18 +92,18 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
 
 
-def cached_manifests(store: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:
+def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:
     """Reads the manifests in a teacher cache: name of the stage → manifest.
 
     Args:
-      store: folder of the teacher cache, with one folder per stage.
+      cache: folder of the teacher cache, with one folder per stage.
       names: stages to read, if they exist; None for all.
 
     Raises:
       UserError: a manifest is damaged.
     """
-    found = sorted(path.parent.name for path in store.glob(f"*/{MANIFEST_NAME}"))
-    return {name: read_manifest(store / name) for name in found if names is None or name in names}
+    found = sorted(path.parent.name for path in cache.glob(f"*/{MANIFEST_NAME}"))
+    return {name: read_manifest(cache / name) for name in found if names is None or name in names}
 
 
 def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:
