@@ -145,6 +145,25 @@ def test_help_is_grouped_required_first(line: tuple[str, ...], capsys: pytest.Ca
     assert ("--help-all" in short) == (len(short) < len(full)) == (not all(field.common for field in command.fields))
 
 
+def test_help_shows_paths_and_types(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bundle", "--help-all"]) == 0
+    printed = capsys.readouterr().out
+    flags = "--output=DIR --train-file=FILE --config=FILE --text-column=TEXT --labels=TEXT,… --stride=N".split()
+    assert [flag for flag in flags if f"\n  {flag}" not in printed] == []
+    assert cli.main(["glue-scores", "--help"]) == 0
+    assert "\n  --model=TASK=PATH" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", variants(), ids=" ".join)
+def test_described_files_are_paths(line: tuple[str, ...]) -> None:
+    described = {
+        field.flag: field.value_name
+        for field in Command(line[0], line[1:]).fields
+        if re.match(r"(?:[\w.,:-]+ ){0,3}(?:file|folder|directory)\b", field.help) and not field.choices
+    }
+    assert [flag for flag, value_name in described.items() if value_name == "TEXT"] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0

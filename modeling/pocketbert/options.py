@@ -17,12 +17,19 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pocketbert.errors import did_you_mean
 
 # None in a flag or a `--config` file.
 OFF = "off"
+# Text whose flag shows another name than TEXT.
+FilePath = Annotated[str, "FILE"]
+DirectoryPath = Annotated[str, "DIR"]
+AnyPath = Annotated[str, "PATH"]
+PresetOrPath = Annotated[str, "PRESET|PATH"]
+TaskPath = Annotated[str, "TASK=PATH"]
+_VALUE_NAMES = {"int": "N", "float": "NUMBER", "str": "TEXT", "bool": "true|false"}
 _RULES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -33,6 +40,7 @@ class OptionField:
     Attributes:
       name: the field's name.
       kind: type of the value, or of each value.
+      value_name: name of the value in the flag, for example FILE.
       many: whether the value is a tuple.
       optional: whether the value may be None.
       choices: allowed values; empty for any.
@@ -48,6 +56,7 @@ class OptionField:
 
     name: str
     kind: Literal["bool", "int", "float", "str"]
+    value_name: str
     many: bool
     optional: bool
     choices: tuple[str, ...]
@@ -92,8 +101,8 @@ def option(
 def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
     """Describes the options of a dataclass, in the order of its fields, except those in `without`.
 
-    Types are `bool`, `int`, `float`, `str`, `Literal[...]` with strings, or `tuple[..., ...]` of these, with or without
-    `| None`.
+    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings, or
+    `tuple[..., ...]` of these, with or without `| None`.
 
     Raises:
       ValueError: a field has another type, or no description in the docstring's `Attributes:` section.
@@ -101,7 +110,7 @@ def describe_options(options: type, without: Collection[str] = ()) -> tuple[Opti
     texts: dict[str, str] = {}
     for base in reversed(options.__mro__):
         texts |= _attribute_texts(inspect.cleandoc(base.__doc__ or ""))
-    hints = typing.get_type_hints(options)
+    hints = typing.get_type_hints(options, include_extras=True)
     group = getattr(options, "GROUP", "Options")
     common = getattr(options, "COMMON", None)
     described = []
@@ -206,11 +215,16 @@ def _typed(name: str, hint: Any) -> dict[str, Any]:
     optional, many = len(inner) < len(alternatives), False
     if len(inner) == 1 and typing.get_origin(inner[0]) is tuple:
         many, inner = True, [typing.get_args(inner[0])[0]]
+    value_name = None
+    if len(inner) == 1 and typing.get_origin(inner[0]) is Annotated:
+        plain, value_name = typing.get_args(inner[0])
+        inner = [plain]
     choices = typing.get_args(inner[0]) if typing.get_origin(inner[0]) is Literal else ()
     kind = "str" if choices else getattr(inner[0], "__name__", "")
     if len(inner) != 1 or kind not in ("bool", "int", "float", "str") or not all(isinstance(c, str) for c in choices):
         raise ValueError(f"{name} must be a bool, int, float, str, Literal of str or a tuple of these; it is {hint}")
-    return {"kind": kind, "many": many, "optional": optional, "choices": choices}
+    value_name = value_name or _VALUE_NAMES[kind]
+    return {"kind": kind, "value_name": value_name, "many": many, "optional": optional, "choices": choices}
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -89,7 +89,10 @@ def test_other_labels_are_refused(paths: dict[str, Path], tmp_path: Path, capsys
         (["--model={directory}", "--file={table}", "--data=x"], "not both"),
         (["--model={directory}", "--file={table}"], "column 'text'"),
         (["--model={directory}", "--data=x", "--task=sst3"], "no GLUE task 'sst3'"),
-        (["--model={directory}", "--file={table}", "--languages=en"], "--languages belongs to xnli; received it with"),
+        (
+            ["--model={directory}", "--file={table}", "--languages=en"],
+            "--languages needs --task=xnli and --data; received it with",
+        ),
         (
             ["--model={bundle}", "--file={table}", "--max-length=9"],
             "--max-length is for a model that answers questions",

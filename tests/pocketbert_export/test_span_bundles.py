@@ -275,8 +275,14 @@ def test_squad_1_uses_its_own_rules(made: dict[str, Path], tmp_path: Path, capsy
         (["--data={folder}", "--task=squad"], "squad needs the file dev-v1.1.json"),
         (["--file={questions}", "--max-length=99"], "windows must fit into the bundle's longest length, 19"),
         (["--file={questions}", "--answer-language=xx"], "xx"),
-        (["--file={questions}", "--languages=en"], "--languages belongs to xnli; received it with {questions}"),
-        (["--data={folder}", "--task=mlqa", "--languages=en"], "--languages belongs to xnli; received it with mlqa"),
+        (
+            ["--file={questions}", "--languages=en"],
+            "--languages needs --task=xnli and --data; received it with {questions}",
+        ),
+        (
+            ["--data={folder}", "--task=mlqa", "--languages=en"],
+            "--languages needs --task=xnli and --data; received it with mlqa",
+        ),
         (
             ["--data={mlqa}", "--task=mlqa", "--answer-language=de"],
             "--answer-language is for a file of your own; received it with --data",

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
-from pocketbert.options import option
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, option
 from pocketbert_bench import phone_app
 
 
@@ -53,15 +53,15 @@ class BenchOptions:
 
     GROUP: ClassVar = "Measurement"
 
-    bundles: tuple[str, ...] = option(positional="BUNDLE…")
+    bundles: tuple[DirectoryPath, ...] = option(positional="BUNDLE…")
     lengths: tuple[int, ...] = ()
     threads: tuple[int, ...] = (1,)
-    output: str | None = None
+    output: AnyPath | None = None
     overwrite: bool = False
     name: str | None = None
     weights: Literal["trained", "random"] | None = None
     baselines: bool = False
-    model: str | None = None
+    model: DirectoryPath | None = None
     quick: bool = False
     json: bool = False
 
@@ -90,7 +90,7 @@ class PhoneOptions:
     COMMON: ClassVar = ("device", "apk", "delegate")
 
     device: tuple[str, ...] = ()
-    apk: str | None = None
+    apk: FilePath | None = None
     delegate: Literal["cpu", "gpu"] = "cpu"
     affinity: Literal["any", "big", "little"] = "any"
     repeats: int = 5

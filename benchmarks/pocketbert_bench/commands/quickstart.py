@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
+from pocketbert.options import DirectoryPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class QuickstartOptions:
 
     GROUP: ClassVar = "Run"
 
-    output: str = "runs/quickstart"
+    output: DirectoryPath = "runs/quickstart"
     full: bool = False
     seed: int = 0
 

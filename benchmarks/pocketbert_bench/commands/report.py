@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import option
+from pocketbert.options import DirectoryPath, FilePath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class ReportOptions:
 
     GROUP: ClassVar = "Report"
 
-    results: tuple[str, ...] = option(positional="RESULT…")
-    output: str
+    results: tuple[FilePath, ...] = option(positional="RESULT…")
+    output: DirectoryPath
     title: str = "PocketBERT report"
-    bundles: tuple[str, ...] = ()
+    bundles: tuple[DirectoryPath, ...] = ()
     overwrite: bool = False
 
 

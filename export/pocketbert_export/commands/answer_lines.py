@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
 from pocketbert.errors import UserError
+from pocketbert.options import FilePath
 
 Answers = Sequence[Mapping[str, Any]]
 _FORMS = ("jsonl", "csv")
@@ -30,7 +31,7 @@ class AnswerFileOptions:
 
     GROUP: ClassVar = "Output"
 
-    output: str | None = None
+    output: FilePath | None = None
     output_format: Literal["jsonl", "csv"] | None = None
     overwrite: bool = False
 

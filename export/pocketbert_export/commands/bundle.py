@@ -27,6 +27,7 @@ from pocketbert.commands import finetune, task_options
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import TrainingFailed, UserError, raise_if_any
+from pocketbert.options import DirectoryPath
 from pocketbert.training.config import RunConfig
 from pocketbert_export.commands.export import ConversionOptions
 
@@ -49,8 +50,8 @@ class BundleOptions:
 
     GROUP: ClassVar = "Run"
 
-    model: str | None = None
-    output: str
+    model: DirectoryPath | None = None
+    output: DirectoryPath
     overwrite: bool = False
     seed: int = 0
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
+from pocketbert.options import DirectoryPath, FilePath
 from pocketbert_export.commands import example_options, question_options
 from pocketbert_export.commands.example_options import ExampleOptions
 from pocketbert_export.commands.question_options import AnswerOptions, check_no_questions
@@ -50,7 +51,7 @@ class EvaluateOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: str
+    model: DirectoryPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class PredictionsOptions:
     GROUP: ClassVar = "Questions"
 
     answer_language: str | None = None
-    predictions: str | None = None
+    predictions: FilePath | None = None
     overwrite: bool = False
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
@@ -31,9 +32,9 @@ class ExampleOptions:
     COMMON: ClassVar = ("task", "data", "file")
 
     task: str | None = None
-    data: str | None = None
+    data: DirectoryPath | None = None
     split: str = "dev"
-    file: str | None = None
+    file: FilePath | None = None
     labels: tuple[str, ...] | None = None
     languages: tuple[str, ...] | None = None
 
@@ -151,7 +152,10 @@ def _check_source(options: ExampleOptions, name: str, task: TaskConfig | None) -
     if options.data and options.file:
         raise UserError(f"give --data or --file, not both; received {options.data} and {options.file}")
     if options.languages and (name != XNLI.name or not options.data):
-        raise UserError(f"--languages belongs to {XNLI.name}; received it with {options.file or name or 'no task'}")
+        raise UserError(
+            f"--languages needs --task={XNLI.name} and --data; received it with {options.file or name or 'no task'}; "
+            "leave it out"
+        )
     if options.labels and not (options.file and task is not None and task.labels):
         where = "--data" if options.data else "another model" if options.file else "no file"
         raise UserError(

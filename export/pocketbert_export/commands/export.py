@@ -23,6 +23,7 @@ from typing import ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
+from pocketbert.options import DirectoryPath
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 from pocketbert_export.graph_optimization_options import GraphOptimizations
@@ -58,10 +59,10 @@ class ExportOptions:
     GROUP: ClassVar = "Export"
     COMMON: ClassVar = ("model", "output", "runtime", "overwrite")
 
-    model: str
-    output: str
+    model: DirectoryPath
+    output: DirectoryPath
     runtime: Literal["litert", "tflite-2.16"] = "litert"
-    saved_model: str | None = None
+    saved_model: DirectoryPath | None = None
     overwrite: bool = False
 
 

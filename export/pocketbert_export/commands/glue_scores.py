@@ -18,7 +18,7 @@ import json
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import option
+from pocketbert.options import DirectoryPath, TaskPath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class GlueScoresOptions:
 
     GROUP: ClassVar = "Data"
 
-    data: str
-    model: tuple[str, ...] = option(repeated=True)
+    data: DirectoryPath
+    model: tuple[TaskPath, ...] = option(repeated=True)
 
 
 OPTIONS = (GlueScoresOptions,)

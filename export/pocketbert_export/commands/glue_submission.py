@@ -23,7 +23,7 @@ import json
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import option
+from pocketbert.options import DirectoryPath, FilePath, TaskPath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class GlueSubmissionOptions:
 
     GROUP: ClassVar = "Data"
 
-    data: str
-    output: str
-    model: tuple[str, ...] = option((), repeated=True)
+    data: DirectoryPath
+    output: FilePath
+    model: tuple[TaskPath, ...] = option((), repeated=True)
     constant: tuple[str, ...] = ()
     overwrite: bool = False
 

@@ -37,7 +37,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.json_reading import parse_json
-from pocketbert.options import option_problems
+from pocketbert.options import DirectoryPath, FilePath, option_problems
 from pocketbert_export.commands import answer_lines, question_options
 from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
@@ -73,8 +73,8 @@ class PredictOptions:
 
     GROUP: ClassVar = "Input"
 
-    model: str
-    input: str | None = None
+    model: DirectoryPath
+    input: FilePath | None = None
     format: Literal["auto", "lines", "jsonl"] = "auto"
     top_k: int | None = None
     n_best: int = 0

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
-from pocketbert.options import option
+from pocketbert.options import DirectoryPath, option
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions, GateOptions
 
@@ -37,8 +37,8 @@ class VerifyOptions:
 
     GROUP: ClassVar = "Verification"
 
-    bundle: str = option(positional="BUNDLE")
-    model: str | None = None
+    bundle: DirectoryPath = option(positional="BUNDLE")
+    model: DirectoryPath | None = None
     runtime: tuple[Literal["litert", "tflite-2.16"], ...] | None = None
 
 

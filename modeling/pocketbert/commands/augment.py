@@ -25,11 +25,41 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.augmentation.augmented_rows import AugmentationOptions, preset_options
 from pocketbert.commands.command_line import OptionGroup, Options
-from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Texts to augment.
+
+    Attributes:
+      task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli).
+      data: folder with the GLUE download.
+      train_file: instead of --task: your .csv, .tsv or .jsonl table.
+      kind: kind of labels in --train-file: a class or a score.
+    """
+
+    GROUP: ClassVar = "Data"
+
+    task: str | None = None
+    data: DirectoryPath | None = None
+    train_file: FilePath | None = None
+    kind: Literal["classification", "regression"] = "classification"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTableOptions(TableOptions):
+    """`TableOptions`, described for one label in a row.
+
+    Attributes:
+      label_column: column of the label or score.
+      skip_bad_rows: skip and count unreadable rows instead of stopping.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +82,9 @@ class AugmentOptions:
     GROUP: ClassVar = "Augmentation"
     COMMON: ClassVar = ("masked_lm", "output", "glove", "overwrite", "preset")
 
-    masked_lm: str
-    output: str
-    glove: str | None = None
+    masked_lm: DirectoryPath
+    output: FilePath
+    glove: FilePath | None = None
     glove_rows: int = 100_000
     max_length: int = 0
     overwrite: bool = False
@@ -64,8 +94,8 @@ class AugmentOptions:
 
 
 OPTIONS = (
-    OptionGroup(TaskOptions, without=("dev_file", "labels", "languages")),
-    OptionGroup(TableOptions, without=("label_separator",)),
+    TextOptions,
+    OptionGroup(TextTableOptions, without=("label_separator",)),
     AugmentOptions,
     AugmentationOptions,
 )
@@ -74,7 +104,7 @@ OPTIONS = (
 def run(options: Options) -> None:
     """Augments the examples; prints counts as JSON."""
     _check(options)
-    own, task, table = options[AugmentOptions], options[TaskOptions], options[TableOptions]
+    own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     from pocketbert.augmentation.run import AugmentationJob, augment, to_json
 
     columns = [table.text_column, table.pair_column or ""] if task.train_file else ["text", "pair"]
@@ -95,7 +125,7 @@ def run(options: Options) -> None:
 
 
 def _check(options: Options) -> None:
-    own, task, table = options[AugmentOptions], options[TaskOptions], options[TableOptions]
+    own, task, table = options[AugmentOptions], options[TextOptions], options[TextTableOptions]
     problems = []
     given = [name for name in ("task", "data", "train_file") if getattr(task, name)]
     if given not in (["task", "data"], ["train_file"]):
@@ -103,9 +133,6 @@ def _check(options: Options) -> None:
             "data must be --task and --data, or --train-file; received "
             + (" and ".join(f"--{name.replace('_', '-')}" for name in given) or "none of them")
         )
-    # Not the kind of a task: the form of the labels in a file, where multi_label has several per row.
-    if task.kind == "multi_label":
-        problems.append("--kind must be classification or regression; received multi_label")
     named = [column for column in (table.text_column, table.pair_column, table.label_column) if column]
     if task.train_file and len({*named, "example", "copy"}) != len(named) + 2:
         problems.append(
@@ -121,7 +148,7 @@ def _check(options: Options) -> None:
     raise_if_any(problems, "augment")
 
 
-def _read(task: TaskOptions, table: TableOptions) -> tuple[Examples, tuple[str, ...]]:
+def _read(task: TextOptions, table: TextTableOptions) -> tuple[Examples, tuple[str, ...]]:
     """Returns the examples and the labels."""
     if task.task:
         from pocketbert.data.glue import glue_task, read_glue

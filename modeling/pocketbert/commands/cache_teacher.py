@@ -23,6 +23,7 @@ from pocketbert.commands import distill
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.distill import DistillationOptions, chosen_options, variants
 from pocketbert.errors import raise_if_any
+from pocketbert.options import DirectoryPath
 from pocketbert.training.config import RunConfig
 
 __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
@@ -41,7 +42,7 @@ class CacheTeacherOptions:
 
     GROUP: ClassVar = "Output"
 
-    output: str
+    output: DirectoryPath
     overwrite: bool = False
     dtype: Literal["float16", "float32"] = "float16"
     seed: int = 0

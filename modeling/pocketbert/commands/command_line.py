@@ -20,7 +20,7 @@ from absl import flags
 
 from pocketbert.commands import COMMANDS
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
-from pocketbert.options import OptionField, describe_options, format_value, parse_value
+from pocketbert.options import FilePath, OptionField, describe_options, format_value, parse_value
 
 # Options that run.toml does not repeat.
 _NOT_REPEATED = ("config", "overwrite")
@@ -51,7 +51,7 @@ class GeneralOptions:
 
     GROUP: ClassVar = "General"
 
-    config: str | None = None
+    config: FilePath | None = None
 
 
 class Options:

@@ -120,7 +120,8 @@ def _zsh() -> str:
             text = field.help.split(";")[0]
             for special in "\\[]:":
                 text = text.replace(special, f"\\{special}")
-            action = f"({' '.join(_values(field))})" if _values(field) else "_files"
+            files = "_files -/" if field.value_name == "DIR" else "_files"
+            action = f"({' '.join(_values(field))})" if _values(field) else files
             takes = "" if field.kind == "bool" else f":{flag}:{action}"
             end = "=" if takes else ""
             lines.append(f"      {shlex.quote(f'*--{flag}{end}[{text}]{takes}')} \\")

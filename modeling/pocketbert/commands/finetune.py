@@ -36,6 +36,7 @@ from pocketbert.commands.grid_options import GridOptions
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.options import DirectoryPath
 from pocketbert.training.config import FIXED_IN_A_GRID, FinetuneConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class StartOptions:
 
     GROUP: ClassVar = "Model"
 
-    model: str
+    model: DirectoryPath
 
 
 # Options of `RunConfig` without effect on fine-tuning.

@@ -11,7 +11,6 @@ from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
 from pocketbert.options import OptionField
 
-_KINDS = {"int": "N", "float": "NUMBER", "str": "TEXT", "bool": "true|false"}
 _FLAG_WIDTH = 28
 
 
@@ -77,7 +76,7 @@ def _flag(field: OptionField) -> str:
         return field.positional
     if field.kind == "bool" and not field.many:
         return f"--[no]{field.flag}"
-    value = "|".join(field.choices) if field.choices and len("|".join(field.choices)) < 40 else _KINDS[field.kind]
+    value = "|".join(field.choices) if field.choices and len("|".join(field.choices)) < 40 else field.value_name
     return f"--{field.flag}={value},…" if field.many and not field.repeated else f"--{field.flag}={value}"
 
 

@@ -22,6 +22,7 @@ from pocketbert.commands import runs
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.runs import RunFolderOptions
 from pocketbert.errors import raise_if_any
+from pocketbert.options import DirectoryPath, PresetOrPath
 from pocketbert.training.config import PretrainConfig, RunConfig
 
 
@@ -37,9 +38,9 @@ class PretrainingModelOptions:
 
     GROUP: ClassVar = "Data"
 
-    model: str
-    data: str
-    dev_data: str | None = None
+    model: PresetOrPath
+    data: DirectoryPath
+    dev_data: DirectoryPath | None = None
 
 
 # RunFolderOptions has the seeds. Pretraining keeps the last weights, so there is no early stopping.

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.data.pretraining_options import MaskingOptions, PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.options import AnyPath, DirectoryPath, FilePath
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_run import ShardWriter
@@ -54,10 +55,10 @@ class PretrainDataOptions:
     GROUP: ClassVar = "Data"
     COMMON: ClassVar = ("text", "output", "vocab", "model", "lowercase", "overwrite", "workers")
 
-    text: str
-    output: str
-    vocab: str | None = None
-    model: str | None = None
+    text: AnyPath
+    output: DirectoryPath
+    vocab: FilePath | None = None
+    model: DirectoryPath | None = None
     lowercase: bool = True
     format: Literal["wikiextractor", "plain", "jsonl"] | None = None
     overwrite: bool = False

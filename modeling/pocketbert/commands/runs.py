@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import write_text
+from pocketbert.options import DirectoryPath
 from pocketbert.training.run_folder import COMMAND_FILE
 
 
@@ -27,7 +28,7 @@ class RunFolderOptions:
 
     GROUP: ClassVar = "Run"
 
-    output: str
+    output: DirectoryPath
     overwrite: bool = False
     seeds: tuple[int, ...] = (0,)
 

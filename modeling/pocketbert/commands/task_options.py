@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
     from pocketbert.data.task_data import TaskData
@@ -63,9 +64,9 @@ class TaskOptions:
     COMMON: ClassVar = ("task", "data", "train_file", "dev_file", "kind")
 
     task: str | None = None
-    data: str | None = None
-    train_file: str | None = None
-    dev_file: str | None = None
+    data: DirectoryPath | None = None
+    train_file: FilePath | None = None
+    dev_file: FilePath | None = None
     kind: Literal["classification", "multi_label", "regression"] = "classification"
     labels: tuple[str, ...] | None = None
     languages: tuple[str, ...] | None = None
@@ -82,7 +83,7 @@ def problems(options: TaskOptions) -> list[str]:
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:
-        return [f"--languages needs --task={_XNLI}; received it with {options.task or 'no task'}"]
+        return [f"--languages needs --task={_XNLI}; received it with {options.task or 'no task'}; leave it out"]
     if named in ({*_GLUE}, {*_OWN}, {"train_file"}):
         return []
     return [

@@ -323,3 +323,12 @@ def test_special_characters_are_written_safely(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(augmenter.line_of(job, (text, "low", "7", 0)))
     examples, _ = read_table(tmp_path / "a.jsonl", text_column="text")
     assert examples.texts == [text]
+
+
+def test_help_lists_only_accepted_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["augment", "--help-all"]) == 0
+    printed = capsys.readouterr().out
+    assert "--kind=classification|regression" in printed and "--train-file=FILE" in printed
+    assert not re.search("multi_label|questions|xnli|squad|tydiqa", printed)
+    assert cli.main(["augment", "--masked-lm=m", "--output=o.tsv", "--kind=multi_label"]) == 2
+    assert "--kind=multi_label: must be one of classification, regression" in capsys.readouterr().err
