@@ -18,9 +18,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from pocketbert.distillation.relations import CHUNK_BYTES, divergence_sum
 from pocketbert.errors import UserError
 from pocketbert.layers.attention import mask_bias
-from pocketbert.layers.loss_normalization import masked_mean
+from pocketbert.layers.loss_normalization import masked_mean, normalized_sum
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.training.label_losses import head_loss
 
@@ -202,6 +203,7 @@ def relation_transfer(
     num_relation_heads: int,
     teacher_others: tf.Tensor | None = None,
     student_others: tf.Tensor | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> tf.Tensor:
     """Multi-head self-attention relation distillation for one pair (i, j) of queries, keys and values.
 
@@ -210,6 +212,9 @@ def relation_transfer(
     tokens; each distribution is over the tokens of A_j. The vectors of all heads are concatenated and split into
     relation heads, so teacher and student may differ in width and number of attention heads.
 
+    The relations, R matrices of [S, S] per text, are never all in memory: `divergence_sum` computes the loss and its
+    gradient in chunks.
+
     Args:
       teacher_vectors: [B, S, H], queries, keys or values (A_i), heads concatenated.
       student_vectors: [B, S, H'], the same vectors of the student.
@@ -217,6 +222,7 @@ def relation_transfer(
       num_relation_heads: R, or A_r in the paper; must divide both widths.
       teacher_others: [B, S, H], A_j; None for A_i: Q-Q, K-K or V-V.
       student_others: [B, S, H'], the same vectors of the student; give both or neither.
+      chunk_bytes: memory for the relations of a chunk.
 
     Returns:
       Scalar, nats, mean over relation heads and tokens in the batch.
@@ -227,9 +233,19 @@ def relation_transfer(
     if (teacher_others is None) != (student_others is None):
         missing = "teacher_others" if teacher_others is None else "student_others"
         raise UserError(f"teacher_others and student_others must be given together; {missing} is missing")
-    teacher = _relations(teacher_vectors, teacher_others, num_relation_heads, "teacher")
-    student = _relations(student_vectors, student_others, num_relation_heads, "student")
-    return _attention_divergence(tf.stop_gradient(teacher), student, mask)
+    for vectors, model in ((teacher_vectors, "teacher"), (student_vectors, "student")):
+        if num_relation_heads < 1 or vectors.shape[-1] % num_relation_heads:
+            raise UserError(
+                f"num_relation_heads must divide the {model}'s width {vectors.shape[-1]}; received {num_relation_heads}"
+            )
+    total = divergence_sum(
+        (teacher_vectors, teacher_vectors if teacher_others is None else teacher_others),
+        (student_vectors, student_vectors if student_others is None else student_others),
+        mask,
+        num_relation_heads,
+        chunk_bytes,
+    )
+    return normalized_sum(total / num_relation_heads, tf.reduce_sum(tf.cast(mask, tf.float32)))
 
 
 def masked_hidden(
@@ -341,20 +357,3 @@ def _divergences(teacher: tf.Tensor, student: tf.Tensor) -> Any:
     divergences = tf.reduce_sum(teacher_probs * (teacher_log - student_log), -1)
     difference = tf.exp(student_log) - teacher_probs
     return divergences, lambda upstream: (None, upstream[..., tf.newaxis] * difference)
-
-
-def _relations(vectors: tf.Tensor, others: tf.Tensor | None, heads: int, model: str) -> tf.Tensor:
-    """A_i·A_jᵀ / √d_r: [B, S, H] twice → float32 [B, R, S, S]."""
-    width = vectors.shape[-1]
-    if heads < 1 or width % heads:
-        raise UserError(f"num_relation_heads must divide the {model}'s width {width}; received {heads}")
-    left = _split_heads(vectors, heads) * (width // heads) ** -0.5
-    right = _split_heads(vectors if others is None else others, heads)
-    return tf.matmul(left, right, transpose_b=True)
-
-
-def _split_heads(vectors: tf.Tensor, heads: int) -> tf.Tensor:
-    """[B, S, H] → float32 [B, heads, S, H / heads]; splits features first, because a head is a slice of features."""
-    shape = tf.shape(vectors)
-    split = tf.reshape(tf.cast(vectors, tf.float32), [shape[0], shape[1], heads, vectors.shape[-1] // heads])
-    return tf.transpose(split, [0, 2, 1, 3])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
@@ -177,6 +177,11 @@ def head_count_problems(spec: DistillationSpec) -> list[str]:
         f"attention is compared per head; the teacher has {teacher} heads, the student {student}; give a student with "
         f"{teacher} heads"
     ]
+
+
+def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
+    """Returns the largest number of segments per text that both models support."""
+    return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
 
 
 def label_problems(spec: DistillationSpec) -> list[str]:

@@ -11,7 +11,8 @@ from pocketbert.configs import EncoderConfig, GraphForm
 from pocketbert.layers.core import Dense, make_norm
 from pocketbert.layers.dropout import Dropout
 
-ATTENTION_FEATURES = ("attention_logits", "attention_probs", "queries", "keys", "values")
+ATTENTION_VECTORS = ("queries", "keys", "values")
+ATTENTION_FEATURES = ("attention_logits", "attention_probs", *ATTENTION_VECTORS)
 
 
 class Attention(tf_keras.layers.Layer):

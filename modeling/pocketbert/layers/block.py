@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.attention import Attention
+from pocketbert.layers.attention import ATTENTION_VECTORS, Attention
 from pocketbert.layers.core import Dense, activate, make_norm, project
 from pocketbert.layers.dropout import Dropout
 
@@ -60,6 +60,9 @@ class Block(tf_keras.layers.Layer):
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
         residual, queries, keys, values = self._projections(x, positions)
+        if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
+            vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
+            return None, {name: vectors[name] for name in wanted}
         context, features = self.attention.attend(queries, keys, values, mask_bias, wanted, training)
         if attention_only:
             return None, features

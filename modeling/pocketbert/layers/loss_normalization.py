@@ -71,7 +71,23 @@ def masked_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     # Summing over the broadcast axes first avoids a product of the size of the values.
     sums = tf.reduce_sum(values, axes, keepdims=True)
     total = tf.reduce_sum(weights) * _product_of_sizes(values, axes)
-    return tf.math.divide_no_nan(tf.reduce_sum(sums * weights), _divisor(total))
+    return normalized_sum(tf.reduce_sum(sums * weights), total)
+
+
+def normalized_sum(values_sum: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """values_sum / weight: a `masked_mean` for a caller that has summed its weighted values itself.
+
+    Args:
+      values_sum: float32 scalar, the sum over this part of the batch.
+      weight: float32 scalar, total weight of this part; computed from masks or labels only.
+
+    Returns:
+      float32 scalar; 0, with a gradient of 0, if the weight is 0.
+
+    Raises:
+      ValueError: `normalize_by` has fewer totals than the loss has means.
+    """
+    return tf.math.divide_no_nan(values_sum, _divisor(weight))
 
 
 @contextlib.contextmanager

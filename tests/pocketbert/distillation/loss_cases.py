@@ -202,7 +202,9 @@ WRONG_INPUTS: list[tuple[str, str, Callable[[Inputs], Inputs]]] = [
 
 
 def _reshaped_without_transpose(vectors: tf.Tensor, heads: int) -> tf.Tensor:
-    return tf.reshape(vectors, [vectors.shape[0], heads, vectors.shape[1], vectors.shape[2] // heads])
+    batch, length, width = vectors.shape
+    split = tf.transpose(tf.reshape(vectors, [batch, heads, length, width // heads]), [1, 0, 2, 3])
+    return tf.reshape(split, [heads * batch, length, width // heads])
 
 
 def _normalized_over_tokens(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -216,15 +218,17 @@ def _unbiased_variance(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return (x - mean) * tf.math.rsqrt(variance), mean[:, :, 0], variance[:, :, 0] * H / (H - 1)
 
 
-# (case, what is wrong, name in `losses`, its wrong replacement).
+# (case, what is wrong, name in `pocketbert.distillation`, its wrong replacement).
 WRONG_PARTS: list[tuple[str, str, str, Callable]] = [
-    ("attention_transfer", "padding is a key", "mask_bias", lambda mask, dtype: tf.zeros([1, 1, 1, 1], dtype)),
-    ("relation_transfer", "padding is a key", "mask_bias", lambda mask, dtype: tf.zeros([1, 1, 1, 1], dtype)),
-    ("relation_transfer", "heads mix tokens", "_split_heads", _reshaped_without_transpose),
-    ("feature_statistics_transfer", "normalized over tokens", "_normalize", _normalized_over_tokens),
-    ("feature_statistics_transfer", "unbiased variance", "_normalize", _unbiased_variance),
+    ("attention_transfer", "padding is a key", "losses.mask_bias", lambda mask, dtype: tf.zeros([1, 1, 1, 1], dtype)),
+    ("relation_transfer", "padding is a key", "relations.mask_bias", lambda mask, dtype: tf.zeros([B, 1, 1, S], dtype)),
+    ("relation_transfer", "heads mix tokens", "relations._split_heads", _reshaped_without_transpose),
+    ("feature_statistics_transfer", "normalized over tokens", "losses._normalize", _normalized_over_tokens),
+    ("feature_statistics_transfer", "unbiased variance", "losses._normalize", _unbiased_variance),
     *[
-        (name, "mean of everything", "masked_mean", lambda values, weights: tf.reduce_mean(values))
+        (name, "mean of everything", "losses.masked_mean", lambda values, weights: tf.reduce_mean(values))
         for name in (*MASKED, "pretraining_distillation")
+        if not name.startswith("relation_transfer")
     ],
+    ("relation_transfer", "padding counts in the mean", "losses.normalized_sum", lambda total, weight: total / (B * S)),
 ]

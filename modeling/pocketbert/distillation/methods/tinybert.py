@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems
+from pocketbert.distillation.method import DistillationSpec, Method, head_count_problems, text_segments
 from pocketbert.distillation.methods.tinybert_stages import (
     general_stage,
     intermediate_stage,
     label_stage,
     layer_map,
     prediction_stage,
-    text_segments,
 )
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems

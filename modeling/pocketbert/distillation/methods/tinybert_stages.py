@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pocketbert.distillation import layer_maps
-from pocketbert.distillation.method import DistillationSpec
+from pocketbert.distillation.method import DistillationSpec, text_segments
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
 
 if TYPE_CHECKING:
@@ -41,11 +41,6 @@ def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
         optimizer=_optimizer(method, learning_rate=method.general_learning_rate, **warmup),
         options=method,
     )
-
-
-def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
-    """Returns the largest number of segments that both models support."""
-    return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
 
 
 def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
