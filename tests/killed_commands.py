@@ -29,6 +29,7 @@ MODULES = (
     "pocketbert.augmentation.run",
     "pocketbert.distillation.cache_teacher",
     "pocketbert.data.pretraining_run",
+    "pocketbert.pruning.vocabulary",
     "pocketbert_export.exporter",
     "pocketbert_export.predictors",
 )
@@ -66,6 +67,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     augment = ["augment", f"--masked-lm={inputs / 'masked_lm'}", f"--train-file={inputs / 'train.csv'}", "--copies=1"]
     augment += ["--output=out.jsonl"]
     export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
+    trim = ["trim-vocabulary", f"--model={inputs / 'plain'}", f"--text={inputs / 'text.txt'}", "--output=out"]
     dump = ["cache-teacher", *method, "--output=out"]
     bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
     bundle += ["--lengths=16", "--output=out"]
@@ -83,6 +85,8 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "distill": (["distill", *method, *one_epoch, "--output=out"], None),
         "cache_teacher": (dump, None),
         "bundle": (bundle, None),
+        "trim_vocabulary": (trim, None),
+        "trim_vocabulary_overwrite": ([*trim, "--overwrite"], ["--min-count=9"]),
     }
 
 

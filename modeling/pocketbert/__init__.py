@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
     from pocketbert.data.pretraining_data import PretrainingData
     from pocketbert.data.task_data import TaskData, TextData
+    from pocketbert.distillation.methods.minilmv2 import MiniLMv2
     from pocketbert.distillation.methods.mobilebert import MobileBERT
     from pocketbert.distillation.methods.tinybert import TinyBERT
     from pocketbert.distillation.run import distill
     from pocketbert.encoder import Encoder, FeatureRequest
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
+    from pocketbert.pruning.vocabulary import trim_vocabulary
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
     from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
     from pocketbert.training.finetune import finetune
@@ -62,6 +64,7 @@ _MODULE_OF = {
     "finetune": "pocketbert.training.finetune",
     "from_preset": "pocketbert.model",
     "from_pretrained": "pocketbert.model",
+    "trim_vocabulary": "pocketbert.pruning.vocabulary",
 }
 
 

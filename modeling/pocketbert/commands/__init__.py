@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert.commands.cache_teacher",
         "Cache the teacher's outputs, so that training runs without the teacher",
     ),
+    "trim-vocabulary": (
+        "pocketbert.commands.trim_vocabulary",
+        "Trim a model's vocabulary to the tokens that your texts need",
+    ),
     "evaluate": ("pocketbert_export.commands.evaluate", "Score a model directory or a bundle"),
     "predict": ("pocketbert_export.commands.predict", "Predict labels, scores or answers for your texts"),
     "glue-scores": ("pocketbert_export.commands.glue_scores", "Score models on the GLUE development sets"),

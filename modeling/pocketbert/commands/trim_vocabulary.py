@@ -1,0 +1,64 @@
+"""Trim a model's vocabulary to the tokens that your texts need.
+
+The word embedding is the largest part of a small model. This command counts the tokens in your texts, keeps those
+that you use, and writes a model directory with their rows of the embedding only. Special tokens and single characters
+are always kept, so the trimmed tokenizer can still write every word. A text without unknown words, whose tokens are
+all kept, gets the same tokens and bit-identical outputs. A trimmed model trains, distils and exports like any other.
+
+The command prints the sizes before and after, and measures on dev text how many sentences and tokens stay the
+same. If you interrupt it, rerun it: the result is bit-identical.
+
+Example:
+  pocketbert trim-vocabulary --model=runs/sst2/model --text=reviews.txt --keep-top=10000 --output=models/trimmed
+  pocketbert trim-vocabulary --model=models/all-minilm --text=wikipedia --text=reviews.txt --min-count=20 \
+    --keep=names.txt --dev-text=recent.txt --output=models/trimmed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import ClassVar
+
+from pocketbert.commands.command_line import Options
+from pocketbert.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrimOptions:
+    """Input and output of trimming.
+
+    Attributes:
+      model: model directory.
+      text: plain text to count tokens in: a file or folder; repeat the flag for several.
+      output: output folder.
+      keep_top: size of the new vocabulary: the most frequent tokens.
+      min_count: keep tokens that occur at least as often (default: 1, unless you pass --keep-top).
+      keep: file with tokens to keep in any case, one per line.
+      dev_text: plain text to measure on (default: every tenth paragraph of --text, which is then not counted).
+      overwrite: replace an existing model directory.
+    """
+
+    GROUP: ClassVar = "Trimming"
+
+    model: str
+    text: tuple[str, ...] = option(repeated=True)
+    output: str
+    keep_top: int | None = None
+    min_count: int | None = None
+    keep: str | None = None
+    dev_text: tuple[str, ...] = option((), repeated=True)
+    overwrite: bool = False
+
+
+OPTIONS = (TrimOptions,)
+
+
+def run(options: Options) -> None:
+    """Trims; prints the result as JSON."""
+    own = options[TrimOptions]
+    from pocketbert.pruning.vocabulary import trim_vocabulary
+
+    arguments = {name: getattr(own, name) for name in ("keep_top", "min_count", "keep", "dev_text", "overwrite")}
+    result = trim_vocabulary(own.model, own.text, own.output, **arguments)
+    print(json.dumps(dataclasses.asdict(result), indent=2))

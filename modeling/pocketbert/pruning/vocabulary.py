@@ -1,0 +1,206 @@
+"""Vocabulary trimming: a model with the tokens that your texts need, and only their embeddings."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pocketbert import progress
+from pocketbert.checkpoints.directory import VOCAB_NAME, ModelDirectory, read_directory, write_directory
+from pocketbert.configs import TokenizerConfig, head_names
+from pocketbert.data.sentences import split_sentences
+from pocketbert.data.text import read_documents
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
+from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, required_ids
+from pocketbert.tokenizers.vocabulary import read_tokens
+from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+# Without texts for the measurement, every tenth paragraph serves it instead of the counts.
+_EVERY = 10
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class TrimResult:
+    """A trimmed model, measured on texts that took no part in the choice of tokens.
+
+    Attributes:
+      tokens: size of the vocabulary before and after.
+      parameters: number of weights before and after, heads included.
+      weight_bytes: size of the weights before and after, float32.
+      sentences: number of measured sentences.
+      same_sentences: fraction of sentences with the same tokens as before.
+      same_tokens: fraction of tokens that the trimmed vocabulary also gives, at the same place.
+      unknown_tokens: fraction of unknown tokens before and after.
+    """
+
+    tokens: tuple[int, int]
+    parameters: tuple[int, int]
+    weight_bytes: tuple[int, int]
+    sentences: int
+    same_sentences: float
+    same_tokens: float
+    unknown_tokens: tuple[float, float]
+
+
+def trim_vocabulary(
+    model: str | os.PathLike[str],
+    text: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    keep_top: int | None = None,
+    min_count: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    dev_text: Sequence[str | os.PathLike[str]] = (),
+    overwrite: bool = False,
+) -> TrimResult:
+    """Writes a model directory with the tokens that occur in texts, and only their rows of the embedding.
+
+    Special tokens and single characters are always kept, so the trimmed tokenizer can still write every word. A text
+    without unknown words, whose tokens are all kept, gets the same tokens and bit-identical outputs.
+
+    Args:
+      model: model directory with a WordPiece vocabulary.
+      text: files or folders with plain text; see `pocketbert.data.text`.
+      output: model directory to create.
+      keep_top: size of the new vocabulary: the most frequent tokens.
+      min_count: keep tokens with at least as many occurrences; by default 1. Give this or `keep_top`.
+      keep: file with tokens to keep in any case, one per line.
+      dev_text: texts for the measurement; by default, every tenth paragraph of `text`.
+      overwrite: replace an existing model directory.
+
+    Returns:
+      Sizes before and after, and how many sentences and tokens stay the same.
+
+    Raises:
+      UserError: the model has no WordPiece vocabulary, a text cannot be read, or an option is invalid. Nothing is
+        written.
+    """
+    problems = []
+    if keep_top is not None and min_count is not None:
+        problems.append(f"give keep_top or min_count; received keep_top={keep_top} and min_count={min_count}")
+    if min_count is not None and min_count < 1:
+        problems.append(f"min_count must be at least 1; received {min_count}")
+    if not text:
+        problems.append("text must be at least one file or folder; received none")
+    raise_if_any(problems, "trim_vocabulary")
+    check_directory(output, MODEL_KIND, overwrite=overwrite)
+    check_inputs(output, (model, keep, *text, *dev_text))
+    whole = read_directory(model)
+    if whole.vocab_path is None:
+        raise UserError(f"trimming needs a model directory with a {VOCAB_NAME}; {model} has none")
+    tokens, options = read_tokens(whole.vocab_path), whole.tokenizer or TokenizerConfig()
+    required = required_ids(tokens)
+    if keep is not None:
+        required += listed_ids(read_tokens(keep), tokens, str(keep))
+    before = _tokenizer(whole.vocab_path, options)
+    counted = _paragraphs(text, lambda index: bool(dev_text) or index % _EVERY != _EVERY - 1)
+    counts = _count_tokens(before, counted)
+    kept = chosen_ids(counts.tolist(), required, keep_top=keep_top, min_count=min_count)
+    with tempfile.TemporaryDirectory(prefix="pocketbert-trim-") as folder:
+        vocabulary = Path(folder) / VOCAB_NAME
+        vocabulary.write_text("".join(f"{tokens[position]}\n" for position in kept), encoding="utf-8")
+        after = _tokenizer(vocabulary, options)
+        measured = _paragraphs(dev_text or text, lambda index: bool(dev_text) or index % _EVERY == _EVERY - 1)
+        found = _compare(before, after, np.array(kept), measured)
+        config = whole.config.replace(
+            vocab_size=len(kept), pad_token_id=int(np.searchsorted(kept, whole.config.pad_token_id))
+        )
+        tensors = _trimmed(whole, kept)
+        write_directory(
+            output, config, whole.tasks, tensors, vocab_path=vocabulary, tokenizer=options, overwrite=overwrite
+        )
+    sizes = [sum(int(array.size) for array in each.values()) for each in (whole.tensors, tensors)]
+    return TrimResult(
+        tokens=(len(tokens), len(kept)),
+        parameters=(sizes[0], sizes[1]),
+        weight_bytes=(4 * sizes[0], 4 * sizes[1]),
+        **found,
+    )
+
+
+def _tokenizer(vocabulary: Path, options: TokenizerConfig) -> WordPieceTokenizer:
+    return WordPieceTokenizer(vocabulary, special_tokens_in_text="text", **dataclasses.asdict(options))
+
+
+def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:
+    """Paragraphs of all texts whose running number is chosen."""
+    index = 0
+    for path in paths:
+        for document in read_documents(path):
+            for paragraph in document.paragraphs:
+                if chosen(index):
+                    yield paragraph
+                index += 1
+
+
+def _count_tokens(tokenizer: WordPieceTokenizer, paragraphs: Iterable[str]) -> np.ndarray:
+    """Occurrences of each token, int64 [tokens]."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for batch in _batches(paragraphs, "counting tokens"):
+        counts += np.bincount(tokenizer.tokenize(batch).flat_values.numpy(), minlength=len(counts))
+    if not counts.any():
+        raise UserError("text must have at least two paragraphs, one to count and one to measure; received fewer")
+    return counts
+
+
+def _compare(
+    before: WordPieceTokenizer, after: WordPieceTokenizer, kept: np.ndarray, paragraphs: Iterable[str]
+) -> dict[str, Any]:
+    """Compares both tokenizers on sentences; see `TrimResult`."""
+    sentences = same_sentences = same_tokens = 0
+    totals, unknown = [0, 0], [0, 0]
+    for batch in _batches((each for text in paragraphs for each in split_sentences(text)), "comparing sentences"):
+        rows = []
+        for side, (tokenizer, ids) in enumerate(((before, np.arange(before.vocab_size)), (after, kept))):
+            found = tokenizer.tokenize_with_offsets(batch)
+            values = ids[found.ids.flat_values.numpy()]
+            totals[side] += len(values)
+            unknown[side] += int((values == before.unk_token_id).sum())
+            places = np.stack([values, found.starts.flat_values.numpy(), found.ends.flat_values.numpy()], axis=1)
+            rows.append(np.split(places, found.ids.row_splits.numpy()[1:-1]))
+        for one, other in zip(*rows, strict=True):
+            same_sentences += np.array_equal(one, other)
+            same_tokens += len({*map(tuple, one.tolist())} & {*map(tuple, other.tolist())})
+        sentences += len(batch)
+    if not totals[0]:
+        raise UserError(f"the measurement needs at least {_EVERY} paragraphs of text; received fewer; give dev_text")
+    return {
+        "sentences": sentences,
+        "same_sentences": same_sentences / sentences,
+        "same_tokens": same_tokens / totals[0],
+        "unknown_tokens": (unknown[0] / totals[0], unknown[1] / totals[1]),
+    }
+
+
+def _batches(items: Iterable[str], description: str) -> Iterator[list[str]]:
+    batch: list[str] = []
+    with contextlib.closing(progress.bar(None, description, "text")) as bar:
+        for item in items:
+            batch.append(item)
+            if len(batch) == _BATCH:
+                yield batch
+                bar.update(len(batch))
+                batch = []
+        if batch:
+            yield batch
+            bar.update(len(batch))
+
+
+def _trimmed(whole: ModelDirectory, kept: Sequence[int]) -> dict[str, np.ndarray]:
+    """All weights; those with one row per token with the kept rows only."""
+    per_token = {"encoder.embeddings.word.table"}
+    for name, task in zip(head_names(whole.tasks), whole.tasks, strict=True):
+        # The only head over the vocabulary; MobileBERT's has a second table.
+        if task.kind == "masked_lm":
+            per_token |= {f"heads.{name}.bias", f"heads.{name}.extra_table"}
+    return {name: array[list(kept)] if name in per_token else array for name, array in whole.tensors.items()}
