@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
     from pocketbert.pruning.vocabulary import trim_vocabulary
+    from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
+    from pocketbert.tokenizers.unigram import UnigramTokenizer
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
     from pocketbert.training.config import FinetuneConfig, PretrainConfig, RunConfig
     from pocketbert.training.finetune import finetune
@@ -43,6 +45,7 @@ _MODULE_OF = {
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
     "Bundle": "pocketbert_export.bundle",
+    "ByteBPETokenizer": "pocketbert.tokenizers.byte_bpe",
     "Encoder": "pocketbert.encoder",
     "EncoderConfig": "pocketbert.configs",
     "FeatureRequest": "pocketbert.encoder",
@@ -55,6 +58,7 @@ _MODULE_OF = {
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
     "TextData": "pocketbert.data.task_data",
+    "UnigramTokenizer": "pocketbert.tokenizers.unigram",
     "UserError": "pocketbert.errors",
     "WordPieceTokenizer": "pocketbert.tokenizers.wordpiece",
     "benchmark": "pocketbert_bench.benchmark",

@@ -17,6 +17,7 @@ Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
+TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
 # A key of `TASK_RULES`.
 TaskKind: TypeAlias = str
 # Shapes of a head's weights by their paths in the head.

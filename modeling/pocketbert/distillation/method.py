@@ -18,7 +18,8 @@ from pocketbert.training.stage import FeatureRequest, Stage, position_problems
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
-    from pocketbert.training.initialization import Start, Vocabulary
+    from pocketbert.tokenizers.files import Vocabulary
+    from pocketbert.training.initialization import Start
 
 
 @dataclass(frozen=True, kw_only=True)

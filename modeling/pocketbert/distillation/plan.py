@@ -127,7 +127,7 @@ def plan_distillation(
             "tokenization needs a vocab.txt; teacher and student have none; put it into one of their model directories"
         )
     if cache is not None and vocabulary is not None:
-        _attempt(problems, vocabulary.config.require_default, "a teacher cache", "distil with the teacher itself")
+        _attempt(problems, vocabulary.options.require_default, "a teacher cache", "distil with the teacher itself")
     if cache is not None:
         reading = [stage.name for stage in stages if stage.teacher_features]
         manifests = _attempt(problems, cached_manifests, cache, reading)

@@ -17,7 +17,8 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json
 from pocketbert.progress import log_info
-from pocketbert.training.initialization import Vocabulary, vocabulary_of
+from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.run_folder import TEACHER_FILE
 
 if TYPE_CHECKING:

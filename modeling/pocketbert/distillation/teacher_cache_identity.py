@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache_layout import (
@@ -26,15 +26,11 @@ from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.training.stage import Stage
 
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.base import Tokenizer
+
 # The identity has separate fields for these.
 _OWN_FIELDS = ("name", "teacher_features", "options")
-
-
-class Tokenizer(Protocol):
-    """The attributes that identify a tokenizer."""
-
-    vocab_path: Any
-    lowercase: bool
 
 
 def teacher_cache_identity(
@@ -88,8 +84,8 @@ def teacher_digest(directory: str | os.PathLike[str]) -> str:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Returns the SHA-256 of vocabulary and `lowercase`."""
-    return hashlib.sha256(f"{sha256(tokenizer.vocab_path)} lowercase={bool(tokenizer.lowercase)}".encode()).hexdigest()
+    """Returns the SHA-256 of everything that determines the ids of a text."""
+    return tokenizer.vocabulary.digest()
 
 
 def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:

@@ -13,6 +13,7 @@ import tensorflow_text as tf_text
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
+from pocketbert.tokenizers.framing import Frame
 from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
@@ -43,6 +44,7 @@ class WordPieceGraph(tf.Module):
     """Tokenizes string tensors `[batch]`. See `wordpiece_graph` for the arguments.
 
     Attributes:
+      frame: special tokens around texts.
       tokenize: texts → ids, ragged int32 `[batch, tokens]`.
       tokenize_with_offsets: texts → ids, starts and ends, ragged int32 `[batch, tokens]`.
       encode: texts, max_length, pad_to (0 for the longest row) → model inputs, int32 `[batch, length]`.
@@ -53,7 +55,8 @@ class WordPieceGraph(tf.Module):
         super().__init__(name="word_piece_graph")
         self._lowercase = config.lowercase
         ids = {token: position for position, token in enumerate(tokens)}
-        self._unk_id, self._cls_id, self._sep_id, self._pad_id = (ids[token] for token in (UNK, CLS, SEP, PAD))
+        self._unk_id = ids[UNK]
+        self.frame = Frame(first=ids[CLS], last=ids[SEP], pad=ids[PAD])
         found_in_text = SPECIAL_TOKENS if special_tokens else ()
         absent = _absent_code_point(tokens)
         with tf.device("CPU:0"):
@@ -130,7 +133,7 @@ class WordPieceGraph(tf.Module):
 
     def _encode_graph(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("CPU:0"):
-            return self._pack(self.tokenize(texts), None, max_length, pad_to)
+            return self.frame.pack(self.tokenize(texts), None, max_length, pad_to)
 
     def _encode_pairs_graph(
         self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
@@ -138,52 +141,7 @@ class WordPieceGraph(tf.Module):
         with tf.device("CPU:0"):
             tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "each text must have a pair")
             both = self.tokenize(tf.concat([texts, pairs], 0))
-            return self._pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
-
-    def _pack(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Makes `[CLS] first [SEP]`, or `[CLS] first [SEP] second [SEP]`, truncated and padded.
-
-        Args:
-          first: `[batch, tokens]` int32.
-          second: `[batch, tokens]` int32, or None.
-          max_length: scalar int32, maximum sequence length, including special tokens.
-          pad_to: scalar int32, length of the result; 0 for the length of the longest row.
-        """
-        first_length = tf.cast(first.row_lengths(), tf.int32)
-        if second is None:
-            first_length = tf.minimum(first_length, max_length - 2)
-            total = first_length + 2
-        else:
-            first_length, second_length = _truncated_lengths(
-                first_length, tf.cast(second.row_lengths(), tf.int32), max_length - 3
-            )
-            total = first_length + second_length + 3
-        length = tf.where(pad_to > 0, pad_to, tf.reduce_max(tf.concat([total, [0]], 0)))
-        position = tf.range(length)[tf.newaxis, :]
-        first_end = first_length[:, tf.newaxis]
-        end = total[:, tf.newaxis]
-
-        def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
-            index = tf.cast(ragged.row_starts(), tf.int32)[:, tf.newaxis] + position - offset
-            # One more value, so that there is something to gather outside of the text.
-            return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
-
-        is_first = (position >= 1) & (position <= first_end)
-        ids = tf.where(is_first, tokens(first, tf.constant(1), is_first), self._pad_id)
-        ids = tf.where(position == 0, self._cls_id, ids)
-        ids = tf.where((position == first_end + 1) | (position == end - 1), self._sep_id, ids)
-        segments = tf.zeros_like(ids)
-        if second is not None:
-            is_second = (position > first_end + 1) & (position < end - 1)
-            ids = tf.where(is_second, tokens(second, first_end + 2, is_second), ids)
-            segments = tf.cast((position > first_end + 1) & (position < end), tf.int32)
-        return {
-            "input_word_ids": ids,
-            "input_mask": tf.cast(position < end, tf.int32),
-            "input_type_ids": segments,
-        }
+            return self.frame.pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
 
     def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Tokenizes with offsets: ASCII, where bytes are characters, with tensorflow-text; others on the slow path."""
@@ -235,29 +193,6 @@ class WordPieceGraph(tf.Module):
         return tuple(
             tf.RaggedTensor.from_row_splits(tf.cast(each, tf.int32), rows_splits, validate=False) for each in values
         )
-
-
-def _truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Shortens two texts to `available` tokens in total, from the end of the longer one.
-
-    Same as transformers' `longest_first`: if both are too long, each keeps half, and the longer one the odd token (the
-    second one if they have the same length).
-
-    Args:
-      first: `[batch]` int32, numbers of tokens.
-      second: `[batch]` int32.
-      available: scalar int32.
-    Returns:
-      The new numbers of tokens, each `[batch]` int32.
-    """
-    fits = first + second <= available
-    shorter_kept = tf.minimum(tf.minimum(first, second), available // 2)
-    longer_kept = available - shorter_kept
-    first_is_longer = first > second
-    return (
-        tf.where(fits, first, tf.where(first_is_longer, longer_kept, shorter_kept)),
-        tf.where(fits, second, tf.where(first_is_longer, shorter_kept, longer_kept)),
-    )
 
 
 def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:

@@ -19,33 +19,15 @@ from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, Tok
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.state import digest_directory
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 Start: TypeAlias = Literal["random", "teacher-layers", "directory"]
 # config.json does not record whether there is a pooler; the names of the tensors do. BERT and MobileBERT have one.
 _POOLERS = ("bert.pooler.dense.weight", "mobilebert.pooler.dense.weight")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """A vocabulary file and the options of its tokenizer.
-
-    Attributes:
-      path: vocab.txt, one token per line.
-      config: options of the tokenizer.
-    """
-
-    path: Path
-    config: TokenizerConfig
-
-    def tokenizer(self) -> WordPieceTokenizer:
-        """Makes the tokenizer."""
-        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
-        return WordPieceTokenizer(self.path, **dataclasses.asdict(self.config))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +74,7 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     return ModelInit(start="random", config=_named_config(str(model)))
 
 
-def make_model(
-    plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: WordPieceTokenizer | None, seed: int = 0
-) -> Model:
+def make_model(plan: ModelInit, tasks: Sequence[TaskConfig], tokenizer: Tokenizer | None, seed: int = 0) -> Model:
     """Makes a planned model.
 
     A model directory gives the encoder's weights, and also the heads' weights if the tasks are those of pretraining,
@@ -132,7 +112,7 @@ def vocabulary_of(directory: str | Path) -> Vocabulary | None:
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """Differences between two tokenizers: their options, and the tokens that both vocabularies contain.
+    """Differences between two tokenizers: kinds, options, segmentation, and the tokens that both vocabularies contain.
 
     Args:
       one: a vocabulary.
@@ -141,16 +121,16 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
       others: owner of the second.
       remedy: what the user can do.
     """
-    from pocketbert.tokenizers.wordpiece import read_vocabulary
-
+    if one.kind != other.kind:
+        return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}; {remedy}"]
     problems = []
-    for name, value in dataclasses.asdict(one.config).items():
-        if value != getattr(other.config, name):
+    for name, value in dataclasses.asdict(one.options).items():
+        if value != getattr(other.options, name):
             problems.append(
                 f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
-                f"{name}={getattr(other.config, name)}; {remedy}"
+                f"{name}={getattr(other.options, name)}; {remedy}"
             )
-    tokens = zip(read_vocabulary(one.path), read_vocabulary(other.path), strict=False)
+    tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
     if differ:
         index, ours, theirs = differ[0]
@@ -158,6 +138,9 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
             f"id {index}: {ours!r} and {theirs!r}; {remedy}"
         )
+    elif one.segmentation() != other.segmentation():
+        files = (each.merges or each.path for each in (one, other))
+        problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
     return problems
 
 

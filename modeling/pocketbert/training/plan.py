@@ -11,14 +11,15 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import ModelInit, Vocabulary
+from pocketbert.training.initialization import ModelInit
 from pocketbert.training.objective import Objective
 from pocketbert.training.run_data import Data, RunData, TaskRunData, TextRunData
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,11 @@ class TrainingPlan:
         return self.data.main_metric
 
     @functools.cached_property
-    def tokenizer(self) -> WordPieceTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """Tokenizer of the run."""
-        return self.vocabulary.tokenizer()
+        from pocketbert.tokenizers.opening import open_tokenizer
+
+        return open_tokenizer(self.vocabulary)
 
     def encoded(self, stage: Stage) -> EncodedExamples | None:
         """Token ids of a stage's examples, made on first use; None for data in records."""

@@ -14,8 +14,9 @@ from pocketbert.data.pretraining_data import PretrainingData
 from pocketbert.model import Model
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import check_finite
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import Vocabulary, tokenizer_problems
+from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator
 from pocketbert.training.stage import Stage
 

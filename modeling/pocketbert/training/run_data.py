@@ -22,8 +22,8 @@ from pocketbert.model import Model
 from pocketbert.progress import log_info, track
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.config import RunConfig
-from pocketbert.training.initialization import Vocabulary
 from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:

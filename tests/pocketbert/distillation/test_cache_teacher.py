@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tiny_finetuning
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.data.teacher_cache_layout import TargetSpec
@@ -18,6 +19,7 @@ from pocketbert.distillation.cache_teacher import cache_targets, target_specs
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.training.stage import OptimizerConfig, Stage, Steps
 
 # Four shards or so of 41 sentences.
@@ -247,11 +249,11 @@ def test_identities_of_teacher_and_tokenizer(tmp_path: Path, teacher: Model, dir
     assert teacher_digest(directory) == teacher_digest(directory) != teacher_digest(directory.parent / "encoder")
     with pytest.raises(UserError, match="the teacher must be a model directory"):
         teacher_digest(tmp_path)
-    tokenizer: Any = dataclasses.make_dataclass("T", ["vocab_path", "lowercase"])
+    tokenizer: Any = dataclasses.make_dataclass("T", ["vocabulary"])
     vocabulary = directory / "vocab.txt"
     (tmp_path / "other.txt").write_text(vocabulary.read_text() + "more\n")
     digests = {
-        tokenizer_digest(tokenizer(path, lowercase))
+        tokenizer_digest(tokenizer(Vocabulary(path=path, config=TokenizerConfig(lowercase=lowercase))))
         for path in (vocabulary, tmp_path / "other.txt")
         for lowercase in (True, False)
     }

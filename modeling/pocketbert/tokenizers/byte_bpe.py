@@ -1,0 +1,80 @@
+"""RoBERTa's tokenizer: byte-level BPE by the library `tokenizers`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert.tokenizers.base import SpecialTokensInText
+from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert.tokenizers.files import Vocabulary
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
+from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, ROBERTA_SPECIAL_TOKENS
+
+
+class ByteBPETokenizer(PythonTokenizer):
+    """Byte-level BPE with the results of transformers' `RobertaTokenizerFast`.
+
+    Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019). The work is done by Hugging Face's `tokenizers`
+    with `add_prefix_space=False` and `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`,
+    and all segments are 0.
+
+    Any text is valid, and no token is unknown: a vocabulary has all 256 bytes. Spans exclude the white space in front
+    of a token. A token that is a part of a character spans the character. A token of spaces only has an empty span.
+    It runs eagerly, in `tf.function` and in `tf.data`, but not in a SavedModel. Invalid UTF-8 bytes and lone surrogates
+    are U+FFFD, one code point each.
+
+    Args:
+      vocab_path: a vocab.json: token → id, including <s>, <pad>, </s>, <unk> and <mask>.
+      merges_path: the merges.txt of the same model.
+      special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
+        transformers by default, where `<mask>` also takes the white space before it; "text" for ordinary characters, as
+        with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
+
+    Attributes:
+      vocabulary: the files.
+      vocab_size: number of tokens.
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
+
+    Raises:
+      UserError: a file or an option is invalid, or the merges contradict the vocabulary. One error lists all problems.
+    """
+
+    def __init__(
+        self,
+        vocab_path: str | os.PathLike[str],
+        merges_path: str | os.PathLike[str],
+        special_tokens_in_text: SpecialTokensInText = "token",
+    ) -> None:
+        files = read_byte_bpe(vocab_path, merges_path)
+        ids = {token: position for position, token in enumerate(files.tokens)}
+        super().__init__("byte_bpe_tokenizer", special_tokens_in_text, ids, len(ids))
+        self.vocabulary = Vocabulary(path=Path(vocab_path), merges=Path(merges_path), kind="byte_bpe")
+        self._core = _core(ids, files.merges, special_tokens_in_text == "token")
+
+    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
+        return (each.ids for each in self._core.encode_batch_fast(texts, add_special_tokens=False))
+
+    def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
+        for each in self._core.encode_batch(texts, add_special_tokens=False):
+            starts, ends = zip(*each.offsets, strict=True) if each.offsets else ((), ())
+            yield Tokens(each.ids, starts, ends)
+
+
+def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], special_tokens: bool) -> Any:
+    """The tokenizer that transformers makes for RoBERTa."""
+    from tokenizers import AddedToken, Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.processors import RobertaProcessing
+
+    core = Tokenizer(BPE(ids, list(merges)))
+    core.pre_tokenizer = ByteLevel(add_prefix_space=False, trim_offsets=True)
+    core.post_processor = RobertaProcessing((EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=False)
+    if special_tokens:
+        core.add_special_tokens(
+            [AddedToken(token, lstrip=token == MASK, normalized=False) for token in ROBERTA_SPECIAL_TOKENS]
+        )
+    return core

@@ -1,0 +1,102 @@
+"""A tokenizer's kind, files and options: everything from which it is made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketbert.configs import TokenizerConfig, TokenizerKind
+from pocketbert.errors import UserError
+from pocketbert.files import sha256
+
+# Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
+FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
+    "wordpiece": ("vocab.txt",),
+    "byte_bpe": ("vocab.json", "merges.txt"),
+    "unigram": ("sentencepiece.bpe.model",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """The files of a tokenizer and its options.
+
+    Attributes:
+      path: file with the tokens: a vocab.txt, vocab.json or sentencepiece.bpe.model.
+      merges: merges.txt of byte-level BPE, else None.
+      kind: the tokenizer.
+      config: options of WordPiece; None if the directory has none, and for other kinds.
+    """
+
+    path: Path
+    merges: Path | None = None
+    kind: TokenizerKind = "wordpiece"
+    config: TokenizerConfig | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, in the order of `FILE_NAMES`."""
+        return (self.path,) if self.merges is None else (self.path, self.merges)
+
+    @property
+    def options(self) -> TokenizerConfig:
+        """Options of WordPiece, with defaults if the directory has none."""
+        return self.config or TokenizerConfig()
+
+    def tokens(self) -> Sequence[str]:
+        """Reads the tokens, in the order of their ids.
+
+        Raises:
+          UserError: a file is invalid.
+        """
+        if self.kind == "byte_bpe":
+            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+
+            assert self.merges is not None
+            return read_byte_bpe(self.path, self.merges).tokens
+        if self.kind == "unigram":
+            from pocketbert.tokenizers.sentencepiece_model import fairseq_tokens, read_model
+
+            return fairseq_tokens(read_model(self.path))
+        from pocketbert.tokenizers.vocabulary import read_vocabulary
+
+        return read_vocabulary(self.path)
+
+    def segmentation(self) -> str:
+        """SHA-256 of what else decides the ids: merges, or scores and normalizer; empty for WordPiece.
+
+        Raises:
+          UserError: a file is invalid.
+        """
+        if self.kind == "byte_bpe":
+            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+
+            assert self.merges is not None
+            return hashlib.sha256(repr(read_byte_bpe(self.path, self.merges).merges).encode()).hexdigest()
+        if self.kind == "unigram":
+            from pocketbert.tokenizers.sentencepiece_model import fairseq_pieces, read_model
+
+            model = read_model(self.path)
+            rules = fairseq_pieces(model), model.normalizer_spec.precompiled_charsmap
+            return hashlib.sha256(repr(rules).encode()).hexdigest()
+        return ""
+
+    def digest(self) -> str:
+        """SHA-256 of everything that determines the ids of a text."""
+        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else ""
+        files = " ".join(sha256(path) for path in self.files)
+        return hashlib.sha256(f"{files}{options}".encode()).hexdigest()
+
+    def require_wordpiece(self, subject: str) -> None:
+        """Raises `UserError` for other tokenizers than WordPiece.
+
+        Args:
+          subject: what needs one, for example "TinyBERT's data augmentation".
+        """
+        if self.kind != "wordpiece":
+            raise UserError(
+                f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
+                "use a model with a vocab.txt"
+            )

@@ -1,0 +1,33 @@
+"""Makes the tokenizer that a vocabulary describes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
+from pocketbert.tokenizers.files import Vocabulary
+
+
+def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:
+    """Makes the tokenizer of a vocabulary.
+
+    Args:
+      vocabulary: kind, files and options.
+      special_tokens_in_text: see the tokenizer's class.
+
+    Raises:
+      UserError: a file is invalid.
+    """
+    if vocabulary.kind == "byte_bpe":
+        from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
+
+        assert vocabulary.merges is not None
+        return ByteBPETokenizer(vocabulary.path, vocabulary.merges, special_tokens_in_text)
+    if vocabulary.kind == "unigram":
+        from pocketbert.tokenizers.unigram import UnigramTokenizer
+
+        return UnigramTokenizer(vocabulary.path, special_tokens_in_text)
+    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+
+    options = dataclasses.asdict(vocabulary.options)
+    return WordPieceTokenizer(vocabulary.path, special_tokens_in_text=special_tokens_in_text, **options)

@@ -1,0 +1,112 @@
+"""Tokenizers whose core is a library for Python, in the format of RoBERTa and XLM-R."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
+from pocketbert.tokenizers.framing import Frame, packing
+from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text.
+
+    Attributes:
+      ids: the ids.
+      starts: offsets of their first code points.
+      ends: offsets after their last code points.
+    """
+
+    ids: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+class PythonTokenizer(Tokenizer):
+    """A tokenizer that calls Python, also in `tf.function` and `tf.data`, where it becomes a `tf.numpy_function`.
+
+    A SavedModel cannot contain it. Invalid UTF-8 bytes and lone surrogates become U+FFFD, one each, before the text is
+    tokenized.
+
+    Args:
+      name: name of the module.
+      special_tokens_in_text: see the subclasses.
+      ids: ids of the special tokens by name.
+      vocab_size: number of tokens.
+    """
+
+    def __init__(
+        self, name: str, special_tokens_in_text: SpecialTokensInText, ids: dict[str, int], vocab_size: int
+    ) -> None:
+        super().__init__(name, special_tokens_in_text)
+        self.vocab_size = vocab_size
+        self.cls_token_id, self.pad_token_id, self.sep_token_id = ids[BOS], ids[PAD], ids[EOS]
+        self.unk_token_id, self.mask_token_id = ids[UNK], ids[MASK]
+        self.frame = Frame(first=ids[BOS], last=ids[EOS], pad=ids[PAD], separators=2, second_segment=0)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Pickles a tokenizer as its arguments. Other processes need the files at the same paths."""
+        options: dict[str, Any] = {"special_tokens_in_text": self.special_tokens_in_text}
+        return functools.partial(type(self), **options), self.vocabulary.files
+
+    @abc.abstractmethod
+    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
+        """Ids of each text, without special tokens."""
+
+    @abc.abstractmethod
+    def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
+        """Tokens of each text, without special tokens."""
+
+    def _encode(
+        self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        with tf.device("CPU:0"):
+            if pairs is None:
+                return packing(self.frame, pairs=False)(self._tokenize(texts), max_length, pad_to)
+            tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "each text must have a pair")
+            first, second = self._tokenize(texts), self._tokenize(pairs)
+            return packing(self.frame, pairs=True)(first, second, max_length, pad_to)
+
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._ragged(self._flat_ids, texts, 1)[0]
+
+    def _tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        ids, starts, ends = self._ragged(self._flat_tokens, texts, 3)
+        return ids, starts, ends
+
+    def _ragged(self, function: Any, texts: tf.Tensor, count: int) -> list[tf.RaggedTensor]:
+        """Calls a function of string arrays that returns row splits and `count` arrays of values."""
+        with tf.device("CPU:0"):
+            types = [tf.int64] + [tf.int32] * count
+            arrays = tf.numpy_function(function, [texts], types, stateful=False)
+            splits, *values = (tf.ensure_shape(array, [None]) for array in arrays)
+            return [tf.RaggedTensor.from_row_splits(each, splits, validate=False) for each in values]
+
+    def _flat_ids(self, texts: np.ndarray) -> list[np.ndarray]:
+        rows = list(self._ids_of(_decoded(texts)))
+        return [_splits(rows), _flat(rows)]
+
+    def _flat_tokens(self, texts: np.ndarray) -> list[np.ndarray]:
+        rows = list(self._tokens_of(_decoded(texts)))
+        splits = _splits([row.ids for row in rows])
+        return [splits, *(_flat([row[part] for row in rows]) for part in range(3))]
+
+
+def _decoded(texts: np.ndarray) -> list[str]:
+    return [bytes(text).decode("utf-8", "replace") for text in texts]
+
+
+def _splits(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int64)
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32)

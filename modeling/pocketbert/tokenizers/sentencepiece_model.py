@@ -1,0 +1,173 @@
+"""Reader and writer of XLM-R's sentencepiece models.
+
+A model is a protocol buffer, defined in https://github.com/google/sentencepiece `sentencepiece_model.proto`. The module
+in the package `sentencepiece` needs a newer protobuf than TensorFlow allows, so this one declares again the fields that
+matter here. Others are kept as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+
+_MAX_FILE_BYTES = 1 << 26
+_MAX_LISTED = 5
+UNIGRAM, NORMAL, UNKNOWN, CONTROL = 1, 1, 2, 3
+# The first pieces of fairseq's models, whose ids XLM-R moves.
+_FIRST_PIECES = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
+FAIRSEQ_OFFSET = 1
+_FIRST_TOKENS = (BOS, PAD, EOS, UNK)
+
+_SCHEMA = """
+name: "pocketbert/sentencepiece_model.proto" package: "sentencepiece" syntax: "proto2"
+message_type { name: "Piece"
+  field { name: "piece" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "score" number: 2 label: LABEL_OPTIONAL type: TYPE_FLOAT }
+  field { name: "type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" } }
+message_type { name: "TrainerSpec"
+  field { name: "model_type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" }
+  field { name: "vocab_size" number: 4 label: LABEL_OPTIONAL type: TYPE_INT32 }
+  field { name: "treat_whitespace_as_suffix" number: 24 label: LABEL_OPTIONAL type: TYPE_BOOL }
+  field { name: "byte_fallback" number: 35 label: LABEL_OPTIONAL type: TYPE_BOOL } }
+message_type { name: "NormalizerSpec"
+  field { name: "name" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "precompiled_charsmap" number: 2 label: LABEL_OPTIONAL type: TYPE_BYTES }
+  field { name: "add_dummy_prefix" number: 3 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" }
+  field { name: "remove_extra_whitespaces" number: 4 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" }
+  field { name: "escape_whitespaces" number: 5 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" } }
+message_type { name: "Model"
+  field { name: "pieces" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Piece" }
+  field { name: "trainer_spec" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "TrainerSpec" }
+  field { name: "normalizer_spec" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "NormalizerSpec" } }
+"""
+# Field → value that fairseq's models have.
+_TRAINER = {"model_type": UNIGRAM, "treat_whitespace_as_suffix": False, "byte_fallback": False}
+_NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "escape_whitespaces": True}
+
+
+def read_model(path: str | os.PathLike[str]) -> Any:
+    """Reads and checks a sentencepiece model with the pieces of XLM-R's layout.
+
+    Args:
+      path: a sentencepiece.bpe.model.
+    Returns:
+      The message: `pieces` (`piece`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
+    Raises:
+      UserError: the file cannot be read, is damaged, or belongs to another family. One error lists all problems.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            content = stream.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UserError(
+            f"{path}: a sentencepiece model must be a file; received: {error.strerror or error}; check the path"
+        ) from error
+    return parse_model(content, path)
+
+
+def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:
+    """Parses and checks the content of a model; see `read_model`."""
+    from google.protobuf.message import DecodeError
+
+    if len(content) > _MAX_FILE_BYTES:
+        raise UserError(f"{where}: a sentencepiece model must have at most {_MAX_FILE_BYTES:,} bytes; check the path")
+    model = _message_class()()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise UserError(
+            f"{where}: a sentencepiece model must be a complete protocol buffer; received {len(content):,} bytes that "
+            "end early or have another format; copy the file again"
+        ) from error
+    raise_if_any(_problems(model), str(where))
+    return model
+
+
+def make_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
+    """Makes a model from what a tokenizer.json has.
+
+    Args:
+      pieces: pieces with their scores (log-probabilities), without special tokens.
+      charsmap: compiled map of the normalizer; empty for none.
+    Returns:
+      The message, as `read_model` returns it.
+    """
+    model = _message_class()()
+    for piece, kind in _FIRST_PIECES:
+        model.pieces.add(piece=piece, score=0.0, type=kind)
+    for piece, score in pieces:
+        model.pieces.add(piece=piece, score=score)
+    for field, value in _TRAINER.items():
+        setattr(model.trainer_spec, field, value)
+    model.trainer_spec.vocab_size = len(model.pieces)
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    for field, value in _NORMALIZER.items():
+        setattr(model.normalizer_spec, field, value)
+    return model
+
+
+def fairseq_tokens(model: Any) -> list[str]:
+    """The tokens of XLM-R in the order of their ids: four special tokens, the pieces, and <mask>."""
+    return [*_FIRST_TOKENS, *(each.piece for each in model.pieces[len(_FIRST_PIECES) :]), MASK]
+
+
+def fairseq_pieces(model: Any) -> list[tuple[str, float]]:
+    """The pieces with their scores, without special tokens."""
+    return [(each.piece, each.score) for each in model.pieces[len(_FIRST_PIECES) :]]
+
+
+def piece_problems(pieces: Sequence[str]) -> list[str]:
+    """Problems of pieces: empty, repeated or special ones."""
+    problems = []
+    if "" in pieces:
+        problems.append(f"pieces must not be empty; received {pieces.count('')} empty ones")
+    if len(set(pieces)) != len(pieces):
+        problems.append(f"pieces must be unique; received {len(pieces) - len(set(pieces))} repetitions")
+    if special := [piece for piece in (*_FIRST_TOKENS, MASK) if piece in set(pieces)]:
+        problems.append(f"pieces must not be special tokens; received {' '.join(special)}")
+    return problems
+
+
+def _problems(model: Any) -> list[str]:
+    first = tuple((each.piece, each.type) for each in model.pieces[: len(_FIRST_PIECES)])
+    if first != _FIRST_PIECES:
+        received = ", ".join(repr(piece) for piece, _ in first) or "no pieces"
+        return [
+            f"the first pieces of XLM-R's models are '<unk>', '<s>' and '</s>'; received {received}; pass the "
+            "sentencepiece.bpe.model of an XLM-R model"
+        ]
+    if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
+        return [
+            "a sentencepiece model must hold its pieces, trainer_spec and normalizer_spec; received a file without one "
+            "of them, which is cut off; copy it again"
+        ]
+    rest = model.pieces[len(_FIRST_PIECES) :]
+    problems = piece_problems([each.piece for each in rest])
+    if others := [each.piece for each in rest if each.type != NORMAL]:
+        shown = ", ".join(map(repr, others[:_MAX_LISTED]))
+        problems.append(f"all pieces but the first three must be of type NORMAL; received others: {shown}")
+    for part, required in (("trainer_spec", _TRAINER), ("normalizer_spec", _NORMALIZER)):
+        for field, value in required.items():
+            if getattr(getattr(model, part), field) != value:
+                problems.append(
+                    f"{part}.{field} must be {value}; received {getattr(getattr(model, part), field)}, which XLM-R's "
+                    "models do not have"
+                )
+    return problems
+
+
+@functools.cache
+def _message_class() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    schema = text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto())
+    # Not the default pool: the package `sentencepiece` or a test's library may register the original there.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(schema)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("sentencepiece.Model"))
