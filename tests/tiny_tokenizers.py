@@ -93,7 +93,7 @@ def byte_bpe_json(vocab: Path, merges: Path) -> dict[str, Any]:
 
 
 def unigram_json(model_path: Path) -> dict[str, Any]:
-    """Content of a tokenizer.json with the same pieces, scores and normalizer, as transformers converts them."""
+    """Content of a tokenizer.json with the same subwords, scores and normalizer, as transformers converts them."""
     import sentencepiece
 
     core = sentencepiece.SentencePieceProcessor(model_file=str(model_path))

@@ -76,10 +76,10 @@ class Vocabulary:
             assert self.merges is not None
             return hashlib.sha256(repr(read_byte_bpe(self.path, self.merges).merges).encode()).hexdigest()
         if self.kind == "unigram":
-            from pocketbert.tokenizers.sentencepiece_model import fairseq_pieces, read_model
+            from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, read_model
 
             model = read_model(self.path)
-            rules = fairseq_pieces(model), model.normalizer_spec.precompiled_charsmap
+            rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
             return hashlib.sha256(repr(rules).encode()).hexdigest()
         return ""
 

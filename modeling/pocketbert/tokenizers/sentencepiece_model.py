@@ -19,15 +19,15 @@ from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
 _MAX_FILE_BYTES = 1 << 26
 _MAX_LISTED = 5
 UNIGRAM, NORMAL, UNKNOWN, CONTROL = 1, 1, 2, 3
-# The first pieces of fairseq's models, whose ids XLM-R moves.
-_FIRST_PIECES = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
+# The first subwords of fairseq's models, whose ids XLM-R moves.
+_FIRST = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
 FAIRSEQ_OFFSET = 1
 _FIRST_TOKENS = (BOS, PAD, EOS, UNK)
 
 _SCHEMA = """
 name: "pocketbert/sentencepiece_model.proto" package: "sentencepiece" syntax: "proto2"
-message_type { name: "Piece"
-  field { name: "piece" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+message_type { name: "Subword"
+  field { name: "text" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
   field { name: "score" number: 2 label: LABEL_OPTIONAL type: TYPE_FLOAT }
   field { name: "type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" } }
 message_type { name: "TrainerSpec"
@@ -42,7 +42,7 @@ message_type { name: "NormalizerSpec"
   field { name: "remove_extra_whitespaces" number: 4 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" }
   field { name: "escape_whitespaces" number: 5 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" } }
 message_type { name: "Model"
-  field { name: "pieces" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Piece" }
+  field { name: "subwords" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Subword" }
   field { name: "trainer_spec" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "TrainerSpec" }
   field { name: "normalizer_spec" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "NormalizerSpec" } }
 """
@@ -52,12 +52,12 @@ _NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "esca
 
 
 def read_model(path: str | os.PathLike[str]) -> Any:
-    """Reads and checks a sentencepiece model with the pieces of XLM-R's layout.
+    """Reads and checks a sentencepiece model with the subwords of XLM-R's layout.
 
     Args:
       path: a sentencepiece.bpe.model.
     Returns:
-      The message: `pieces` (`piece`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
+      The message: `subwords` (`text`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
     Raises:
       UserError: the file cannot be read, is damaged, or belongs to another family. One error lists all problems.
     """
@@ -89,23 +89,23 @@ def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:
     return model
 
 
-def make_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
+def make_model(subwords: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
     """Makes a model from what a tokenizer.json has.
 
     Args:
-      pieces: pieces with their scores (log-probabilities), without special tokens.
+      subwords: subwords with their scores (log-probabilities), without special tokens.
       charsmap: compiled map of the normalizer; empty for none.
     Returns:
       The message, as `read_model` returns it.
     """
     model = _message_class()()
-    for piece, kind in _FIRST_PIECES:
-        model.pieces.add(piece=piece, score=0.0, type=kind)
-    for piece, score in pieces:
-        model.pieces.add(piece=piece, score=score)
+    for subword, kind in _FIRST:
+        model.subwords.add(text=subword, score=0.0, type=kind)
+    for subword, score in subwords:
+        model.subwords.add(text=subword, score=score)
     for field, value in _TRAINER.items():
         setattr(model.trainer_spec, field, value)
-    model.trainer_spec.vocab_size = len(model.pieces)
+    model.trainer_spec.vocab_size = len(model.subwords)
     model.normalizer_spec.precompiled_charsmap = charsmap
     for field, value in _NORMALIZER.items():
         setattr(model.normalizer_spec, field, value)
@@ -113,45 +113,45 @@ def make_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
 
 
 def fairseq_tokens(model: Any) -> list[str]:
-    """The tokens of XLM-R in the order of their ids: four special tokens, the pieces, and <mask>."""
-    return [*_FIRST_TOKENS, *(each.piece for each in model.pieces[len(_FIRST_PIECES) :]), MASK]
+    """The tokens of XLM-R in the order of their ids: four special tokens, the subwords, and <mask>."""
+    return [*_FIRST_TOKENS, *(each.text for each in model.subwords[len(_FIRST) :]), MASK]
 
 
-def fairseq_pieces(model: Any) -> list[tuple[str, float]]:
-    """The pieces with their scores, without special tokens."""
-    return [(each.piece, each.score) for each in model.pieces[len(_FIRST_PIECES) :]]
+def fairseq_scores(model: Any) -> list[tuple[str, float]]:
+    """The subwords with their scores, without special tokens."""
+    return [(each.text, each.score) for each in model.subwords[len(_FIRST) :]]
 
 
-def piece_problems(pieces: Sequence[str]) -> list[str]:
-    """Problems of pieces: empty, repeated or special ones."""
+def subword_problems(subwords: Sequence[str]) -> list[str]:
+    """Problems of subwords: empty, repeated or special ones."""
     problems = []
-    if "" in pieces:
-        problems.append(f"pieces must not be empty; received {pieces.count('')} empty ones")
-    if len(set(pieces)) != len(pieces):
-        problems.append(f"pieces must be unique; received {len(pieces) - len(set(pieces))} repetitions")
-    if special := [piece for piece in (*_FIRST_TOKENS, MASK) if piece in set(pieces)]:
-        problems.append(f"pieces must not be special tokens; received {' '.join(special)}")
+    if "" in subwords:
+        problems.append(f"subwords must not be empty; received {subwords.count('')} empty ones")
+    if len(set(subwords)) != len(subwords):
+        problems.append(f"subwords must be unique; received {len(subwords) - len(set(subwords))} repetitions")
+    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in set(subwords)]:
+        problems.append(f"subwords must not be special tokens; received {' '.join(special)}")
     return problems
 
 
 def _problems(model: Any) -> list[str]:
-    first = tuple((each.piece, each.type) for each in model.pieces[: len(_FIRST_PIECES)])
-    if first != _FIRST_PIECES:
-        received = ", ".join(repr(piece) for piece, _ in first) or "no pieces"
+    first = tuple((each.text, each.type) for each in model.subwords[: len(_FIRST)])
+    if first != _FIRST:
+        received = ", ".join(repr(subword) for subword, _ in first) or "no subwords"
         return [
-            f"the first pieces of XLM-R's models are '<unk>', '<s>' and '</s>'; received {received}; pass the "
+            f"the first subwords of XLM-R's models are '<unk>', '<s>' and '</s>'; received {received}; pass the "
             "sentencepiece.bpe.model of an XLM-R model"
         ]
     if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
         return [
-            "a sentencepiece model must hold its pieces, trainer_spec and normalizer_spec; received a file without one "
+            "a sentencepiece model must hold subwords, trainer_spec and normalizer_spec; received a file without one "
             "of them, which is cut off; copy it again"
         ]
-    rest = model.pieces[len(_FIRST_PIECES) :]
-    problems = piece_problems([each.piece for each in rest])
-    if others := [each.piece for each in rest if each.type != NORMAL]:
+    rest = model.subwords[len(_FIRST) :]
+    problems = subword_problems([each.text for each in rest])
+    if others := [each.text for each in rest if each.type != NORMAL]:
         shown = ", ".join(map(repr, others[:_MAX_LISTED]))
-        problems.append(f"all pieces but the first three must be of type NORMAL; received others: {shown}")
+        problems.append(f"all subwords but the first three must be of type NORMAL; received others: {shown}")
     for part, required in (("trainer_spec", _TRAINER), ("normalizer_spec", _NORMALIZER)):
         for field, value in required.items():
             if getattr(getattr(model, part), field) != value:

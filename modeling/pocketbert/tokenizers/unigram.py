@@ -1,4 +1,4 @@
-"""XLM-R's tokenizer: a unigram language model over pieces by the library `sentencepiece`."""
+"""XLM-R's tokenizer: a unigram language model over subwords by the library `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnigramTokenizer(PythonTokenizer):
     """Unigram tokenizer with the results of `sentencepiece` and of transformers' slow `XLMRobertaTokenizer`.
 
     Source: XLM-R (Conneau et al. 2020) and sentencepiece (Kudo 2018, https://arxiv.org/abs/1804.10959), with the
-    normalizer in the model. Ids are fairseq's: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the pieces from
+    normalizer in the model. Ids are fairseq's: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the subwords from
     sentencepiece's id 3 on, moved by one, and `<mask>` last. Inputs are `<s> text </s>` or
     `<s> text </s></s> pair </s>`, and all segments are 0.
 
@@ -31,9 +31,9 @@ class UnigramTokenizer(PythonTokenizer):
     SavedModel. Invalid UTF-8 bytes and lone surrogates are U+FFFD, one code point each, which XLM-R's normalizer makes
     spaces.
 
-    Spans exclude white space: a piece spans the characters from which its own characters come, without its leading
-    `▁`. If one character becomes several (`½` becomes `1⁄2`), each piece of it spans the whole character. Characters
-    that the normalizer drops belong to the character before them. A piece that is only `▁` has an empty span, at the
+    Spans exclude white space: a subword spans the characters from which its own characters come, without its leading
+    `▁`. If one character becomes several (`½` becomes `1⁄2`), each subword of it spans the whole character. Characters
+    that the normalizer drops belong to the character before them. A subword that is only `▁` has an empty span, at the
     beginning of the following character.
 
     Args:
@@ -115,16 +115,16 @@ class UnigramTokenizer(PythonTokenizer):
         return [each + FAIRSEQ_OFFSET if each else unknown for each in ids]
 
 
-def _spans(pieces: Sequence[str], origins: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Spans of pieces in the text.
+def _spans(subwords: Sequence[str], origins: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Spans of subwords in the text.
 
     Args:
-      pieces: the pieces of a text; together they are the normalized text.
+      subwords: the subwords of a text; together they are the normalized text.
       origins: for each code point of the normalized text, and its end: the offset of the character from which it comes.
     """
     end = 0
-    for piece in pieces:
-        begin, end = end + len(piece) - len(piece.lstrip(_SPACE)), end + len(piece)
+    for subword in subwords:
+        begin, end = end + len(subword) - len(subword.lstrip(_SPACE)), end + len(subword)
         if begin == end:
             yield origins[end], origins[end]
             continue

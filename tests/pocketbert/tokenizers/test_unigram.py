@@ -48,7 +48,7 @@ def core(path: Path) -> Any:
 
 @pytest.mark.parametrize("mode", ["token", "text"])
 def test_generated_texts(path: Path, mode: Any) -> None:
-    """U+0085 is left out: the slow class strips it before <mask>, sentencepiece has a piece for it."""
+    """U+0085 is left out: the slow class strips it before <mask>, sentencepiece has a subword for it."""
     ours = pb.UnigramTokenizer(path, special_tokens_in_text=mode)
     reference = peer(path, split_special_tokens=mode == "text")
     texts = [text.replace("\x85", "") for text in texts_with_nfd(400, seed=5)]
@@ -81,7 +81,7 @@ def test_spans_by_hand(tokenizer: pb.UnigramTokenizer) -> None:
         return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
     assert "".join(spans("  the \u3000 cat\n")) == "thecat"
-    # The ligature and the fraction become several pieces; each spans the whole character.
+    # The ligature and the fraction become several subwords; each spans the whole character.
     assert {*spans("½")} <= {"", "½"} and spans("½").count("½") > 1
     assert "".join(dict.fromkeys(spans("caf" + "e\u0301"))) == "cafe\u0301"
     # A dropped character belongs to the one before it.
@@ -144,10 +144,10 @@ def test_ids_are_fairseqs(path: Path, tokenizer: pb.UnigramTokenizer) -> None:
 
 
 def test_made_model_is_the_same(path: Path, tmp_path: Path) -> None:
-    """A model from pieces, scores and character map, as in a tokenizer.json, gives the ids of the original."""
+    """A model from subwords, scores and character map, as in a tokenizer.json, gives the ids of the original."""
     model = sentencepiece_model.read_model(path)
     made = sentencepiece_model.make_model(
-        sentencepiece_model.fairseq_pieces(model), model.normalizer_spec.precompiled_charsmap
+        sentencepiece_model.fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
     )
     (tmp_path / "made.model").write_bytes(made.SerializeToString())
     texts = texts_with_nfd(100, seed=3)
@@ -157,11 +157,11 @@ def test_made_model_is_the_same(path: Path, tmp_path: Path) -> None:
 
 
 def cut(content: bytes, size: int) -> bytes:
-    """The pieces only, as after an interrupted download that ended between two of them."""
+    """The subwords only, as after an interrupted download that ended between two of them."""
     model = sentencepiece_model.parse_model(content, "model")
     model.ClearField("trainer_spec")
     model.ClearField("normalizer_spec")
-    del model.pieces[size:]
+    del model.subwords[size:]
     return model.SerializeToString()
 
 
@@ -171,7 +171,7 @@ def cut(content: bytes, size: int) -> bytes:
         (lambda content: content[: len(content) // 2], "complete protocol buffer; received .* bytes"),
         (lambda content: cut(content, 20), "trainer_spec and normalizer_spec; received a file without one"),
         (lambda content: b"not a model at all", "complete protocol buffer; received 18 bytes"),
-        (lambda content: b"", "first pieces of XLM-R's models .*received no pieces"),
+        (lambda content: b"", "first subwords of XLM-R's models .*received no subwords"),
     ],
 )
 def test_damaged_files(path: Path, tmp_path: Path, change: Any, message: str) -> None:
