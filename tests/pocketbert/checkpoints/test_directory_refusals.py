@@ -334,3 +334,29 @@ def test_distilbert_configurations_that_are_refused(tmp_path, changes, message):
     edit_config(tmp_path / "model", **changes)
     with pytest.raises(UserError, match=message):
         read_directory(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_position_embeddings": None}, "max_position_embeddings must be of type int"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type must be 'absolute'"),
+        ({"adapter_reduction_factor": 2}, "key 'adapter_reduction_factor' is unknown"),
+        ({"type_vocab_size": 2}, r"token_type_embeddings.weight must have shape \[2, 20\]; received \[1, 20\]"),
+        (
+            {"architectures": ["RobertaForMaskedLM"]},
+            "architectures must be one of XLMRobertaModel, .*'RobertaForMaskedLM'",
+        ),
+        ({"architectures": ["XLMRobertaForPreTraining"]}, "received 'XLMRobertaForPreTraining'"),
+        (
+            {"architectures": ["XLMRobertaForMaskedLM"], "hidden_act": "relu"},
+            "XLMRoberta's masked-LM head always uses gelu, so hidden_act must be gelu; received 'relu'",
+        ),
+    ],
+)
+def test_xlm_roberta_configurations_that_are_refused(tmp_path, changes, message):
+    config = tiny_xlm_roberta()
+    write_directory(tmp_path / "model", config, (), random_tensors(config), None, None)
+    edit_config(tmp_path / "model", **changes)
+    with pytest.raises(UserError, match=message):
+        read_directory(tmp_path / "model")
