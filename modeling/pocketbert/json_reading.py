@@ -118,6 +118,29 @@ def read_json(
     return parse_json(content, where or path, most_bytes=most_bytes, most_depth=most_depth)
 
 
+def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
+    """Reads a JSON object of a folder; None with the reason in `problems`.
+
+    Args:
+      path: the file.
+      problems: list that receives problems.
+      required: whether a missing file is a problem.
+    """
+    if not path.exists():
+        if required:
+            problems.append(f"the folder must hold {path.name}; received a folder without it")
+        return None
+    try:
+        content = read_json(path, where=path.name)
+    except UserError as error:
+        problems.append(str(error))
+        return None
+    if not isinstance(content, dict):
+        problems.append(f"{path.name} must be a JSON object; received {type(content).__name__}")
+        return None
+    return content
+
+
 class _NumberError(Exception):
     """A number that JSON allows and this module does not."""
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, TokenizerConfig, head_names
+from pocketbert.configs import EncoderConfig, GraphForm, TaskConfig, head_names
 from pocketbert.data.assets import model_directory
 from pocketbert.encoder import Encoder, FeatureRequest, Inputs, complete_inputs
 from pocketbert.errors import UserError, raise_if_any
@@ -28,7 +28,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.texts import as_inputs
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
@@ -67,7 +67,7 @@ class Model(tf_keras.Model):
         self,
         config: EncoderConfig,
         tasks: Sequence[TaskConfig] = (),
-        tokenizer: WordPieceTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
         graph: GraphForm = GraphForm(),  # noqa: B008
         seed: int = 0,
         initialize: bool = True,
@@ -298,8 +298,7 @@ class Model(tf_keras.Model):
             self.config,
             self.tasks,
             {name: variable.numpy() for name, variable in self.weights_by_path().items()},
-            vocab_path=tokenizer.vocab_path if tokenizer else None,
-            tokenizer=tokenizer.config if tokenizer else None,
+            vocabulary=tokenizer.vocabulary if tokenizer else None,
             overwrite=overwrite,
         )
 
@@ -319,7 +318,7 @@ class Model(tf_keras.Model):
 def from_preset(
     name_or_config: str | EncoderConfig,
     task: TaskConfig | Sequence[TaskConfig] | None = None,
-    tokenizer: WordPieceTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
     seed: int = 0,
 ) -> Model:
     """A model with random weights.
@@ -358,19 +357,17 @@ def from_pretrained(directory_or_name: str | os.PathLike[str], task: TaskConfig 
       task: replace the heads in the directory by a new head for this task; for spans, also remove a tanh pooler.
       seed: seed of the new head and of dropout.
     Returns:
-      The model with its heads and, if the folder has a vocabulary, its tokenizer.
+      The model with its heads and, if the folder has the files of one, its tokenizer.
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """
     directory = read_directory(model_directory(directory_or_name), headless=task is not None)
     tasks = (task,) if task else directory.tasks
     tokenizer = None
-    if directory.vocab_path is not None:
-        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    if directory.vocabulary is not None:
+        from pocketbert.tokenizers.opening import open_tokenizer
 
-        tokenizer = WordPieceTokenizer(
-            directory.vocab_path, **dataclasses.asdict(directory.tokenizer or TokenizerConfig())
-        )
+        tokenizer = open_tokenizer(directory.vocabulary)
     config = directory.config if task is None else get_task(task).encoder_config(directory.config)
     model = Model(config, tasks, tokenizer, seed=seed, initialize=False)
     for name, variable in model.weights_by_path().items():

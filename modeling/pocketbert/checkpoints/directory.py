@@ -1,15 +1,13 @@
-"""Model directories in transformers' layout: config.json, model.safetensors, vocab.txt."""
+"""Model directories in transformers' layout: config.json, model.safetensors, and the tokenizer's files."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,19 +15,13 @@ from pocketbert.checkpoints.family_keys import tensor_family
 from pocketbert.checkpoints.huggingface import OWN_PREFIX, read_config, write_config
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
-from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
-from pocketbert.checkpoints.tokenizer_files import (
-    TOKENIZER_NAME,
-    read_tokenizer,
-    read_tokenizer_config,
-    write_tokenizer_config,
-)
+from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocabulary_problems, write_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
-from pocketbert.json_reading import read_json
+from pocketbert.json_reading import read_json_object
 from pocketbert.outputs import MODEL_KIND, new_directory
-from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
+from pocketbert.tokenizers.files import Vocabulary
 
 CONFIG_NAME = "config.json"
 VOCAB_NAME = "vocab.txt"
@@ -47,15 +39,23 @@ class ModelDirectory:
       tasks: tasks of the heads in the directory.
       tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). The arrays can be
         views of a mapped file, so do not write to them.
-      vocab_path: the WordPiece vocabulary, or None.
-      tokenizer: options of the tokenizer, or None if the directory has none.
+      vocabulary: files and options of the tokenizer, or None if the directory has none.
     """
 
     config: EncoderConfig
     tasks: tuple[TaskConfig, ...]
     tensors: dict[str, np.ndarray]
-    vocab_path: Path | None
-    tokenizer: TokenizerConfig | None
+    vocabulary: Vocabulary | None
+
+    @property
+    def vocab_path(self) -> Path | None:
+        """The WordPiece vocabulary, or None if the directory has none."""
+        return self.vocabulary.path if self.vocabulary and self.vocabulary.kind == "wordpiece" else None
+
+    @property
+    def tokenizer(self) -> TokenizerConfig | None:
+        """Options of the WordPiece tokenizer, or None if the directory has none."""
+        return self.vocabulary.config if self.vocabulary else None
 
 
 def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> ModelDirectory:
@@ -92,39 +92,12 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
                 tensors = _read_tensors(names, specs, headless, problems)
             elif config and stored:
                 problems += missing
-    vocab_path, tokenizer = read_tokenizer_of(path, problems)
-    if vocab_path and config:
-        problems += vocabulary_problems(vocab_path, config.vocab_size)
+    vocabulary = read_vocabulary_files(path, problems)
+    if vocabulary and config:
+        problems += vocabulary_problems(vocabulary, config)
     raise_if_any(problems, str(path))
     assert config is not None
-    return ModelDirectory(config, () if headless else tasks, tensors, vocab_path, tokenizer)
-
-
-def read_tokenizer_of(path: Path, problems: list[str]) -> tuple[Path | None, TokenizerConfig | None]:
-    """Reads the WordPiece vocabulary and tokenizer options of a model directory; None if missing.
-
-    Without vocab.txt, tokenizer.json provides both. Families with other tokenizers have neither.
-
-    Args:
-      path: the folder.
-      problems: list that receives problems.
-    """
-    content = read_json_object(path / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
-    if (path / VOCAB_NAME).exists():
-        return path / VOCAB_NAME, read_tokenizer_config(content, problems)
-    if not (path / TOKENIZER_NAME).exists() or (path / "merges.txt").exists() or _is_other_tokenizer(content):
-        return None, None
-    given = read_tokenizer_config(content, problems)
-    found = read_tokenizer(path / TOKENIZER_NAME, problems)
-    if found is None:
-        return None, None
-    if given is not None and given != found[1]:
-        problems.append(f"{TOKENIZER_CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {given} and {found[1]}")
-    return found
-
-
-def _is_other_tokenizer(content: Mapping[str, Any]) -> bool:
-    return str(content.get("tokenizer_class", "")).startswith(("Roberta", "XLMRoberta"))
+    return ModelDirectory(config, () if headless else tasks, tensors, vocabulary)
 
 
 def write_directory(
@@ -132,8 +105,7 @@ def write_directory(
     config: EncoderConfig,
     tasks: Sequence[TaskConfig],
     tensors_by_path: Mapping[str, np.ndarray],
-    vocab_path: str | os.PathLike[str] | None,
-    tokenizer: TokenizerConfig | None,
+    vocabulary: Vocabulary | None,
     overwrite: bool = False,
 ) -> None:
     """Writes a model directory that transformers can also read, completely or not at all.
@@ -143,8 +115,7 @@ def write_directory(
       config: architecture of the encoder.
       tasks: tasks of the heads.
       tensors_by_path: canonical path → array, exactly for the weights of encoder and heads.
-      vocab_path: vocabulary to copy, or None.
-      tokenizer: tokenizer options; None for no tokenizer_config.json.
+      vocabulary: files of a tokenizer to copy, or None.
       overwrite: replace an existing folder.
     Raises:
       UserError: weights are missing, unexpected or have a wrong shape, the vocabulary does not match, or `path` exists.
@@ -155,8 +126,8 @@ def write_directory(
         expected, found = specs[weight].canonical_shape, tuple(tensors_by_path[weight].shape)
         if expected != found:
             problems.append(f"{weight} must have shape {list(expected)}; received {list(found)}")
-    if vocab_path is not None:
-        problems += vocabulary_problems(Path(vocab_path), config.vocab_size)
+    if vocabulary is not None:
+        problems += vocabulary_problems(vocabulary, config)
     raise_if_any(problems, f"cannot write {path}")
 
     arrays = {}
@@ -166,12 +137,8 @@ def write_directory(
     with new_directory(path, MODEL_KIND, overwrite=overwrite) as folder:
         write_json(folder / CONFIG_NAME, write_config(config, tasks))
         write_tensors(folder / WEIGHTS_NAME, arrays, {"format": "pt"})
-        if vocab_path is not None:
-            shutil.copyfile(vocab_path, folder / VOCAB_NAME)
-        if tokenizer is not None:
-            write_json(
-                folder / TOKENIZER_CONFIG_NAME, write_tokenizer_config(tokenizer, config.max_position_embeddings)
-            )
+        if vocabulary is not None:
+            write_vocabulary_files(folder, vocabulary, config.max_position_embeddings)
 
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
@@ -264,35 +231,3 @@ def name_problems(what: str, expected: set[str], found: set[str], remedy: str = 
             more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
             problems.append(f"{len(names)} {verb} {what}: {shown}{more}{end}")
     return problems
-
-
-def vocabulary_problems(path: Path, rows: int) -> list[str]:
-    """Problems of a vocabulary for an embedding table with `rows` rows."""
-    try:
-        tokens = read_tokens(path)
-    except UserError as error:
-        return [str(error)]
-    problems = [f"{path.name}: {problem}" for problem in token_problems(tokens)]
-    if len(tokens) != rows:
-        problems.append(
-            f"{path.name} must have one token per row of the word embedding table; received {len(tokens)} tokens for "
-            f"{rows} rows"
-        )
-    return problems
-
-
-def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
-    """Reads a JSON object; None with the reason in `problems`. A missing file is a problem only if `required`."""
-    if not path.exists():
-        if required:
-            problems.append(f"the folder must hold {path.name}; received a folder without it")
-        return None
-    try:
-        content = read_json(path, where=path.name)
-    except UserError as error:
-        problems.append(str(error))
-        return None
-    if not isinstance(content, dict):
-        problems.append(f"{path.name} must be a JSON object; received {type(content).__name__}")
-        return None
-    return content

@@ -14,18 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import (
-    VOCAB_NAME,
-    ModelDirectory,
-    name_problems,
-    read_json_object,
-    vocabulary_problems,
-)
+from pocketbert.checkpoints.directory import VOCAB_NAME, ModelDirectory, name_problems
 from pocketbert.checkpoints.family_keys import HARMLESS
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
+from pocketbert.checkpoints.vocabulary_files import vocabulary_problems
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.json_reading import REQUIRED, has_type, read_values
+from pocketbert.json_reading import REQUIRED, has_type, read_json_object, read_values
+from pocketbert.tokenizers.files import Vocabulary
 
 CONFIG_NAME = "bert_config.json"
 
@@ -112,9 +108,10 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
         shape = shape[::-1] if _is_transposed(name) else shape
         if name in shapes and shapes[name] != shape:
             problems.append(f"{name} must have shape {list(shape)}; received {list(shapes[name])}")
-    vocab_path = prefix.parent / VOCAB_NAME if (prefix.parent / VOCAB_NAME).exists() else None
-    if vocab_path:
-        problems += vocabulary_problems(vocab_path, config.vocab_size)
+    vocab_path = prefix.parent / VOCAB_NAME
+    vocabulary = Vocabulary(path=vocab_path) if vocab_path.exists() else None
+    if vocabulary:
+        problems += vocabulary_problems(vocabulary, config)
     raise_if_any(problems, str(path))
     tensors = {}
     try:
@@ -123,7 +120,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
             tensors[weight] = array.T if _is_transposed(name) else array
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         raise UserError(f"{damaged}; received {str(error).splitlines()[0]} for {name}; copy it again") from None
-    return ModelDirectory(config, tasks, tensors, vocab_path, None)
+    return ModelDirectory(config, tasks, tensors, vocabulary)
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:

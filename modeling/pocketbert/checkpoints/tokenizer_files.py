@@ -1,4 +1,4 @@
-"""Reads transformers' tokenizer_config.json and tokenizer.json as a vocabulary and options of our tokenizer.
+"""Reads BERT's tokenizer_config.json and tokenizer.json as a vocabulary and options of our tokenizer.
 
 Options that our tokenizer lacks are errors.
 """
@@ -55,13 +55,13 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> To
         if content.get(key) is not None and content[key] not in accepted:
             problems.append(f"{key} in {CONFIG_NAME} must be {accepted[0]!r}; received {content[key]!r}")
     for key, token in _TOKENS.items():
-        if content.get(key) is not None and _content(content[key]) != token:
-            problems.append(f"{key} in {CONFIG_NAME} must be {token}; received {_content(content[key])!r}")
+        if content.get(key) is not None and content_of(content[key]) != token:
+            problems.append(f"{key} in {CONFIG_NAME} must be {token}; received {content_of(content[key])!r}")
     never_split = content.get("never_split") or []
     if not isinstance(never_split, list) or not set(map(str, never_split)) <= set(SPECIAL_TOKENS):
         problems.append(f"never_split in {CONFIG_NAME} must contain only special tokens; received {never_split!r}")
     added = content.get("added_tokens_decoder") or {}
-    problems += _added_problems(list(added.values()) if isinstance(added, dict) else added, CONFIG_NAME)
+    problems += added_problems(list(added.values()) if isinstance(added, dict) else added, CONFIG_NAME)
     given = {ours: content[theirs] for theirs, ours in _OPTIONS.items() if content.get(theirs) is not None}
     for theirs, ours in _OPTIONS.items():
         if ours in given and not isinstance(given[ours], bool):
@@ -96,8 +96,12 @@ def read_tokenizer(path: Path, problems: list[str]) -> tuple[Path, TokenizerConf
     parts = content if isinstance(content, dict) else {}
     model, normalizer = _component(parts, "model", _MODEL, found), _component(parts, "normalizer", _NORMALIZER, found)
     _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, found)
-    found += _post_processor_problems(parts.get("post_processor"))
-    found += _added_problems(parts.get("added_tokens") or [], path.name)
+    post = parts.get("post_processor")
+    if isinstance(post, dict) and post.get("type") == "BertProcessing":
+        found += _bert_processing_problems(post)
+    else:
+        found += post_processor_problems(post, _TEMPLATES, "BertProcessing")
+    found += added_problems(parts.get("added_tokens") or [], path.name)
     tokens = _tokens(model.get("vocab"), found)
     found += token_problems(tokens)
     options = {
@@ -110,7 +114,14 @@ def read_tokenizer(path: Path, problems: list[str]) -> tuple[Path, TokenizerConf
     except UserError as error:
         found.append(f"normalizer: {error}")
     problems += [f"{path.name}: {problem}" for problem in found]
-    return None if found else (_vocabulary_file("".join(f"{token}\n" for token in tokens)), config)
+    return (
+        None
+        if found
+        else (
+            kept_file("".join(f"{token}\n" for token in tokens).encode(), "vocab.txt"),
+            config,
+        )
+    )
 
 
 def _component(
@@ -126,15 +137,25 @@ def _component(
     return part
 
 
-def _post_processor_problems(part: Any) -> list[str]:
+def _bert_processing_problems(part: Mapping[str, Any]) -> list[str]:
+    wrong = [key for key, token in (("sep", SEP), ("cls", CLS)) if (part.get(key) or [None])[0] != token]
+    return [f"post_processor.{key} must be BERT's; received {part.get(key)!r:.60}" for key in wrong]
+
+
+def post_processor_problems(part: Any, templates: Mapping[str, list[str]], other_type: str) -> list[str]:
+    """Problems of a template with special tokens.
+
+    Args:
+      part: the component.
+      templates: items of `single` and `pair`.
+      other_type: another type that the caller accepts, for the message; empty for none.
+    """
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "BertProcessing":
-        wrong = [key for key, token in (("sep", SEP), ("cls", CLS)) if (part.get(key) or [None])[0] != token]
-        return [f"post_processor.{key} must be BERT's; received {part.get(key)!r:.60}" for key in wrong]
     if kind != "TemplateProcessing":
-        return [f"post_processor must be of type TemplateProcessing or BertProcessing; received {kind!r:.60}"]
+        types = " or ".join(filter(None, ("TemplateProcessing", other_type)))
+        return [f"post_processor must be of type {types}; received {kind!r:.60}"]
     found = []
-    for name, expected in _TEMPLATES.items():
+    for name, expected in templates.items():
         items = [
             str(value.get("id"))
             for item in part.get(name) or []
@@ -147,25 +168,37 @@ def _post_processor_problems(part: Any) -> list[str]:
     return found
 
 
-def _added_problems(tokens: Any, name: str) -> list[str]:
-    """Problems of added tokens, which can only be the five special tokens."""
+def added_problems(
+    tokens: Any, name: str, special: Sequence[str] = SPECIAL_TOKENS, may_strip: str | None = None
+) -> list[str]:
+    """Problems of added tokens, which can only be the special tokens.
+
+    Args:
+      tokens: the tokens.
+      name: the file, for messages.
+      special: the special tokens.
+      may_strip: the one that may have the flag `lstrip`.
+    """
     if not isinstance(tokens, list):
         return [f"the added tokens in {name} must be a list or an object; received {type(tokens).__name__}"]
-    unknown = [_content(token) for token in tokens if _content(token) not in SPECIAL_TOKENS]
+    unknown = [content_of(token) for token in tokens if content_of(token) not in special]
     problems = []
     if unknown:
         problems.append(
-            f"the added tokens in {name} must be special tokens ({' '.join(SPECIAL_TOKENS)}); received "
+            f"the added tokens in {name} must be special tokens ({' '.join(special)}); received "
             f"{', '.join(map(repr, unknown[:5]))}, which our tokenizer would split"
         )
     for flag in ("single_word", "lstrip", "rstrip"):
-        flagged = [_content(token) for token in tokens if isinstance(token, dict) and token.get(flag)]
+        flagged = [content_of(token) for token in tokens if isinstance(token, dict) and token.get(flag)]
+        if flag == "lstrip":
+            flagged = [token for token in flagged if token != may_strip]
         if flagged:
             problems.append(f"{flag} of added tokens in {name} must be false; received true for {flagged[0]!r}")
     return problems
 
 
-def _content(token: Any) -> Any:
+def content_of(token: Any) -> Any:
+    """The text of a token, which files give as a string or as an object with flags."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -184,8 +217,9 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="pocketbert-vocabulary-")
 
 
-def _vocabulary_file(text: str) -> Path:
-    path = Path(_folder().name) / hashlib.sha256(text.encode("utf-8")).hexdigest() / "vocab.txt"
+def kept_file(content: bytes, name: str) -> Path:
+    """Writes a temporary file that stays until the process ends, and returns its path."""
+    path = Path(_folder().name) / hashlib.sha256(content).hexdigest() / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(content)
     return path

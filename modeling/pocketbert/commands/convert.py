@@ -26,6 +26,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.options import AnyPath, DirectoryPath, FilePath
+from pocketbert.tokenizers.files import Vocabulary
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_FILES = [
@@ -33,6 +34,9 @@ _HUB_FILES = [
     "*.safetensors",
     "*.safetensors.index.json",
     "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
     "tokenizer_config.json",
     "tokenizer.json",
 ]
@@ -82,7 +86,6 @@ def run(options: Options) -> None:
 def _to_directory(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 
-    vocab_path: Path | None
     if options.from_ == "hf":
         model = read_directory(_local_folder(options.input))
     elif options.from_ == "tf1":
@@ -94,18 +97,31 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
 
         config, tensors = read_model_garden(options.input)
         vocab_path = Path(options.input) / "vocab.txt"
-        model = ModelDirectory(config, (), tensors, vocab_path if vocab_path.exists() else None, None)
-    vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
-    tokenizer = _tokenizer(options.lowercase, model.tokenizer, vocab_path)
-    write_directory(options.output, model.config, model.tasks, model.tensors, vocab_path, tokenizer, options.overwrite)
-    return _summary(options, model, tokenizer)
+        vocabulary = Vocabulary(path=vocab_path) if vocab_path.exists() else None
+        model = ModelDirectory(config, (), tensors, vocabulary)
+    vocabulary = _vocabulary(options, model.vocabulary)
+    write_directory(options.output, model.config, model.tasks, model.tensors, vocabulary, options.overwrite)
+    return _summary(options, model, vocabulary)
 
 
-def _tokenizer(
-    lowercase: bool | None, given: TokenizerConfig | None, vocab_path: Path | None
-) -> TokenizerConfig | None:
+def _vocabulary(options: ConvertOptions, given: Vocabulary | None) -> Vocabulary | None:
+    """The vocabulary from --vocab, else the input, with the options of its tokenizer."""
+    if given is not None and given.kind != "wordpiece":
+        if options.vocab or options.lowercase is not None:
+            raise UserError(
+                f"--vocab and --lowercase are for WordPiece; received a model with {given.path.name}; leave them out"
+            )
+        return given
+    if options.vocab:
+        given = Vocabulary(path=Path(options.vocab), config=given.config if given else None)
+    if given is None:
+        return None
+    return dataclasses.replace(given, config=_tokenizer(options.lowercase, given.config, given.path))
+
+
+def _tokenizer(lowercase: bool | None, given: TokenizerConfig | None, vocab_path: Path) -> TokenizerConfig | None:
     """Chooses lower-casing from the flag, else the input, else the vocabulary."""
-    if lowercase is None and given is None and vocab_path is not None and vocab_path.exists():
+    if lowercase is None and given is None and vocab_path.exists():
         lowercase = _has_no_capitals(vocab_path)
     if lowercase is None:
         return given
@@ -123,16 +139,16 @@ def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
     model = read_directory(options.input, headless=True)
     vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
     write_model_garden(options.output, model.config, model.tensors, vocab_path, options.overwrite)
-    return _summary(options, model, model.tokenizer)
+    return _summary(options, model, model.vocabulary)
 
 
-def _summary(options: ConvertOptions, model: Any, tokenizer: TokenizerConfig | None) -> dict[str, Any]:
+def _summary(options: ConvertOptions, model: Any, vocabulary: Vocabulary | None) -> dict[str, Any]:
     return {
         "output": options.output,
         "model_type": model.config.model_type,
         "tasks": [task.kind for task in model.tasks],
         "parameters": sum(tensor.size for tensor in model.tensors.values()),
-        "lowercase": tokenizer.lowercase if tokenizer else None,
+        "lowercase": vocabulary.config.lowercase if vocabulary and vocabulary.config else None,
     }
 
 

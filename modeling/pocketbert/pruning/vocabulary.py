@@ -20,6 +20,7 @@ from pocketbert.data.sentences import split_sentences
 from pocketbert.data.text import read_documents
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, required_ids
 from pocketbert.tokenizers.vocabulary import read_tokens
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -117,7 +118,7 @@ def trim_vocabulary(
         )
         tensors = _trimmed(whole, kept)
         write_directory(
-            output, config, whole.tasks, tensors, vocab_path=vocabulary, tokenizer=options, overwrite=overwrite
+            output, config, whole.tasks, tensors, Vocabulary(path=vocabulary, config=options), overwrite=overwrite
         )
     sizes = [sum(int(array.size) for array in each.values()) for each in (whole.tensors, tensors)]
     return TrimResult(

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory, read_json_object, read_tokenizer_of
+from pocketbert.checkpoints.directory import CONFIG_NAME, read_directory
 from pocketbert.checkpoints.huggingface import read_config
-from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
+from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
 from pocketbert.tokenizers.files import Vocabulary
@@ -104,11 +106,11 @@ def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
-    """Vocabulary of a model directory, or None if it has none; lower case is the default."""
+    """Vocabulary of a model directory, or None if it has none; lower case is the default of WordPiece."""
     problems: list[str] = []
-    path, config = read_tokenizer_of(Path(directory), problems)
+    found = read_vocabulary_files(Path(directory), problems)
     raise_if_any(problems, str(directory))
-    return Vocabulary(path=path, config=config or TokenizerConfig()) if path else None
+    return dataclasses.replace(found, config=found.options) if found and found.kind == "wordpiece" else found
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:

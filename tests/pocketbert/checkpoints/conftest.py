@@ -9,6 +9,7 @@ from tiny_models import SENTIMENT, random_tensors, tiny_bert
 
 from pocketbert.checkpoints.directory import write_directory
 from pocketbert.configs import TokenizerConfig
+from pocketbert.tokenizers.files import Vocabulary
 
 
 @pytest.fixture(scope="session")
@@ -29,5 +30,11 @@ def written(tmp_path: Path, vocabulary: Path) -> Path:
     """A classifier's directory, to be damaged."""
     config = tiny_bert()
     path = tmp_path / "model"
-    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, TokenizerConfig())
+    write_directory(
+        path,
+        config,
+        (SENTIMENT,),
+        random_tensors(config, (SENTIMENT,)),
+        Vocabulary(path=vocabulary, config=TokenizerConfig()),
+    )
     return path

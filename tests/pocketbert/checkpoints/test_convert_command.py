@@ -12,6 +12,7 @@ from tiny_models import random_tensors, tiny_mobilebert
 from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.configs import TokenizerConfig
+from pocketbert.tokenizers.files import Vocabulary
 
 
 def convert(capsys, *arguments):
@@ -54,7 +55,7 @@ def test_from_tensorflow_1(flag, token, lowercase, tmp_path, capsys):
 def test_to_model_garden_and_back(tmp_path, vocabulary, capsys):
     config = tiny_mobilebert("raw")
     tensors = random_tensors(config)
-    write_directory(tmp_path / "model", config, (), tensors, vocabulary, TokenizerConfig())
+    write_directory(tmp_path / "model", config, (), tensors, Vocabulary(path=vocabulary, config=TokenizerConfig()))
     code, out, _ = convert(
         capsys, "--to=model-garden", f"--input={tmp_path / 'model'}", f"--output={tmp_path / 'garden'}"
     )

@@ -23,6 +23,7 @@ from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.files import Vocabulary
 
 CASES = "bert_classifier bert_gelu bert_relu bert_span mobilebert mobilebert_layernorm_gelu mobilebert_tiny roberta"
 
@@ -30,7 +31,7 @@ CASES = "bert_classifier bert_gelu bert_relu bert_span mobilebert mobilebert_lay
 @pytest.mark.parametrize("case", CASES.split())
 def test_what_transformers_wrote_comes_back_byte_for_byte(case, reference, tmp_path):
     directory = read_directory(reference / case)
-    write_directory(tmp_path / "copy", directory.config, directory.tasks, directory.tensors, None, None)
+    write_directory(tmp_path / "copy", directory.config, directory.tasks, directory.tensors, None)
     assert (tmp_path / "copy/model.safetensors").read_bytes() == (reference / case / "model.safetensors").read_bytes()
     again = read_directory(tmp_path / "copy")
     assert (again.config, again.tasks) == (directory.config, directory.tasks)
@@ -133,7 +134,9 @@ ROUND_TRIPS = {
 def test_round_trip(name, tmp_path, vocabulary):
     config, tasks, model_type = ROUND_TRIPS[name]
     tensors = random_tensors(config, tasks)
-    write_directory(tmp_path / "model", config, tasks, tensors, vocabulary, TokenizerConfig(lowercase=False))
+    write_directory(
+        tmp_path / "model", config, tasks, tensors, Vocabulary(path=vocabulary, config=TokenizerConfig(lowercase=False))
+    )
     directory = read_directory(tmp_path / "model")
     assert directory.config == config
     assert directory.tasks == tasks
@@ -249,7 +252,7 @@ def test_xlm_roberta_keeps_its_names(reference, tmp_path):
     directory = read_directory(tmp_path / "model")
     assert directory.config == read_directory(reference / "roberta").config.replace(model_type="xlm-roberta")
     assert [task.kind for task in directory.tasks] == ["masked_lm"]
-    write_directory(tmp_path / "copy", directory.config, directory.tasks, directory.tensors, None, None)
+    write_directory(tmp_path / "copy", directory.config, directory.tasks, directory.tensors, None)
     content = json.loads((tmp_path / "copy/config.json").read_text())
     assert (content["model_type"], content["architectures"]) == ("xlm-roberta", ["XLMRobertaForMaskedLM"])
     assert (tmp_path / "copy/model.safetensors").read_bytes() == (tmp_path / "model/model.safetensors").read_bytes()
@@ -258,7 +261,7 @@ def test_xlm_roberta_keeps_its_names(reference, tmp_path):
 def test_bare_xlm_roberta_names(tmp_path):
     config = tiny_xlm_roberta()
     tensors = random_tensors(config)
-    write_directory(tmp_path / "model", config, (), tensors, None, None)
+    write_directory(tmp_path / "model", config, (), tensors, None)
 
     def strip(stored):
         for name in list(stored):
@@ -274,7 +277,7 @@ def test_writing_is_whole_or_not_at_all(tmp_path):
     tensors["encoder.embeddings.word.table"] = tensors["encoder.embeddings.word.table"].T
     tensors["encoder.extra.kernel"] = tensors.pop("encoder.pooler.kernel")
     with pytest.raises(UserError) as error:
-        write_directory(tmp_path / "model", config, (), tensors, None, None)
+        write_directory(tmp_path / "model", config, (), tensors, None)
     for part in (
         "1 missing weights: encoder.pooler.kernel",
         "1 unexpected weights: encoder.extra.kernel",
@@ -288,9 +291,9 @@ def test_nothing_is_overwritten_unasked(written):
     config = tiny_bert()
     before = (written / "model.safetensors").read_bytes()
     with pytest.raises(UserError, match="must not exist yet"):
-        write_directory(written, config, (), random_tensors(config), None, None)
+        write_directory(written, config, (), random_tensors(config), None)
     assert (written / "model.safetensors").read_bytes() == before
-    write_directory(written, config, (), random_tensors(config), None, None, overwrite=True)
+    write_directory(written, config, (), random_tensors(config), None, overwrite=True)
     assert read_directory(written).tasks == ()
 
 

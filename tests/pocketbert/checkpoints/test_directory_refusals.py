@@ -22,8 +22,8 @@ from tiny_models import (
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.files import Vocabulary
 
 
 def test_everything_wrong_is_listed_at_once(written):
@@ -136,7 +136,7 @@ def test_missing_key(written):
 
 def test_own_configuration_is_read_strictly(tmp_path):
     config = tiny_mobilebert("raw")
-    write_directory(tmp_path / "model", config, (), random_tensors(config), None, None)
+    write_directory(tmp_path / "model", config, (), random_tensors(config), None)
     content = json.loads((tmp_path / "model/config.json").read_text())
     del content["pocketbert"]["encoder"]["trigram"]
     content["pocketbert"]["encoder"] |= {"rotary": True, "head_size": 3.5}
@@ -155,7 +155,7 @@ def test_own_configuration_is_read_strictly(tmp_path):
 
 def test_transformers_cannot_mean_unshared_query_and_key(tmp_path):
     config = tiny_mobilebert("shared")
-    write_directory(tmp_path / "model", config, (), random_tensors(config), None, None)
+    write_directory(tmp_path / "model", config, (), random_tensors(config), None)
     edit_config(tmp_path / "model", key_query_shared_bottleneck=False)
     with pytest.raises(UserError, match="MobileBERT has no unshared query and key"):
         read_directory(tmp_path / "model")
@@ -169,7 +169,7 @@ def test_vocabulary_must_match_the_word_table(written, pieces, tmp_path):
         read_directory(written)
     config = tiny_bert()
     with pytest.raises(UserError, match="received .* tokens for 31 rows"):
-        write_directory(tmp_path / "new", config, (), random_tensors(config), written / "vocab.txt", TokenizerConfig())
+        write_directory(tmp_path / "new", config, (), random_tensors(config), Vocabulary(path=written / "vocab.txt"))
     assert not (tmp_path / "new").exists()
 
 
@@ -328,7 +328,7 @@ def test_mutated_directories_load_or_are_refused(written):
 )
 def test_distilbert_configurations_that_are_refused(tmp_path, changes, message):
     config = tiny_distilbert()
-    write_directory(tmp_path / "model", config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), None, None)
+    write_directory(tmp_path / "model", config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), None)
     edit_config(tmp_path / "model", sinusoidal_pos_embds=True)
     assert read_directory(tmp_path / "model").config == config
     edit_config(tmp_path / "model", **changes)

@@ -12,6 +12,7 @@ from pocketbert.checkpoints.tokenizer_files import read_tokenizer
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.model import from_pretrained
+from pocketbert.tokenizers.files import Vocabulary
 from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
 
 _LETTERS = ["e", "é", "E", "É", "n", "中", "文", "a", "i", "İ", "!", "x", "##x"]
@@ -33,7 +34,7 @@ def directory(tmp_path):
     vocabulary.write_text("".join(f"{piece}\n" for piece in _PIECES), encoding="utf-8")
     config = tiny_bert(vocab_size=len(_PIECES))
     path = tmp_path / "model"
-    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), vocabulary, None)
+    write_directory(path, config, (SENTIMENT,), random_tensors(config, (SENTIMENT,)), Vocabulary(path=vocabulary))
     return path
 
 
@@ -80,7 +81,7 @@ def test_options_are_honoured_kept_and_read_from_tokenizer_json(directory, tmp_p
         assert found.vocab_path.read_text("utf-8") == "".join(f"{piece}\n" for piece in _PIECES)
         # tokenizer.json says everything by itself.
         (directory / name).unlink()
-    write_directory(tmp_path / "again", found.config, found.tasks, found.tensors, found.vocab_path, found.tokenizer)
+    write_directory(tmp_path / "again", found.config, found.tasks, found.tensors, found.vocabulary)
     assert (tmp_path / "again" / "vocab.txt").read_bytes() == (tmp_path / "copy" / "vocab.txt").read_bytes()
 
 
@@ -121,12 +122,13 @@ def _set(*path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("model", "type", "BPE"), "model.type must be 'WordPiece'; received 'BPE'"),
+        (_set("model", "type", "BPE"), "tokenizer_class in tokenizer_config.json must be that of the files"),
+        (_set("model", "type", "WordLevel"), "model must be of type WordPiece, BPE or Unigram; received 'WordLevel'"),
         (_set("model", "unk_token", "<unk>"), "model.unk_token must be '\\[UNK\\]'"),
         (_set("model", "max_input_chars_per_word", 200), "max_input_chars_per_word must be 100; received 200"),
         (_set("model", "vocab", "É中", 4), "ids 0, 1, 2…, each used once"),
         (_set("model", "vocab", []), "ids 0, 1, 2…, each used once"),
-        (_set("model", None), "model must be of type WordPiece; received None"),
+        (_set("model", None), "model must be of type WordPiece, BPE or Unigram; received None"),
         (_set("normalizer", {"type": "Sequence", "normalizers": []}), "normalizer.type must be 'BertNormalizer'"),
         (_set("normalizer", "clean_text", False), "normalizer.clean_text must be True; received False"),
         (_set("normalizer", "lowercase", 2), "lowercase must be true or false; received 2"),

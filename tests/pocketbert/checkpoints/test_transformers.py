@@ -14,7 +14,7 @@ from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobileb
 
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
-from pocketbert.configs import TaskConfig, TokenizerConfig
+from pocketbert.configs import TaskConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -75,7 +75,7 @@ def batch(config):
 def test_their_class_gives_our_answers(name, tmp_path):
     config, tasks = CASES[name]
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
-    write_directory(tmp_path / "model", config, tasks, tensors, None, None)
+    write_directory(tmp_path / "model", config, tasks, tensors, None)
 
     theirs_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
     content = json.loads((tmp_path / "model/config.json").read_text())
@@ -125,7 +125,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
 def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path):
     config, tasks = CASES[name]
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
-    write_directory(tmp_path / "model", config, tasks, tensors, None, None)
+    write_directory(tmp_path / "model", config, tasks, tensors, None)
     theirs = getattr(transformers, name)(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
     stored = load_file(tmp_path / "model/model.safetensors")
     if name == "TFMobileBertForPreTraining":
@@ -157,7 +157,6 @@ def test_labels_are_theirs(tmp_path):
         (CLASSIFICATION,),
         random_tensors(config, (CLASSIFICATION,)),
         None,
-        TokenizerConfig(),
     )
     theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
     assert theirs.id2label == {0: "bad", 1: "so so", 2: "good"}

@@ -1,0 +1,211 @@
+"""The tokenizer's files in a model directory: they select the tokenizer, and contradictions are errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pocketbert.checkpoints.roberta_tokenizer_files import (
+    TokenizerJson,
+    config_problems,
+    parse_tokenizer_json,
+    write_config,
+)
+from pocketbert.checkpoints.tokenizer_files import (
+    CONFIG_NAME,
+    TOKENIZER_NAME,
+    kept_file,
+    read_tokenizer,
+    read_tokenizer_config,
+    write_tokenizer_config,
+)
+from pocketbert.configs import EncoderConfig, TokenizerKind
+from pocketbert.errors import UserError
+from pocketbert.files import write_json
+from pocketbert.json_reading import read_json, read_json_object
+from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
+from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, make_model, read_model
+from pocketbert.tokenizers.special_tokens import PAD
+from pocketbert.tokenizers.vocabulary import read_tokens, token_problems
+
+# `model.type` in tokenizer.json → kind.
+_TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
+# Classes of transformers, without "Tokenizer" and "Fast". Others, such as PreTrainedTokenizerFast, say nothing.
+_CLASSES: dict[str, TokenizerKind] = {
+    "Bert": "wordpiece",
+    "DistilBert": "wordpiece",
+    "MobileBert": "wordpiece",
+    "Roberta": "byte_bpe",
+    "XLMRoberta": "unigram",
+}
+
+
+def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
+    """Finds and checks the tokenizer of a model directory; None if it has none, or a problem.
+
+    The files select it: vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model; or tokenizer.json, which
+    otherwise must agree with them (a vocab.txt takes precedence). A tokenizer.json's content becomes temporary files.
+
+    Args:
+      path: the folder.
+      problems: list that receives problems.
+    """
+    config = read_json_object(path / CONFIG_NAME, problems, required=False) or {}
+    given = {kind: [name for name in names if (path / name).exists()] for kind, names in FILE_NAMES.items()}
+    kinds = [kind for kind, names in given.items() if names]
+    if len(kinds) > 1:
+        names = ", ".join(name for names in given.values() for name in names)
+        problems.append(f"a model directory must have the files of one tokenizer; received {names}; remove the others")
+        return None
+    kind = kinds[0] if kinds else None
+    if kind is not None and len(given[kind]) < len(FILE_NAMES[kind]):
+        problems.append(f"{' and '.join(FILE_NAMES[kind])} belong together; received only {given[kind][0]}")
+        return None
+    has_json = (path / TOKENIZER_NAME).exists()
+    parts: Mapping[str, Any] = {}
+    if has_json and kind != "wordpiece":
+        try:
+            content = read_json(path / TOKENIZER_NAME, where=TOKENIZER_NAME)
+        except UserError as error:
+            problems.append(str(error))
+            return None
+        parts = content if isinstance(content, dict) else {}
+        model = parts.get("model")
+        stored = _TYPES.get(str(model.get("type")) if isinstance(model, dict) else "")
+        if stored is None:
+            received = model.get("type") if isinstance(model, dict) else model
+            problems.append(
+                f"{TOKENIZER_NAME}: model must be of type WordPiece, BPE or Unigram; received {received!r:.60}"
+            )
+            return None
+        if kind is not None and stored != kind:
+            problems.append(
+                f"{TOKENIZER_NAME} and {given[kind][0]} must agree; received {stored} and {kind}; remove one of them"
+            )
+            return None
+        kind = stored
+    if kind is None:
+        return None
+    problems += _class_problems(config, kind)
+    if kind == "wordpiece":
+        return _wordpiece(path, config, problems)
+    problems += config_problems(config)
+    return _roberta(path, kind, bool(given[kind]), parts if has_json else None, problems)
+
+
+def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int) -> None:
+    """Copies a tokenizer's files into a model directory, with a tokenizer_config.json.
+
+    Args:
+      folder: the model directory.
+      vocabulary: the files; a WordPiece vocabulary without options gets no tokenizer_config.json.
+      max_length: maximum sequence length.
+    """
+    for source, name in zip(vocabulary.files, FILE_NAMES[vocabulary.kind], strict=True):
+        shutil.copyfile(source, folder / name)
+    if vocabulary.kind != "wordpiece":
+        write_json(folder / CONFIG_NAME, write_config(vocabulary.kind, max_length))
+    elif vocabulary.config is not None:
+        write_json(folder / CONFIG_NAME, write_tokenizer_config(vocabulary.config, max_length))
+
+
+def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[str]:
+    """Problems of a vocabulary for an encoder: invalid files, or another number of tokens than embeddings."""
+    name = vocabulary.path.name
+    try:
+        tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.tokens()
+    except UserError as error:
+        return [str(error)]
+    problems = []
+    if vocabulary.kind == "wordpiece":
+        problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
+    elif tokens.index(PAD) != config.pad_token_id:
+        problems.append(
+            f"pad_token_id must be the id of {PAD} in {name}, {tokens.index(PAD)}; received {config.pad_token_id}"
+        )
+    if len(tokens) != config.vocab_size:
+        problems.append(
+            f"{name} must have one token per row of the word embedding table; received {len(tokens)} tokens for "
+            f"{config.vocab_size} rows"
+        )
+    return problems
+
+
+def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
+    name = str(config.get("tokenizer_class") or "")
+    declared = _CLASSES.get(name.removesuffix("Fast").removesuffix("Tokenizer"))
+    if declared in (None, kind):
+        return []
+    return [
+        f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received {name}; take all "
+        "files from one model"
+    ]
+
+
+def _wordpiece(path: Path, config: Mapping[str, Any], problems: list[str]) -> Vocabulary | None:
+    options = read_tokenizer_config(config, problems)
+    if (path / FILE_NAMES["wordpiece"][0]).exists():
+        return Vocabulary(path=path / FILE_NAMES["wordpiece"][0], config=options)
+    found = read_tokenizer(path / TOKENIZER_NAME, problems)
+    if found is None:
+        return None
+    if options is not None and options != found[1]:
+        problems.append(f"{CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {options} and {found[1]}")
+    return Vocabulary(path=found[0], config=found[1])
+
+
+def _roberta(
+    path: Path, kind: TokenizerKind, has_files: bool, parts: Mapping[str, Any] | None, problems: list[str]
+) -> Vocabulary | None:
+    """The vocabulary of byte-level BPE or unigram, from files, from the content of a tokenizer.json, or both."""
+    names = FILE_NAMES[kind]
+    vocabulary = None
+    if has_files:
+        merges = path / names[1] if kind == "byte_bpe" else None
+        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind)
+    if parts is None:
+        return vocabulary
+    found: list[str] = []
+    stored = parse_tokenizer_json(parts, kind, found)
+    problems += [f"{TOKENIZER_NAME}: {problem}" for problem in found]
+    if found:
+        return None
+    if vocabulary is None:
+        return _made(kind, stored)
+    try:
+        agrees = _agrees(vocabulary, stored)
+    except UserError:
+        # `vocabulary_problems` reports it.
+        return vocabulary
+    if not agrees:
+        problems.append(
+            f"{TOKENIZER_NAME} and {' and '.join(names)} must have the same tokens; received different ones; remove "
+            "the file that does not belong to the model"
+        )
+    return vocabulary
+
+
+def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
+    if vocabulary.kind == "byte_bpe":
+        assert vocabulary.merges is not None
+        files = read_byte_bpe(vocabulary.path, vocabulary.merges)
+        return (files.tokens, files.merges) == (stored.tokens, stored.merges)
+    model = read_model(vocabulary.path)
+    same_map = model.normalizer_spec.precompiled_charsmap == stored.charsmap
+    return fairseq_scores(model) == list(stored.scores) and same_map
+
+
+def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
+    """Writes temporary files with the content of a tokenizer.json."""
+    names = FILE_NAMES[kind]
+    if kind == "byte_bpe":
+        ids = {token: index for index, token in enumerate(stored.tokens)}
+        merges = "".join(f"{left} {right}\n" for left, right in stored.merges)
+        path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])
+        return Vocabulary(path=path, merges=kept_file(f"#version: 0.2\n{merges}".encode(), names[1]), kind=kind)
+    model = make_model(stored.scores, stored.charsmap)
+    return Vocabulary(path=kept_file(model.SerializeToString(deterministic=True), names[0]), kind=kind)
