@@ -1,6 +1,6 @@
 """The documentation does what it says: its Python runs, its command lines parse, its links lead somewhere.
 
-A fenced `python` block is run as written, blocks of a page one after another in one process. A block that cannot run
+A fenced `python` block is run as written, blocks of a page one after another in one namespace. A block that cannot run
 here says so, with the reason, in its opening fence: ```python norun="needs a phone".
 """
 
@@ -58,24 +58,29 @@ def test_there_are_pages_and_something_in_them_runs() -> None:
     assert sum(runs(block) for page in PAGES for block in blocks(page)) >= 2
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
-def test_python_runs(page: Path, tmp_path: Path) -> None:
-    # Blank lines put each block on the line it has in the page, so that a traceback points there.
-    program = ""
-    for block in filter(runs, blocks(page)):
-        program += "\n" * (block.line - 1 - program.count("\n")) + block.body
-    script = tmp_path / page.with_suffix(".py").name
-    script.write_text(program, encoding="utf-8")
-    work = tmp_path / "work"
-    work.mkdir()
-    if page.name == "README.md":
-        # Everything is imported as a reader's process does it.
-        answer = subprocess.run(
-            [sys.executable, str(script)], cwd=work, capture_output=True, text=True, timeout=300, check=False
-        )
-    else:
-        answer = forks.run(script, folder=work, cheap=True)
-    assert answer.returncode == 0, f"{name_of(page)}:\n{answer.stderr[-4000:]}"
+# Processes for the pages: TensorFlow, the tokenizer and the converter start once in each.
+_PROCESSES = 4
+_RUNNING = [page for page in PAGES if any(map(runs, blocks(page)))]
+_GROUPS = [_RUNNING[first::_PROCESSES] for first in range(_PROCESSES)]
+
+
+@pytest.mark.parametrize("pages", _GROUPS, ids=lambda pages: "+".join(page.stem for page in pages))
+def test_python_runs(pages: list[Path], tmp_path: Path) -> None:
+    programs = []
+    for page in pages:
+        # Blank lines put each block on the line it has in the page, so that a traceback points there.
+        program = ""
+        for block in filter(runs, blocks(page)):
+            program += "\n" * (block.line - 1 - program.count("\n")) + block.body
+        folder = tmp_path / "-".join(page.relative_to(ROOT).with_suffix("").parts)
+        folder.mkdir()
+        programs.append((str(folder), str(folder.with_suffix(".py"))))
+        folder.with_suffix(".py").write_text(program, encoding="utf-8")
+    # Each page has its own names and folder.
+    source = f"import os, runpy\nfor folder, program in {programs!r}:\n"
+    source += "    os.chdir(folder)\n    runpy.run_path(program, run_name='__main__')\n"
+    answer = forks.run(source, cheap=True)
+    assert answer.returncode == 0, answer.stderr[-4000:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

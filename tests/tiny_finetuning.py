@@ -17,7 +17,7 @@ NEUTRAL = "the a film plot actor scene story with and of".split()
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 TASK = TaskConfig(kind="classification", name="mood", labels=("low", "high"), dropout=0.1)
 # Every kind of random state is in use: dropout on attention, hidden states and head, and shuffling.
-CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
+CONFIG = tiny.BERT.replace(num_layers=1, initializer_range=0.1)
 
 
 def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:

@@ -128,7 +128,7 @@ def test_bad_input_is_refused(
 def test_languages_belong_to_xnli(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [f"--model={run / 'model'}", "--task=mnli", f"--data={data}", "--languages=en"]
     assert cli.main(["evaluate", *arguments]) == 2
-    assert "--languages belongs to xnli; received it with mnli" in capsys.readouterr().err
+    assert "--languages needs --task=xnli and --data; received it with mnli" in capsys.readouterr().err
 
 
 def test_a_training_file_of_its_own(data: Path, fixtures: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ STAGE = Stage(
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
-    tiny_finetuning.write_model(folder / "encoder")
+    tiny_finetuning.write_model(folder / "encoder", tiny_finetuning.CONFIG.replace(num_layers=2))
     from_pretrained(folder / "encoder", tiny_finetuning.TASK, seed=3).save_pretrained(folder / "classifier")
     return folder / "classifier"
 
