@@ -17,8 +17,8 @@ from pocketbert.layers.attention import mask_bias
 # The vectors A_i and A_j of a relation, [B, S, H] each, heads concatenated.
 Vectors: TypeAlias = "tuple[tf.Tensor, tf.Tensor]"
 
-# Memory for the arrays of a chunk. Smaller chunks save nothing that counts, and larger ones are not faster.
-CHUNK_BYTES = 1 << 28
+# Memory for the arrays of a chunk: the fastest size on a CPU, and smaller than the vectors of long batches.
+CHUNK_BYTES = 1 << 26
 # Arrays [S, S] per matrix that are alive at the same time, float32.
 _LIVE_ARRAYS = 6
 

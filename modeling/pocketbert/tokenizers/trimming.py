@@ -1,24 +1,47 @@
-"""Smaller WordPiece vocabularies that tokenize a user's texts as before."""
+"""Smaller vocabularies that tokenize a user's texts as before.
+
+Removing tokens does not change the tokens of a text that are all kept:
+
+- WordPiece takes the longest token at each position, and that token is still the longest.
+- Byte-level BPE applies the same merges in the same order, if the tokens that a kept token is merged from are kept too.
+- The best path of a unigram model is still the best, because every other path had a lower score already.
+
+Words with unknown parts are an exception: with other tokens they may become known or be split elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import copy
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
 
 from pocketbert.errors import UserError
+from pocketbert.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
+from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
+from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
+from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
 from pocketbert.tokenizers.vocabulary import SPECIAL_TOKENS
 
 _CONTINUATION = "##"
+_SHOWN = 5
 
 
-def required_ids(tokens: Sequence[str]) -> list[int]:
-    """Ids that every trimmed vocabulary keeps: special tokens, and single characters with or without `##`.
+def required_ids(vocabulary: Vocabulary) -> list[int]:
+    """Ids that every trimmed vocabulary keeps: special tokens, and single characters or bytes.
 
-    With its characters, a vocabulary can still write every word that it could write before.
+    With them, a vocabulary can still write every word that it could write before.
     """
+    kept = {*(SPECIAL_TOKENS if vocabulary.kind == "wordpiece" else ROBERTA_SPECIAL_TOKENS)}
+    if vocabulary.kind == "byte_bpe":
+        kept |= {*byte_characters()}
+    prefix = _CONTINUATION if vocabulary.kind == "wordpiece" else ""
     return [
         position
-        for position, token in enumerate(tokens)
-        if token in SPECIAL_TOKENS or len(token.removeprefix(_CONTINUATION)) == 1
+        for position, token in enumerate(vocabulary.tokens())
+        if token in kept or (vocabulary.kind != "byte_bpe" and len(token.removeprefix(prefix)) == 1)
     ]
 
 
@@ -31,39 +54,111 @@ def listed_ids(listed: Iterable[str], tokens: Sequence[str], source: str) -> lis
     ids = {token: position for position, token in enumerate(tokens)}
     unknown = [token for token in listed if token not in ids]
     if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         raise UserError(
-            f"{source} must list tokens of the vocabulary; received {', '.join(map(repr, unknown[:5]))}{more}; remove "
-            "them"
+            f"{source} must list tokens of the vocabulary; received {', '.join(map(repr, unknown[:_SHOWN]))}{more}; "
+            "remove them"
         )
     return [ids[token] for token in listed]
 
 
+def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
+    """Id → ids of all tokens that are merged into it, directly or not; empty without merges."""
+    if vocabulary.kind != "byte_bpe":
+        return {}
+    assert vocabulary.merges is not None
+    files = read_byte_bpe(vocabulary.path, vocabulary.merges)
+    ids = {token: position for position, token in enumerate(files.tokens)}
+    parts: dict[int, set[int]] = {}
+    for left, right in files.merges:
+        parts.setdefault(ids[left + right], set()).update((ids[left], ids[right]))
+    found: dict[int, set[int]] = {}
+    for token in parts:
+        todo, seen = [token], set()
+        while todo:
+            more = parts.get(todo.pop(), set()) - seen
+            seen |= more
+            todo += more
+        found[token] = seen
+    return found
+
+
 def chosen_ids(
-    counts: Sequence[int], required: Collection[int], *, keep_top: int | None, min_count: int | None
+    counts: Sequence[int],
+    required: Collection[int],
+    parts: Mapping[int, set[int]],
+    *,
+    keep_top: int | None,
+    min_count: int | None,
 ) -> list[int]:
     """Ids of a trimmed vocabulary, in the order of the whole one.
-
-    Removing other tokens does not change the tokens of a text: WordPiece takes the longest token at each position, and
-    that token is still the longest. A word that is unknown as a whole can become known.
 
     Args:
       counts: occurrences of each token in the user's texts.
       required: ids to keep in any case.
-      keep_top: number of tokens to keep, `required` included; the most frequent ones, then the first ones.
+      parts: id → ids that must be kept with it (`merged_from`).
+      keep_top: number of tokens to keep, `required` included: the most frequent ones, then the first ones.
       min_count: keep the tokens with at least as many occurrences, and `required`.
 
     Raises:
       UserError: `keep_top` is smaller than `required` or larger than the vocabulary.
     """
-    kept = set(required)
+    kept = {*required}
+    for position in required:
+        kept |= parts.get(position, set())
     if keep_top is None:
-        kept |= {position for position, count in enumerate(counts) if count >= (min_count or 1)}
+        for position in np.flatnonzero(np.asarray(counts) >= (min_count or 1)).tolist():
+            kept |= {position, *parts.get(position, ())}
         return sorted(kept)
     if not len(kept) <= keep_top <= len(counts):
         raise UserError(
             f"keep_top must be {len(kept)} (special tokens, single characters and the tokens in --keep) to "
             f"{len(counts)} (the whole vocabulary); received {keep_top}"
         )
-    others = sorted(set(range(len(counts))) - kept, key=lambda position: (-counts[position], position))
-    return sorted([*kept, *others[: keep_top - len(kept)]])
+    for position in sorted(range(len(counts)), key=lambda each: (-counts[each], each)):
+        added = {position, *parts.get(position, ())} - kept
+        if len(kept) + len(added) <= keep_top:
+            kept |= added
+    return sorted(kept)
+
+
+def write_trimmed(vocabulary: Vocabulary, kept: Sequence[int], folder: Path) -> Vocabulary:
+    """Writes the files of a vocabulary with some of its tokens.
+
+    Args:
+      vocabulary: the whole vocabulary.
+      kept: ids in ascending order, with those of `required_ids` and `merged_from`.
+      folder: an existing folder.
+    """
+    paths = [folder / name for name in FILE_NAMES[vocabulary.kind]]
+    if vocabulary.kind == "unigram":
+        _write_unigram(vocabulary, kept, paths[0])
+        return Vocabulary(kind="unigram", path=paths[0])
+    tokens = vocabulary.tokens()
+    tokens = [tokens[position] for position in kept]
+    if vocabulary.kind == "wordpiece":
+        paths[0].write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+        return Vocabulary(path=paths[0], config=vocabulary.config)
+    assert vocabulary.merges is not None
+    known = {*tokens}
+    merges = [
+        (left, right)
+        for left, right in read_byte_bpe(vocabulary.path, vocabulary.merges).merges
+        if {left, right, left + right} <= known
+    ]
+    ids = {token: position for position, token in enumerate(tokens)}
+    paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges)]
+    paths[1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return Vocabulary(kind="byte_bpe", path=paths[0], merges=paths[1])
+
+
+def _write_unigram(vocabulary: Vocabulary, kept: Sequence[int], path: Path) -> None:
+    whole = read_model(vocabulary.path)
+    positions = {position - FAIRSEQ_OFFSET for position in kept}
+    # The model's first three subwords are special tokens, which have other ids.
+    subwords = [copy.deepcopy(each) for index, each in enumerate(whole.subwords) if index < 3 or index in positions]
+    del whole.subwords[:]
+    whole.subwords.extend(subwords)
+    whole.trainer_spec.vocab_size = len(subwords)
+    path.write_bytes(whole.SerializeToString(deterministic=True))

@@ -106,7 +106,7 @@ class MiniLMv2(Method):
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     micro_batches: int = 1
-    relation_mib: int = 256
+    relation_mib: int = 64
     finetuning_epochs: int = 3
     finetuning_batch_size: int = 32
     finetuning_learning_rate: float = 5e-5
