@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from pocketbert import progress
-from pocketbert.checkpoints.directory import VOCAB_NAME, ModelDirectory, read_directory, write_directory
-from pocketbert.configs import TokenizerConfig, head_names
+from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+from pocketbert.configs import head_names
 from pocketbert.data.sentences import split_sentences
 from pocketbert.data.text import read_documents
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.outputs import MODEL_KIND, check_directory, check_inputs
-from pocketbert.tokenizers.files import Vocabulary
-from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, required_ids
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, merged_from, required_ids, write_trimmed
 from pocketbert.tokenizers.vocabulary import read_tokens
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 # Without texts for the measurement, every tenth paragraph serves it instead of the counts.
 _EVERY = 10
@@ -66,11 +65,12 @@ def trim_vocabulary(
 ) -> TrimResult:
     """Writes a model directory with the tokens that occur in texts, and only their rows of the embedding.
 
-    Special tokens and single characters are always kept, so the trimmed tokenizer can still write every word. A text
-    without unknown words, whose tokens are all kept, gets the same tokens and bit-identical outputs.
+    Special tokens and single characters (bytes for byte-level BPE) are always kept, so the trimmed tokenizer can still
+    write every word. A text without unknown words, whose tokens are all kept, gets the same tokens and bit-identical
+    outputs.
 
     Args:
-      model: model directory with a WordPiece vocabulary.
+      model: model directory with a tokenizer.
       text: files or folders with plain text; see `pocketbert.data.text`.
       output: model directory to create.
       keep_top: size of the new vocabulary: the most frequent tokens.
@@ -83,8 +83,7 @@ def trim_vocabulary(
       Sizes before and after, and how many sentences and tokens stay the same.
 
     Raises:
-      UserError: the model has no WordPiece vocabulary, a text cannot be read, or an option is invalid. Nothing is
-        written.
+      UserError: the model has no tokenizer, a text cannot be read, or an option is invalid. Nothing is written.
     """
     problems = []
     if keep_top is not None and min_count is not None:
@@ -97,29 +96,27 @@ def trim_vocabulary(
     check_directory(output, MODEL_KIND, overwrite=overwrite)
     check_inputs(output, (model, keep, *text, *dev_text))
     whole = read_directory(model)
-    if whole.vocab_path is None:
-        raise UserError(f"trimming needs a model directory with a {VOCAB_NAME}; {model} has none")
-    tokens, options = read_tokens(whole.vocab_path), whole.tokenizer or TokenizerConfig()
-    required = required_ids(tokens)
+    if whole.vocabulary is None:
+        raise UserError(
+            f"trimming needs a model directory with a tokenizer; {model} has none; add its vocabulary files"
+        )
+    tokens, required = whole.vocabulary.tokens(), required_ids(whole.vocabulary)
     if keep is not None:
         required += listed_ids(read_tokens(keep), tokens, str(keep))
-    before = _tokenizer(whole.vocab_path, options)
+    before = open_tokenizer(whole.vocabulary, "text")
     counted = _paragraphs(text, lambda index: bool(dev_text) or index % _EVERY != _EVERY - 1)
     counts = _count_tokens(before, counted)
-    kept = chosen_ids(counts.tolist(), required, keep_top=keep_top, min_count=min_count)
+    parts = merged_from(whole.vocabulary)
+    kept = chosen_ids(counts.tolist(), required, parts, keep_top=keep_top, min_count=min_count)
     with tempfile.TemporaryDirectory(prefix="pocketbert-trim-") as folder:
-        vocabulary = Path(folder) / VOCAB_NAME
-        vocabulary.write_text("".join(f"{tokens[position]}\n" for position in kept), encoding="utf-8")
-        after = _tokenizer(vocabulary, options)
+        vocabulary = write_trimmed(whole.vocabulary, kept, Path(folder))
         measured = _paragraphs(dev_text or text, lambda index: bool(dev_text) or index % _EVERY == _EVERY - 1)
-        found = _compare(before, after, np.array(kept), measured)
+        found = _compare(before, open_tokenizer(vocabulary, "text"), np.array(kept), measured)
         config = whole.config.replace(
             vocab_size=len(kept), pad_token_id=int(np.searchsorted(kept, whole.config.pad_token_id))
         )
         tensors = _trimmed(whole, kept)
-        write_directory(
-            output, config, whole.tasks, tensors, Vocabulary(path=vocabulary, config=options), overwrite=overwrite
-        )
+        write_directory(output, config, whole.tasks, tensors, vocabulary, overwrite=overwrite)
     sizes = [sum(int(array.size) for array in each.values()) for each in (whole.tensors, tensors)]
     return TrimResult(
         tokens=(len(tokens), len(kept)),
@@ -127,10 +124,6 @@ def trim_vocabulary(
         weight_bytes=(4 * sizes[0], 4 * sizes[1]),
         **found,
     )
-
-
-def _tokenizer(vocabulary: Path, options: TokenizerConfig) -> WordPieceTokenizer:
-    return WordPieceTokenizer(vocabulary, special_tokens_in_text="text", **dataclasses.asdict(options))
 
 
 def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:
@@ -144,7 +137,7 @@ def _paragraphs(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int],
                 index += 1
 
 
-def _count_tokens(tokenizer: WordPieceTokenizer, paragraphs: Iterable[str]) -> np.ndarray:
+def _count_tokens(tokenizer: Tokenizer, paragraphs: Iterable[str]) -> np.ndarray:
     """Occurrences of each token, int64 [tokens]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     for batch in _batches(paragraphs, "counting tokens"):
@@ -154,9 +147,7 @@ def _count_tokens(tokenizer: WordPieceTokenizer, paragraphs: Iterable[str]) -> n
     return counts
 
 
-def _compare(
-    before: WordPieceTokenizer, after: WordPieceTokenizer, kept: np.ndarray, paragraphs: Iterable[str]
-) -> dict[str, Any]:
+def _compare(before: Tokenizer, after: Tokenizer, kept: np.ndarray, paragraphs: Iterable[str]) -> dict[str, Any]:
     """Compares both tokenizers on sentences; see `TrimResult`."""
     sentences = same_sentences = same_tokens = 0
     totals, unknown = [0, 0], [0, 0]

@@ -74,7 +74,7 @@ def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
         parts.setdefault(ids[left + right], set()).update((ids[left], ids[right]))
     found: dict[int, set[int]] = {}
     for token in parts:
-        todo, seen = [token], set()
+        todo, seen = [token], set[int]()
         while todo:
             more = parts.get(todo.pop(), set()) - seen
             seen |= more

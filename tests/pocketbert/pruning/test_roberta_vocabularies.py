@@ -1,0 +1,93 @@
+"""Trimmed byte-level BPE and unigram vocabularies: kept tokens segment as before, says transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from tiny_tokenizers import SENTENCES, byte_bpe_files, unigram_file
+
+import pocketbert as pb
+from pocketbert.configs import TaskConfig
+from pocketbert.pruning.vocabulary import trim_vocabulary
+from pocketbert.tokenizers.byte_bpe_files import byte_characters
+
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+TASK = TaskConfig(kind="masked_lm")
+# Every fourth sentence is not counted.
+COUNTED = [sentence for number, sentence in enumerate(SENTENCES) if number % 4]
+
+
+def reference(folder: Path) -> Any:
+    """The tokenizer that transformers makes from a model directory."""
+    from transformers import RobertaTokenizer, XLMRobertaTokenizer
+
+    if (folder / "merges.txt").exists():
+        return RobertaTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    return XLMRobertaTokenizer(str(folder / "sentencepiece.bpe.model"))
+
+
+@pytest.fixture(params=["byte_bpe", "unigram"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    tokenizer = (
+        pb.ByteBPETokenizer(*byte_bpe_files(folder))
+        if request.param == "byte_bpe"
+        else pb.UnigramTokenizer(unigram_file(folder))
+    )
+    config = tiny.ROBERTA.replace(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id)
+    pb.from_preset(config, TASK, tokenizer, seed=3).save_pretrained(tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def trim(model: Path, **options: Any) -> Path:
+    text, output = model.parent / "text.txt", model.parent / "trimmed"
+    text.write_text("\n".join(COUNTED) + "\n", encoding="utf-8")
+    trim_vocabulary(model, [text], output, dev_text=[text], overwrite=True, **options)
+    return output
+
+
+def test_counted_texts_stay_equal(model: Path) -> None:
+    trimmed = trim(model)
+    before, after = (reference(each) for each in (model, trimmed))
+    assert len(SPECIAL) < len(after) < len(before)
+    for text in COUNTED:
+        assert after.tokenize(text) == before.tokenize(text), ascii(text)
+    whole, part = (pb.from_pretrained(each) for each in (model, trimmed))
+    assert part.config.vocab_size == len(after) and part.config.pad_token_id == after.pad_token_id
+    inputs = [each.tokenizer(COUNTED[:7], max_length=21) for each in (whole, part)]
+    logits = [next(iter(each(given).values())).numpy() for each, given in zip((whole, part), inputs, strict=True)]
+    kept = before.convert_tokens_to_ids(after.convert_ids_to_tokens(range(len(after))))
+    np.testing.assert_array_equal(logits[1], logits[0][..., kept])
+
+
+def test_texts_of_kept_tokens_stay_equal(model: Path) -> None:
+    before, checked = reference(model), 0
+    whole = len(before)
+    for size in (whole - 3, whole - 20, whole * 9 // 10):
+        after = reference(trim(model, keep_top=size))
+        assert size - 3 <= len(after) <= size
+        kept = {*after.convert_ids_to_tokens(range(len(after)))}
+        for text in [*SENTENCES, *(word for sentence in SENTENCES for word in sentence.split())]:
+            expected = before.tokenize(text)
+            if {*expected} <= kept - {"<unk>"}:
+                checked += 1
+                assert after.tokenize(text) == expected, ascii(text)
+    assert checked > 100
+
+
+def test_characters_are_kept(model: Path) -> None:
+    after = trim(model, min_count=1_000_000)
+    if (after / "vocab.json").exists():
+        tokens = json.loads((after / "vocab.json").read_text("utf-8"))
+        assert {*tokens} == {*SPECIAL, *byte_characters()}
+        assert [line for line in (after / "merges.txt").read_text("utf-8").splitlines() if line[0] != "#"] == []
+    else:
+        tokens = reference(after).convert_ids_to_tokens(range(len(reference(after))))
+        whole = reference(model).convert_ids_to_tokens(range(len(reference(model))))
+        assert tokens == [token for token in whole if token in SPECIAL or len(token) == 1]
