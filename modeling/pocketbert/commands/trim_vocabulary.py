@@ -21,7 +21,7 @@ import json
 from typing import ClassVar
 
 from pocketbert.commands.command_line import Options
-from pocketbert.options import option
+from pocketbert.options import AnyPath, DirectoryPath, FilePath, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,13 @@ class TrimOptions:
 
     GROUP: ClassVar = "Trimming"
 
-    model: str
-    text: tuple[str, ...] = option(repeated=True)
-    output: str
+    model: DirectoryPath
+    text: tuple[AnyPath, ...] = option(repeated=True)
+    output: DirectoryPath
     keep_top: int | None = None
     min_count: int | None = None
-    keep: str | None = None
-    dev_text: tuple[str, ...] = option((), repeated=True)
+    keep: FilePath | None = None
+    dev_text: tuple[AnyPath, ...] = option((), repeated=True)
     overwrite: bool = False
 
 
