@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentity
 from pocketbert.data.teacher_cache_writer import TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.presets import preset
+from pocketbert.tokenizers.files import Vocabulary
 
 # Any file will do.
 VOCABULARY = Path(__file__).resolve()
@@ -60,8 +62,7 @@ def plan(path: Path, **changes: Any) -> TeacherCachePlan:
         "identity": IDENTITY,
         "teacher_config": CONFIG,
         "teacher_task": None,
-        "vocabulary": VOCABULARY,
-        "lowercase": False,
+        "vocabulary": Vocabulary(path=VOCABULARY, config=TokenizerConfig(lowercase=False)),
         "targets": TARGETS,
         "lengths": LENGTHS,
         "shard_bytes": SHARD_BYTES,

@@ -177,6 +177,7 @@ def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
         raise UserError(
             f"a bundle needs a vocabulary; {source} has no vocab.txt; add the one that the model was trained with"
         )
+    model.tokenizer.vocabulary.require_wordpiece("a bundle")
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, index_rows
 from pocketbert.data.pretraining_options import MaskingOptions
+from pocketbert.tokenizers.files import Vocabulary
 
 NO_LABEL = -1
 # Sorts after all priorities, which are in [0, 1).
@@ -32,8 +32,8 @@ class MaskingTokenizer(Protocol):
     """The part of a tokenizer needed for masking."""
 
     @property
-    def vocab_path(self) -> Path:
-        """Vocabulary file, one token per line."""
+    def vocabulary(self) -> Vocabulary:
+        """The files."""
 
     @property
     def vocab_size(self) -> int:
@@ -65,7 +65,8 @@ class MaskingVocabulary:
       size: number of tokens.
       mask_token_id: id of [MASK].
       special_ids: ids of tokens that are never selected: [CLS], [SEP] and [PAD].
-      continues: bool `[size]`, whether a token continues a word (`##ing`).
+      continues: bool `[size]`, whether a token continues a word: `##ing` of WordPiece, or a token without a leading
+        space of the others, as in fairseq's whole-word masking.
     """
 
     size: int
@@ -76,13 +77,18 @@ class MaskingVocabulary:
     @classmethod
     def of(cls, tokenizer: MaskingTokenizer) -> MaskingVocabulary:
         """Reads the vocabulary of a tokenizer."""
-        # The tokenizer has checked the file. Universal newlines are fine here.
-        tokens = tokenizer.vocab_path.read_text("utf-8").split("\n")[: tokenizer.vocab_size]
+        special_ids = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+        tokens = tokenizer.vocabulary.tokens()
+        if tokenizer.vocabulary.kind == "wordpiece":
+            continues = np.array([token.startswith("##") for token in tokens])
+        else:
+            continues = np.array([not token.startswith(("\u0120", "\u2581")) for token in tokens])
+            continues[[*special_ids, tokenizer.mask_token_id]] = False
         return cls(
             size=tokenizer.vocab_size,
             mask_token_id=tokenizer.mask_token_id,
-            special_ids=(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id),
-            continues=np.array([token.startswith("##") for token in tokens]),
+            special_ids=special_ids,
+            continues=continues,
         )
 
     def special(self, word_ids: tf.Tensor) -> tf.Tensor:

@@ -20,14 +20,14 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.progress import bar
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 _SENTENCES_A_CALL = 16384
 
 
 def pack(
     documents: Iterable[Document],
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Tokenizer,
     max_length: int = 128,
     *,
     segments: Literal[1, 2] = 1,

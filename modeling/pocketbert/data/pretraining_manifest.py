@@ -23,6 +23,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
 from pocketbert.json_reading import from_json
 from pocketbert.progress import bar
+from pocketbert.tokenizers.files import Vocabulary
 
 FORMAT = "pocketbert pretraining data"
 VERSION = 1
@@ -63,6 +64,11 @@ class StoredVocabulary(VocabularyFacts):
     """`VocabularyFacts` with the file, for `MaskingVocabulary.of`."""
 
     vocab_path: Path
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The file, with default options, which masking does not read."""
+        return Vocabulary(path=self.vocab_path)
 
 
 @dataclass(frozen=True, kw_only=True)

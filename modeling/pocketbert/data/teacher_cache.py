@@ -29,6 +29,7 @@ from pocketbert.data.teacher_cache_layout import (
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import bar
+from pocketbert.tokenizers.files import Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -119,9 +120,9 @@ class TeacherCache:
         return len(self.lengths)
 
     @property
-    def vocabulary(self) -> tuple[Path, bool]:
-        """Path of the teacher's vocab.txt in the cache, and whether the tokenizer lower-cases."""
-        return self.path / self._manifest.vocabulary.name, self._manifest.lowercase
+    def vocabulary(self) -> Vocabulary:
+        """The teacher's vocabulary in the cache."""
+        return self._manifest.tokenizer_files(self.path)
 
     def example(self, index: int) -> dict[str, np.ndarray]:
         """Returns the targets of one example: read-only views of the mapped file, without padding."""

@@ -1,9 +1,10 @@
 """File layout of a teacher cache. This module does not import TensorFlow.
 
 A cache has one folder per stage: `manifest.json`, `lengths.npy` (int32 `[N]`, number of tokens in each example), the
-teacher's `vocab.txt` and shards. A shard contains the records of consecutive examples. A record contains the targets of
-one example in row-major order, without padding or alignment, so that an example is one contiguous read and the lengths
-determine all offsets. The manifest has the targets, the provenance, and the size and SHA-256 of each file.
+teacher's `vocab.txt` or the other files of its tokenizer, and shards. A shard contains the records of consecutive
+examples. A record contains the targets of one example in row-major order, without padding or alignment, so that an
+example is one contiguous read and the lengths determine all offsets. The manifest has the targets, the provenance, and
+the size and SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.reading import shown
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json, read_json
+from pocketbert.tokenizers.files import Vocabulary, vocabulary_kind
 
 FORMAT = "pocketbert teacher cache"
 VERSION = 1
@@ -175,8 +177,9 @@ class TeacherCacheManifest:
       lowercase: whether the teacher's tokenizer lower-cases.
       targets: targets in the order of the record.
       lengths: file with the lengths of the examples.
-      vocabulary: file with the teacher's vocabulary.
+      vocabulary: file with the teacher's vocabulary, named as in a model directory.
       shards: all shards; those not written yet have no digest.
+      merges: merges.txt of a teacher with byte-level BPE, else None.
     """
 
     identity: TeacherCacheIdentity
@@ -187,12 +190,18 @@ class TeacherCacheManifest:
     lengths: StoredFile
     vocabulary: StoredFile
     shards: tuple[Shard, ...]
+    merges: StoredFile | None = None
 
     def __post_init__(self) -> None:
         firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
         consecutive = [shard.first for shard in self.shards] == firsts[:-1]
         if not self.shards or not consecutive or min(shard.examples for shard in self.shards) < 1:
             raise UserError("the shards must have consecutive examples, at least one each; received others")
+        if (self.merges is not None) != (vocabulary_kind(self.vocabulary.name) == "byte_bpe"):
+            raise UserError(
+                "a tokenizer with vocab.json, and no other, must have merges; received "
+                f"{shown(self.vocabulary.name)} {'with' if self.merges else 'without'} merges"
+            )
         names = [target.name for target in self.targets]
         if not names or len(set(names)) < len(names):
             raise UserError(f"the targets must have unique names; received {shown(', '.join(names))}")
@@ -200,7 +209,17 @@ class TeacherCacheManifest:
     @property
     def files(self) -> tuple[StoredFile, ...]:
         """All files except the manifest."""
-        return (self.lengths, self.vocabulary, *self.shards)
+        return (self.lengths, self.vocabulary, *([self.merges] if self.merges else []), *self.shards)
+
+    def tokenizer_files(self, folder: Path) -> Vocabulary:
+        """The teacher's vocabulary in the folder of the cache."""
+        kind = vocabulary_kind(self.vocabulary.name) or "wordpiece"
+        return Vocabulary(
+            path=folder / self.vocabulary.name,
+            merges=folder / self.merges.name if self.merges else None,
+            kind=kind,
+            config=TokenizerConfig(lowercase=self.lowercase) if kind == "wordpiece" else None,
+        )
 
     @property
     def finished(self) -> bool:

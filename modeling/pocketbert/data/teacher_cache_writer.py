@@ -25,7 +25,6 @@ from pocketbert.data.teacher_cache_layout import (
     DTYPES,
     LENGTHS_NAME,
     MANIFEST_NAME,
-    VOCABULARY_NAME,
     Shard,
     StoredFile,
     TargetSpec,
@@ -39,13 +38,15 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.outputs import check_held, held_directory
 from pocketbert.progress import bar, log_info
+from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 
 # A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("per example", "per token", "per pair of tokens")
 # Temporary files of a killed run.
 _KIND = "teacher cache"
-_ASIDE = (f".{MANIFEST_NAME}.*", f".{LENGTHS_NAME}.*", f".{VOCABULARY_NAME}.*", ".shard-*.partial")
+_TOKENIZER_FILES = tuple(name for names in FILE_NAMES.values() for name in names)
+_ASIDE = (*(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, *_TOKENIZER_FILES)), ".shard-*.partial")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,7 @@ class TeacherCachePlan:
       identity: provenance of the cache.
       teacher_config: architecture of the teacher.
       teacher_task: task of the teacher's head, or None.
-      vocabulary: the teacher's vocab.txt, to be copied.
-      lowercase: whether the teacher's tokenizer lower-cases.
+      vocabulary: files of the teacher's tokenizer, to be copied.
       targets: targets in the order of the record.
       lengths: number of tokens in each example.
       shard_bytes: approximate size of a shard.
@@ -68,8 +68,7 @@ class TeacherCachePlan:
     identity: TeacherCacheIdentity
     teacher_config: EncoderConfig
     teacher_task: TaskConfig | None
-    vocabulary: str | os.PathLike[str]
-    lowercase: bool
+    vocabulary: Vocabulary
     targets: Sequence[TargetSpec]
     lengths: np.ndarray
     shard_bytes: int = SHARD_BYTES
@@ -78,7 +77,7 @@ class TeacherCachePlan:
         """Returns the content of the other files, besides manifest and shards, by name."""
         stream = io.BytesIO()
         np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
-        return {LENGTHS_NAME: stream.getvalue(), VOCABULARY_NAME: Path(self.vocabulary).read_bytes()}
+        return {LENGTHS_NAME: stream.getvalue(), **self.vocabulary.contents()}
 
     def manifest(self) -> TeacherCacheManifest:
         """Makes the manifest before the first shard.
@@ -86,6 +85,7 @@ class TeacherCachePlan:
         Raises:
           UserError: there are no targets or examples.
         """
+        names = FILE_NAMES[self.vocabulary.kind]
         small = {
             name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
             for name, content in self.small_files().items()
@@ -98,9 +98,10 @@ class TeacherCachePlan:
             teacher_config=self.teacher_config,
             teacher_task=self.teacher_task,
             targets=tuple(self.targets),
-            lowercase=self.lowercase,
+            lowercase=self.vocabulary.kind == "wordpiece" and self.vocabulary.options.lowercase,
             lengths=small[LENGTHS_NAME],
-            vocabulary=small[VOCABULARY_NAME],
+            vocabulary=small[names[0]],
+            merges=small[names[1]] if len(names) > 1 else None,
             shards=shards,
         )
 

@@ -3,7 +3,8 @@
 Source: Devlin et al. 2019, section 4.2, and google-research/bert `run_squad.py`. A window is `[CLS] question [SEP] part
 of the paragraph [SEP]`, with segments 0 and 1. Departures: an answer is mapped to tokens by the tokenizer's offsets
 (BERT maps white-space words to tokens that match the text); a paragraph without tokens has one window (none in BERT),
-so that each question gets a prediction.
+so that each question gets a prediction. RoBERTa and XLM-R have
+`<s> question </s></s> part of the paragraph </s>` with segment 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.progress import bar
 
+# Of BERT; RoBERTa has one more.
 _SPECIAL_TOKENS = 3
 # All windows of a chunk are in memory, and long paragraphs have many.
 _CHARACTERS_A_CHUNK = 1 << 20
@@ -55,10 +57,13 @@ class WindowOptions:
             problems.append(f"max_length must be at least {least}; received {self.max_length}")
         raise_if_any(problems, "windows")
 
-    @property
-    def question_room(self) -> int:
-        """Maximum question length: the paragraph gets a third of the window."""
-        return min(self.max_question_tokens, self.max_length - _SPECIAL_TOKENS - self.max_length // 3)
+    def question_room(self, special_tokens: int = _SPECIAL_TOKENS) -> int:
+        """Maximum question length: the paragraph gets a third of the window.
+
+        Args:
+          special_tokens: number of special tokens around question and paragraph.
+        """
+        return min(self.max_question_tokens, self.max_length - special_tokens - self.max_length // 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,7 @@ class Windows:
 
     Attributes:
       word_ids: int32 [T].
-      type_ids: int32 [T], 1 for the paragraph and its [SEP].
+      type_ids: int32 [T], 1 for the paragraph and its [SEP]; 0 everywhere for tokenizers with one segment.
       offsets: int64 [W+1]; window w has the tokens `offsets[w]:offsets[w + 1]`.
       question_index: int64 [W], ascending index of the question.
       context_start: int32 [W], position in the window of the first paragraph token.
@@ -98,9 +103,11 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
 
     Args:
       questions: any number of questions, also none.
-      tokenizer: a `WordPieceTokenizer`. With `special_tokens_in_text="text"`, a literal `[SEP]` is ordinary text.
+      tokenizer: a tokenizer. With `special_tokens_in_text="text"`, a literal `[SEP]` is ordinary text.
       options: options of the windows.
     """
+    frame = tokenizer.frame
+    special = frame.num_special_tokens(pairs=True)
     contexts = {context: row for row, context in enumerate(dict.fromkeys(question.context for question in questions))}
     tokens = tokenizer.tokenize_with_offsets([*(question.question for question in questions), *contexts])
     splits = tokens.ids.row_splits.numpy()
@@ -109,9 +116,9 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
 
     # One value per question.
     paragraph = len(questions) + np.fromiter((contexts[each.context] for each in questions), np.int64, len(questions))
-    question_length = np.minimum(lengths[: len(questions)], options.question_room)
+    question_length = np.minimum(lengths[: len(questions)], options.question_room(special))
     paragraph_length = lengths[paragraph]
-    room = options.max_length - _SPECIAL_TOKENS - question_length
+    room = options.max_length - special - question_length
     step = np.minimum(options.stride or options.max_length // 3, room)
     windows_of_question = 1 - np.minimum(room - paragraph_length, 0) // step
 
@@ -119,17 +126,17 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     question = np.repeat(np.arange(len(questions)), windows_of_question)
     begin = _counted(windows_of_question) * step[question]
     length = np.minimum(room[question], paragraph_length[question] - begin)
-    context_start = question_length[question] + 2
+    context_start = question_length[question] + 1 + frame.separators
     offsets = np.concatenate([[0], np.cumsum(context_start + length + 1)])
 
     # One value per token.
     window = np.repeat(np.arange(len(question)), np.diff(offsets))
     place = np.arange(offsets[-1]) - offsets[window]
-    is_question = (place > 0) & (place < context_start[window] - 1)
+    is_question = (place > 0) & (place < context_start[window] - frame.separators)
     in_paragraph = place - context_start[window]
     is_paragraph = (in_paragraph >= 0) & (in_paragraph < length[window])
-    word_ids = np.full(len(place), tokenizer.sep_token_id, np.int32)
-    word_ids[offsets[:-1]] = tokenizer.cls_token_id
+    word_ids = np.full(len(place), frame.last, np.int32)
+    word_ids[offsets[:-1]] = frame.first
     word_ids[is_question] = ids[(splits[question][window] + place - 1)[is_question]]
 
     # One value per paragraph token.
@@ -143,7 +150,8 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     place_in_window = context_start[window] + in_paragraph
     return Windows(
         word_ids=word_ids,
-        type_ids=(place >= np.repeat(context_start, np.diff(offsets))).astype(np.int32),
+        type_ids=(place >= np.repeat(context_start, np.diff(offsets))).astype(np.int32)
+        * np.int32(frame.second_segment),
         offsets=offsets,
         question_index=question,
         context_start=context_start.astype(np.int32),

@@ -130,8 +130,10 @@ def plan_teacher_cache(
         raise UserError(f"dtype must be one of {', '.join(DTYPES)}; received {dtype}")
     tokenizer = teacher.tokenizer
     if tokenizer is None:
-        raise UserError(f"the teacher must have a vocab.txt; received {teacher_directory} without one; put it there")
-    tokenizer.config.require_default("a teacher cache", "distil with the teacher itself")
+        raise UserError(
+            f"the teacher must have a tokenizer; received {teacher_directory} without one; put its files there"
+        )
+    tokenizer.vocabulary.options.require_default("a teacher cache", "distil with the teacher itself")
     targets, read = target_specs(teacher, method, stage, encoded, dtype)
     identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
@@ -140,8 +142,7 @@ def plan_teacher_cache(
         identity=dataclasses.replace(identity, options=decisive),
         teacher_config=teacher.config,
         teacher_task=teacher.task,
-        vocabulary=tokenizer.vocab_path,
-        lowercase=tokenizer.lowercase,
+        vocabulary=tokenizer.vocabulary,
         targets=targets,
         lengths=encoded.lengths,
         shard_bytes=shard_bytes,

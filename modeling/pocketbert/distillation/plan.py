@@ -124,7 +124,8 @@ def plan_distillation(
     vocabulary = described.vocabulary or planned.vocabulary or opened.vocabulary
     if vocabulary is None:
         problems.append(
-            "tokenization needs a vocab.txt; teacher and student have none; put it into one of their model directories"
+            "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
+            "one of their model directories"
         )
     if cache is not None and vocabulary is not None:
         _attempt(problems, vocabulary.options.require_default, "a teacher cache", "distil with the teacher itself")

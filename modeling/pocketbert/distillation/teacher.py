@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.checkpoints.directory import read_directory
-from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig, TokenizerConfig
+from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
@@ -92,10 +92,7 @@ def describe_teacher(
         name: TeacherDescription(
             config=manifest.teacher_config,
             task=manifest.teacher_task,
-            vocabulary=own
-            or Vocabulary(
-                path=cache / name / manifest.vocabulary.name, config=TokenizerConfig(lowercase=manifest.lowercase)
-            ),
+            vocabulary=own or manifest.tokenizer_files(cache / name),
         )
         for name, manifest in cached_manifests(cache).items()
     }

@@ -19,6 +19,11 @@ FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
 }
 
 
+def vocabulary_kind(name: str) -> TokenizerKind | None:
+    """The kind of tokenizer whose tokens a file of this name has; None for other names."""
+    return next((kind for kind, names in FILE_NAMES.items() if names[0] == name), None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
     """The files of a tokenizer and its options.
@@ -82,6 +87,11 @@ class Vocabulary:
             rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
             return hashlib.sha256(repr(rules).encode()).hexdigest()
         return ""
+
+    def contents(self) -> dict[str, bytes]:
+        """Reads all files: name in a model directory → content."""
+        names = FILE_NAMES[self.kind]
+        return {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the ids of a text."""

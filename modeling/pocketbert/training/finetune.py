@@ -107,7 +107,8 @@ def plan_finetuning(
     _check_configs([config], data, start.config)
     if start.vocabulary is None:
         raise UserError(
-            f"fine-tuning needs a model directory with a vocab.txt; {directory} has none; put the vocabulary there"
+            f"fine-tuning needs a model directory with a vocab.txt or another tokenizer's files; {directory} has none; "
+            "put them there"
         )
     return TrainingPlan(
         objective=Finetuning(class_weights=_class_weights(config, data)),

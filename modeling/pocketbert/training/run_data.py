@@ -28,7 +28,7 @@ from pocketbert.training.stage import Stage
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining_data import PretrainingData
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 Data: TypeAlias = "TaskData | TextData | PretrainingData"
 
@@ -118,7 +118,7 @@ class RunData(abc.ABC):
         return ""
 
     def encoded(
-        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
+        self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples | None:
         """Examples of a stage as token ids; None for data in records, which are read batch by batch.
 
@@ -232,9 +232,7 @@ class TaskRunData(RunData):
                 )
         return super().stage_problems(stages) + problems
 
-    def encoded(
-        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
-    ) -> EncodedExamples:
+    def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         """See `RunData`."""
         examples = self._examples(stage)
         log_info(f"tokenizing {len(examples)} examples ({self.part(stage)})")
@@ -313,9 +311,7 @@ class TextRunData(RunData):
             "live teacher, or turn masking off"
         )
 
-    def encoded(
-        self, stage: Stage, tokenizer: WordPieceTokenizer, seed: int, windows: Mapping[str, Any]
-    ) -> EncodedExamples:
+    def encoded(self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]) -> EncodedExamples:
         """See `RunData`."""
         from pocketbert.data.packing import pack
         from pocketbert.data.text import read_documents

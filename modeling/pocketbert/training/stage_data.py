@@ -11,7 +11,7 @@ import tensorflow as tf
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.training.objective import Batch
 from pocketbert.training.stage import Stage, Steps
 
@@ -50,7 +50,7 @@ class EncodedSource:
         encoded: EncodedExamples,
         seed: int,
         *,
-        masks: WordPieceTokenizer | None = None,
+        masks: Tokenizer | None = None,
         cache: TeacherCache | None = None,
     ) -> None:
         self._encoded, self._seed, self._masks, self._cache = encoded, seed, masks, cache

@@ -52,8 +52,8 @@ def test_cache_describes_the_teacher(copied: Path) -> None:
     store = TeacherCache.open(copied)
     assert store.teacher_config == CONFIG and CONFIG.bottleneck is not None
     assert store.teacher_task is None and store.identity == IDENTITY
-    vocabulary, lowercase = store.vocabulary
-    assert vocabulary.read_bytes() == VOCABULARY.read_bytes() and lowercase is False
+    vocabulary = store.vocabulary
+    assert vocabulary.path.read_bytes() == VOCABULARY.read_bytes() and vocabulary.options.lowercase is False
     task = TaskConfig(kind="classification", name="mood", labels=("low", "high"))
     with writer(copied, teacher_task=task, overwrite=True) as again:
         fill(again)
@@ -321,7 +321,7 @@ def test_reading_imports_no_model() -> None:
         "import sys, pocketbert.data.teacher_cache as s\n"
         "names = [n for n in sys.modules if n.startswith('pocketbert.')]\n"
         "allowed = ('pocketbert.data', 'pocketbert.configs', 'pocketbert.presets', 'pocketbert.errors',"
-        " 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json')\n"
+        " 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json', 'pocketbert.tokenizers')\n"
         "print([n for n in names if not n.startswith(allowed)], 'tensorflow' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -285,9 +285,9 @@ def test_memory_is_independent_of_file_size(tmp_path: Path, tokenizer: WordPiece
 
 
 def test_short_windows_overlap(tokenizer: WordPieceTokenizer) -> None:
-    assert WindowOptions().question_room == WindowOptions(max_length=128).question_room == 64
+    assert WindowOptions().question_room() == WindowOptions(max_length=128).question_room() == 64
     short = WindowOptions(max_length=12)
-    assert short.question_room == 5
+    assert short.question_room() == 5
     windows = make_windows([_question("a b c d e f g", "a b c d " * 5)], tokenizer, short)
     assert windows.context_start.tolist() == [7] * len(windows)
     # 4 tokens of the paragraph a window, and 4 (a third of 12) from one to the next, each with its space.
