@@ -109,6 +109,18 @@ RATIOS = {
         "MobileBERT peak memory with transfer, 2 x 512 tokens",
         "both networks without transfer",
     ),
+    ("minilmv2/relations", "memory of the loss, in chunks against as a whole"): (
+        "MiniLMv2 loss, peak memory, 8 x 512 tokens",
+        "all relations in memory",
+    ),
+    ("minilmv2/relations", "time of the loss, in chunks against as a whole"): (
+        "MiniLMv2 loss, time",
+        "all relations in memory",
+    ),
+    ("minilmv2/relations", "memory of the step, in chunks against as a whole"): (
+        "MiniLMv2 step, peak memory",
+        "all relations in memory",
+    ),
 }
 
 
