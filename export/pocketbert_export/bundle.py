@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 
-from pocketbert.configs import TASK_RULES, TaskConfig
+from pocketbert.configs import TASK_RULES, TaskConfig, TokenizerConfig, TokenizerKind
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.texts import as_inputs
-from pocketbert.tokenizers.vocabulary import read_vocabulary
+from pocketbert.tokenizers.files import FILE_NAMES, Vocabulary
 from pocketbert_export.bundle_forward import BundleForward
-from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION
+from pocketbert_export.bundle_schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.goldens import Golden, read_goldens
 from pocketbert_export.recipes import RECIPES
 from pocketbert_export.signatures import signature_name
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
+# Of WordPiece; `Bundle.vocabulary` has the files of all tokenizers.
 VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
@@ -58,6 +59,7 @@ class Bundle:
       num_parameters: number of weights in the file.
       source: weight file of the exported model → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
+      vocabulary: files and options of the tokenizer.
       goldens: examples with the outputs of the float model and of the file.
     """
 
@@ -75,7 +77,7 @@ class Bundle:
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
-        self._tokenizer_options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
+        self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
@@ -104,7 +106,7 @@ class Bundle:
             raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
         return signature_name(length)
 
-    def tokenizer(self) -> WordPieceTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer, created on first use."""
         return self._tokenizer
 
@@ -171,10 +173,10 @@ class Bundle:
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property
-    def _tokenizer(self) -> WordPieceTokenizer:
-        from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    def _tokenizer(self) -> Tokenizer:
+        from pocketbert.tokenizers.opening import open_tokenizer
 
-        return WordPieceTokenizer(self.directory / VOCAB_FILE, **self._tokenizer_options)
+        return open_tokenizer(self.vocabulary)
 
     @cached_property
     def _interpreter(self) -> Any:
@@ -184,6 +186,24 @@ class Bundle:
 
     def _runner(self, signature: str) -> Any:
         return self._interpreter.get_signature_runner(signature)
+
+
+def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary:
+    """Files and options of a bundle's tokenizer.
+
+    Args:
+      directory: the folder.
+      description: validated content of `bundle.json`.
+    """
+    options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
+    kind: TokenizerKind = options.pop("kind", "wordpiece")
+    files = [directory / name for name in FILE_NAMES[kind]]
+    return Vocabulary(
+        path=files[0],
+        merges=files[1] if len(files) > 1 else None,
+        kind=kind,
+        config=TokenizerConfig(**options) if kind == "wordpiece" else None,
+    )
 
 
 def read_description(directory: Path) -> dict[str, Any]:
@@ -204,7 +224,8 @@ def read_description(directory: Path) -> dict[str, Any]:
             f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, written by an earlier pocketbert; "
             "export the bundle again"
         )
-    errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(description), key=lambda error: error.json_path)
+    schema = SCHEMAS.get(version, SCHEMA) if type(version) is int else SCHEMA
+    errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda error: error.json_path)
     raise_if_any([f"{error.json_path}: {error.message[:200]}" for error in errors], str(path))
     return description
 
@@ -222,7 +243,8 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
         elif (digest := sha256(file)) != expected["sha256"]:
             problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     has_labels = bool(description["task"] and description["task"]["labels"])
-    required = [MODEL_FILE, VOCAB_FILE, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
+    tokenizer = FILE_NAMES[vocabulary_in(directory, description).kind]
+    required = [MODEL_FILE, *tokenizer, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
     problems += [
         f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
     ]
@@ -264,9 +286,13 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
 def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
     """Lists files that contradict `bundle.json`."""
     problems = []
-    pieces, size = len(read_vocabulary(directory / VOCAB_FILE)), description["tokenizer"]["vocab_size"]
-    if pieces != size:
-        problems.append(f"{VOCAB_FILE} must have {size} lines, the vocab_size of {BUNDLE_FILE}; it has {pieces}")
+    vocabulary = vocabulary_in(directory, description)
+    tokens, size = len(vocabulary.tokens()), description["tokenizer"]["vocab_size"]
+    if tokens != size:
+        unit = "lines" if vocabulary.kind == "wordpiece" else "tokens"
+        problems.append(
+            f"{vocabulary.path.name} must have {size} {unit}, the vocab_size of {BUNDLE_FILE}; it has {tokens}"
+        )
     labels = description["task"]["labels"] if description["task"] else []
     wanted = "".join(f"{label}\n" for label in labels).encode()
     if labels and (directory / LABELS_FILE).read_bytes() != wanted:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+# Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2
+# The same with another tokenizer, whose kind it names.
+OTHER_TOKENIZERS_VERSION = 3
 
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
@@ -89,4 +92,17 @@ SCHEMA: dict[str, Any] = {
             )
         ),
     ),
+}
+
+# Version → schema.
+SCHEMAS: dict[int, dict[str, Any]] = {
+    SCHEMA_VERSION: SCHEMA,
+    OTHER_TOKENIZERS_VERSION: SCHEMA
+    | {
+        "properties": SCHEMA["properties"]
+        | {
+            "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
+            "tokenizer": _object(kind={"enum": ["byte_bpe", "unigram"]}, vocab_size=_COUNT),
+        }
+    },
 }

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import platform
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,11 +24,10 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.vocabulary import read_vocabulary
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export import bundle as layout
 from pocketbert_export.bundle import Bundle
-from pocketbert_export.bundle_schema import SCHEMA_VERSION
+from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.checks import Bounds
 from pocketbert_export.convert import to_tflite
 from pocketbert_export.goldens import Golden, answers_file, entries
@@ -44,6 +42,8 @@ from pocketbert_export.verify import verify_bundle
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_GOLDEN_CANDIDATES = 512
+# In front of tokens of byte-level BPE and unigram that follow a space.
+_SPACE_MARKS = "\u0120\u2581"
 
 # Texts for the gate if the caller gives none: short and long, with accents, digits, punctuation and another script.
 DEFAULT_TEXTS = (
@@ -142,7 +142,8 @@ def export(
     with outputs.new_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite) as folder:
         files.write_bytes(folder / layout.MODEL_FILE, content)
         assert model.tokenizer is not None
-        shutil.copyfile(model.tokenizer.vocab_path, folder / layout.VOCAB_FILE)
+        for name, vocabulary in model.tokenizer.vocabulary.contents().items():
+            files.write_bytes(folder / name, vocabulary)
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description = {
@@ -177,7 +178,6 @@ def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
         raise UserError(
             f"a bundle needs a vocabulary; {source} has no vocab.txt; add the one that the model was trained with"
         )
-    model.tokenizer.vocabulary.require_wordpiece("a bundle")
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):
         raise UserError(
@@ -196,15 +196,17 @@ def _description(
 ) -> dict[str, Any]:
     tokenizer = model.tokenizer
     assert tokenizer is not None
+    kind = tokenizer.vocabulary.kind
+    is_wordpiece = kind == "wordpiece"
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
         "task": _task(model.task),
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
         "outputs": [{"name": name, "dtype": "float32"} for name in outputs],
         "tokenizer": {
-            **dataclasses.asdict(tokenizer.config),
+            **(dataclasses.asdict(tokenizer.vocabulary.options) if is_wordpiece else {"kind": kind}),
             "vocab_size": int(tokenizer.vocab_size),
         },
         "recipe": recipe.name,
@@ -264,12 +266,14 @@ def _saved_digests(model: Model) -> dict[str, str]:
         return _digests(Path(folder) / "model")
 
 
-def _tokenizer_text(tokenizer: WordPieceTokenizer) -> str:
+def _tokenizer_text(tokenizer: Tokenizer) -> str:
     """Text with capitals, accents and CJK characters of words in the vocabulary, so that any other flag changes ids."""
-    words = (piece for piece in read_vocabulary(tokenizer.vocab_path) if re.fullmatch("[a-z]{2,}", piece))
-    word = next(words, "the")
+    tokens = (token.lstrip(_SPACE_MARKS) for token in tokenizer.vocabulary.tokens())
+    word = next((token for token in tokens if re.fullmatch("[a-z]{2,}", token)), "the")
     # The acute accent is a separate character. Short lengths truncate what stands last.
-    return f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
+    text = f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
+    # A normalizer decomposes these, and joins the spaces.
+    return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
 
 
 def _goldens(model: Model, exported: Bundle, candidates: Examples, lengths: Sequence[int]) -> list[Golden]:

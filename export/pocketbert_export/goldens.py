@@ -23,7 +23,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks import TOKEN_OUTPUTS
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert.tokenizers.base import Tokenizer
 
 _KINDS = ("outputs", "exported_outputs")
 
@@ -107,7 +107,7 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
     ]
 
 
-def tokenization_problems(goldens: Sequence[Golden], tokenizer: WordPieceTokenizer) -> list[str]:
+def tokenization_problems(goldens: Sequence[Golden], tokenizer: Tokenizer) -> list[str]:
     """Tokenizes each golden text and lists those whose inputs differ.
 
     Args:

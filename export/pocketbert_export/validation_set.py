@@ -14,7 +14,7 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import Rows, SupervisedTask, Task
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.texts import TextRows
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks import Outputs, Scored
 from pocketbert_export.length_buckets import Inputs
 
@@ -44,7 +44,7 @@ class ValidationSet:
         self,
         task: Task | None,
         data: LabelledData,
-        tokenizer: WordPieceTokenizer,
+        tokenizer: Tokenizer,
         length: int,
         windows: Mapping[str, Any] = {},
     ) -> None:

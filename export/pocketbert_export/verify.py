@@ -20,9 +20,8 @@ from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.vocabulary import read_vocabulary
 from pocketbert_export import file_checks
-from pocketbert_export.bundle import VOCAB_FILE, Bundle
+from pocketbert_export.bundle import Bundle
 from pocketbert_export.checks import BOUNDS, Bounds, Check
 from pocketbert_export.comparisons import batches_of, check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.goldens import tokenization_problems
@@ -246,10 +245,11 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, given: LabelledDat
         both = [tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1]) for tokenizer in (ours, theirs)]
         if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
             problems.append(f"{texts.source} give other ids than with the model's tokenizer")
-        if read_vocabulary(bundle.directory / VOCAB_FILE) != read_vocabulary(theirs.vocab_path):
-            problems.append(f"{VOCAB_FILE} is not the model's")
-        if ours.config != theirs.config:
-            problems.append(f"the tokenizer has {ours.config}; the model's has {theirs.config}")
+        mine, models = bundle.vocabulary, theirs.vocabulary
+        if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
+            problems.append(f"{' and '.join(path.name for path in mine.files)} is not the model's")
+        if mine.options != models.options:
+            problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
     sound = "golden texts give the golden ids"
     reason = "; ".join(problems) or (sound if theirs is None else f"{sound}, real texts give the model's ids")
     return Check(name="tokenizer", passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)

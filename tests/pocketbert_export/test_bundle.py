@@ -151,7 +151,8 @@ def test_all_damaged_and_missing_files_listed(copy: Path) -> None:
     ("change", "reason"),
     [
         (lambda content: content.update(schema_version=1), "schema_version 2; received 1, .* export the bundle again"),
-        (lambda content: content.update(schema_version=3), "schema_version: 2 was expected"),
+        (lambda content: content.update(schema_version=4), "schema_version: 2 was expected"),
+        (lambda content: content.update(schema_version=3), "tokenizer: 'kind' is a required property"),
         (lambda content: content.pop("recipe"), "'recipe' is a required property"),
         (lambda content: content.update(colour="red"), "'colour' was unexpected"),
         (lambda content: content["goldens"].clear(), "goldens: .* non-empty"),
