@@ -3,11 +3,12 @@
 For the moments see `killing.kill_at`. The last attempt is left alone. Each attempt is a fork of this process, so that
 TensorFlow is imported once; none of its operations runs before the fork. The environment's `REPLICAS` divides the
 processor into so many devices. `MEETING` is a folder in which two such programs wait for one another before each
-attempt's end: a worker whose partner is killed first would end with an error of its own.
+attempt's end: a worker whose partner is killed first would end with an error of its own. `EAGER` runs without graphs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -46,7 +47,8 @@ def run(arguments: list[str]) -> int:
 
     # As the tests' own process, whose runs these are compared with.
     cheap_tensorflow.use()
-    return main(arguments)
+    with cheap_tensorflow.eager() if "EAGER" in os.environ else contextlib.nullcontext():
+        return main(arguments)
 
 
 def main(moments: list[str], arguments: list[str]) -> int:

@@ -15,7 +15,7 @@ OTHERS = ", . ' - ! 7 42".split()
 MULTI_PIECE = "playing walked dullest finely".split()
 PIECES = [*SPECIAL, *WORDS, *CONTINUATIONS, *OTHERS]
 PIECES += [f"filler{number}" for number in range(tiny.BERT.vocab_size - len(PIECES))]
-CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.5)
+CONFIG = tiny.BERT.replace(num_layers=1, initializer_range=0.5)
 
 
 def write_model(folder: Path) -> Path:

@@ -298,10 +298,11 @@ def test_parts_of_other_runs_are_refused(
 
 
 def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    # Three parts of a few sentences again and again, which cost nothing.
+    # Three parts, the last one of one row; a few sentences again and again cost nothing.
+    rows = 2 * augmenter.EXAMPLES_A_CHUNK + 1
     lines = (folder / "pairs.jsonl").read_text("utf-8").splitlines(keepends=True)
     table = tmp_path / "many.jsonl"
-    table.write_text("".join(lines[number * number % 23] for number in range(5000)), encoding="utf-8")
+    table.write_text("".join(lines[number * number % 23] for number in range(rows)), encoding="utf-8")
     arguments = [f"--train-file={table}", "--copies=1"]
     expected, killed = tmp_path / "expected.jsonl", tmp_path / "killed.jsonl"
     assert cli.main(command(folder, expected, *arguments)) == 0
@@ -310,7 +311,7 @@ def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     answer = forks.run_killed("aside:4,aside:4,placed:2", command(folder, killed, *arguments))
     assert re.findall(r"(\d) of 3 parts are already complete", answer.stderr) == ["1", "3", "3"]
     assert killed.read_bytes() == expected.read_bytes()
-    assert json.loads(answer.stdout)["rows"] == 5000 * 2
+    assert json.loads(answer.stdout)["rows"] == rows * 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["expected.jsonl", "killed.jsonl", "many.jsonl"]
 
 

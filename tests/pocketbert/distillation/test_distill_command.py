@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cheap_tensorflow
 import forks
 import pytest
 import tiny_distillation
@@ -54,7 +55,8 @@ def command_line(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
     said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    # A few steps in each of several attempts: graphs would take longer to trace than to run.
+    with contextlib.redirect_stderr(said), cheap_tensorflow.eager():
         assert cli.main([*command_line, f"--output={folder}"]) == 0
     (folder.parent / "stderr.txt").write_text(said.getvalue(), encoding="utf-8")
     return folder
@@ -100,7 +102,7 @@ KILLED_OFTEN = [
 )
 def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: list[str], tmp_path: Path) -> None:
     killed = tmp_path / "killed"
-    answer = forks.run_killed(moments, [*command_line, f"--output={killed}"])
+    answer = forks.run_killed(moments, [*command_line, f"--output={killed}"], EAGER="1")
     assert "resuming after step" in answer.stderr
     files = [path.relative_to(finished) for path in finished.rglob("*.safetensors")]
     assert len(files) == 4
