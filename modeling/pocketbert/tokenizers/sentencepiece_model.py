@@ -125,17 +125,20 @@ def fairseq_scores(model: Any) -> list[tuple[str, float]]:
 def subword_problems(subwords: Sequence[str]) -> list[str]:
     """Problems of subwords: empty, repeated or special ones."""
     problems = []
-    if "" in subwords:
+    known = set(subwords)
+    if "" in known:
         problems.append(f"subwords must not be empty; received {subwords.count('')} empty ones")
-    if len(set(subwords)) != len(subwords):
-        problems.append(f"subwords must be unique; received {len(subwords) - len(set(subwords))} repetitions")
-    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in set(subwords)]:
+    if len(known) != len(subwords):
+        problems.append(f"subwords must be unique; received {len(subwords) - len(known)} repetitions")
+    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in known]:
         problems.append(f"subwords must not be special tokens; received {' '.join(special)}")
     return problems
 
 
 def _problems(model: Any) -> list[str]:
-    first = tuple((each.text, each.type) for each in model.subwords[: len(_FIRST)])
+    # One pass: a model of XLM-R has 250,000 subwords.
+    entries = [(each.text, each.type) for each in model.subwords]
+    first, rest = tuple(entries[: len(_FIRST)]), entries[len(_FIRST) :]
     if first != _FIRST:
         received = ", ".join(repr(subword) for subword, _ in first) or "no subwords"
         return [
@@ -147,9 +150,8 @@ def _problems(model: Any) -> list[str]:
             "a sentencepiece model must hold subwords, trainer_spec and normalizer_spec; received a file without one "
             "of them, which is cut off; copy it again"
         ]
-    rest = model.subwords[len(_FIRST) :]
-    problems = subword_problems([each.text for each in rest])
-    if others := [each.text for each in rest if each.type != NORMAL]:
+    problems = subword_problems([subword for subword, _ in rest])
+    if others := [subword for subword, kind in rest if kind != NORMAL]:
         shown = ", ".join(map(repr, others[:_MAX_LISTED]))
         problems.append(f"all subwords but the first three must be of type NORMAL; received others: {shown}")
     for part, required in (("trainer_spec", _TRAINER), ("normalizer_spec", _NORMALIZER)):
