@@ -27,7 +27,7 @@ def bert_config(**changes: object) -> EncoderConfig:
         "vocab_size": len((SPECIAL + " " + WORDS).split()),
         "hidden_size": 40,
         "embedding_size": 40,
-        "num_layers": 2,
+        "num_layers": 1,
         "num_attention_heads": 3,
         "head_size": 10,
         "intermediate_size": 56,

@@ -57,7 +57,7 @@ def histogram(content: bytes, folder: Path) -> OpHistogram:
 
 @pytest.fixture(scope="module", params=["bert", "mobilebert"])
 def model(request: pytest.FixtureRequest) -> Model:
-    config = networks.bert_config() if request.param == "bert" else networks.mobilebert_config()
+    config = networks.bert_config(num_layers=2) if request.param == "bert" else networks.mobilebert_config()
     return networks.network(config)
 
 
@@ -141,7 +141,9 @@ def test_lengths_share_weights_and_scales(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_per_tensor_layers_change_nothing(family: str, tmp_path: Path) -> None:
-    config = networks.bert_config() if family == "bert" else networks.mobilebert_config(intermediate_size=70)
+    config = (
+        networks.bert_config(num_layers=2) if family == "bert" else networks.mobilebert_config(intermediate_size=70)
+    )
     model = networks.network(config)
     # gelu stands behind a map, relu inside it.
     inputs = networks.inputs_of(config)

@@ -43,14 +43,17 @@ def difference(model: Model, optimized: Model) -> float:
 @pytest.mark.parametrize("optimization", [*GRAPH_OPTIMIZATIONS, "all"])
 @pytest.mark.parametrize("source", [*SOURCES, None])
 def test_answers_stay(source: QueryKeySource | None, optimization: str) -> None:
-    config = networks.mobilebert_config(source) if source else networks.bert_config()
+    config = networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2)
     model = networks.network(config)
     optimized = optimize_graph(model, ALL if optimization == "all" else only(optimization))
     assert difference(model, optimized) < TOLERANCE
 
 
 def test_bottleneck_blocks_fuse_projections_by_default() -> None:
-    bert, mobilebert = networks.network(networks.bert_config()), networks.network(networks.mobilebert_config("shared"))
+    bert, mobilebert = (
+        networks.network(networks.bert_config(num_layers=2)),
+        networks.network(networks.mobilebert_config("shared")),
+    )
     asked, refused = only("fuse_projections"), dataclasses.replace(ALL, fuse_projections=False)
     assert decide(bert, GraphOptimizations())["fuse_projections"].startswith("does not pay")
     assert decide(mobilebert, GraphOptimizations())["fuse_projections"] == APPLIED
@@ -113,7 +116,7 @@ def test_tiny_product_of_gammas_not_folded() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [networks.bert_config(), networks.mobilebert_config("shared")], ids=["bert", "no_norm"]
+    "config", [networks.bert_config(num_layers=2), networks.mobilebert_config("shared")], ids=["bert", "no_norm"]
 )
 def test_padding_is_masked_in_half_precision(config: EncoderConfig) -> None:
     model = networks.network(config)
@@ -149,14 +152,14 @@ def test_the_model_itself_does_not_change() -> None:
 @pytest.mark.parametrize("kind", ["span", "masked_lm", None])
 def test_first_token_only_skips_token_heads(kind: TaskKind | None) -> None:
     tasks = [TaskConfig(kind=kind)] if kind else []
-    model = networks.network(networks.bert_config(), tasks)
+    model = networks.network(networks.bert_config(num_layers=2), tasks)
     assert decide(model, GraphOptimizations())["first_token_only"].startswith("does not suit")
     assert difference(model, optimize_graph(model, GraphOptimizations())) < TOLERANCE
 
 
 @pytest.mark.parametrize("kind", ["regression", "next_sentence"])
 def test_first_token_only_suits_sentence_heads(kind: TaskKind) -> None:
-    model = networks.network(networks.bert_config(), [TaskConfig(kind=kind)])
+    model = networks.network(networks.bert_config(num_layers=2), [TaskConfig(kind=kind)])
     optimized = optimize_graph(model, only("first_token_only"))
     assert decide(model, GraphOptimizations())["first_token_only"] == APPLIED
     assert optimized.encoder(networks.inputs_of(model.config))["sequence_output"].shape == (3, 1, 40)
