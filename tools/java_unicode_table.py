@@ -1,6 +1,7 @@
-"""Writes BERT's clean-up as the table that the Java tokenizer reads, so that both follow the same rules.
+"""Writes the tables that the Java tokenizers read, so that Python and Java follow the same rules.
 
-Java's own Unicode tables have the age of the Java or Android that runs, so the Java tokenizer uses none of them.
+Java's own Unicode tables have the age of the Java or Android that runs, so the Java tokenizers use none of them.
+`bert_unicode.txt` is BERT's clean-up. `byte_level_unicode.txt` has `tokenizers`' letters, numbers and white space.
 
 Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
 """
@@ -15,7 +16,9 @@ import numpy as np
 
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, Normalization, normalization
 
-TABLE = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer/bert_unicode.txt"
+_FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
+TABLE = _FOLDER / "bert_unicode.txt"
+BYTE_LEVEL_TABLE = _FOLDER / "byte_level_unicode.txt"
 # Syllables decompose by arithmetic, which the Java side knows; 11,172 lines less.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
@@ -25,6 +28,28 @@ _HEADER = """\
 # Only with lowercase, behind that: lower FROM TO…
 # A code point that is in none of them is a letter that becomes itself; Hangul syllables decompose by arithmetic.
 """
+_BYTE_LEVEL_HEADER = """\
+# Code points as tokenizers' byte-level BPE sees them, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
+# A code point that is in none of them is something else.
+"""
+# The classes in the pattern of GPT-2.
+_BYTE_LEVEL_CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
+
+
+def byte_level_table() -> str:
+    """The text of the byte-level table: what the regular expressions of the installed `tokenizers` match."""
+    from tokenizers import Regex
+    from tokenizers.normalizers import Replace
+
+    # One private character stands for all surrogates, which no text has.
+    text = "".join("\ue000" if 0xD800 <= code < 0xE000 else chr(code) for code in range(CODE_POINTS))
+    lines = [_BYTE_LEVEL_HEADER]
+    for name, pattern in _BYTE_LEVEL_CLASSES.items():
+        replaced = Replace(Regex(pattern), "\ue001").normalize_str(text)
+        assert len(replaced) == CODE_POINTS
+        codes = np.frombuffer(replaced.encode("utf-32-le"), "<u4")
+        lines += _lines(name, (codes == 0xE001) & (np.arange(CODE_POINTS) != 0xE001))
+    return "".join(lines)
 
 
 def table() -> str:
@@ -73,3 +98,4 @@ def _ranges(members: np.ndarray) -> Iterator[tuple[int, int]]:
 if __name__ == "__main__":
     TABLE.parent.mkdir(parents=True, exist_ok=True)
     TABLE.write_text(table(), encoding="utf-8")
+    BYTE_LEVEL_TABLE.write_text(byte_level_table(), encoding="utf-8")

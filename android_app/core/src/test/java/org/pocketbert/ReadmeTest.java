@@ -1,6 +1,7 @@
 package org.pocketbert;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertThrows;
 
 import java.net.URISyntaxException;
 import java.nio.file.Files;
@@ -10,8 +11,13 @@ import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.TfLiteEngine;
+import org.pocketbert.tokenizer.ByteBpeTokenizer;
+import org.pocketbert.tokenizer.ByteBpeVocabulary;
 import org.pocketbert.tokenizer.ModelInputs;
+import org.pocketbert.tokenizer.SentencePieceModel;
+import org.pocketbert.tokenizer.Tokenizer;
 import org.pocketbert.tokenizer.Tokens;
+import org.pocketbert.tokenizer.UnigramTokenizer;
 import org.pocketbert.tokenizer.Vocabulary;
 import org.pocketbert.tokenizer.WordPieceTokenizer;
 
@@ -34,6 +40,25 @@ public class ReadmeTest {
     assertEquals(32, inputs.length());
     assertEquals(6, tokens.ids.length);
     assertEquals(20, tokens.starts[5]);
+  }
+
+  @Test
+  public void tokenizersOfRobertaAndXlmr() {
+    byte[] bytesOfVocabJson = {'{', '}'};
+    byte[] bytesOfMergesTxt = {};
+    byte[] bytesOfSentencepieceModel = {};
+    assertThrows(
+        UserError.class,
+        () -> {
+          Tokenizer roberta = new ByteBpeTokenizer(ByteBpeVocabulary.parse(bytesOfVocabJson, bytesOfMergesTxt), false);
+          roberta.tokenize("");
+        });
+    assertThrows(
+        UserError.class,
+        () -> {
+          Tokenizer xlmr = new UnigramTokenizer(SentencePieceModel.parse(bytesOfSentencepieceModel), false);
+          xlmr.tokenize("");
+        });
   }
 
   @Test

@@ -14,6 +14,7 @@ import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
+import org.pocketbert.tokenizer.Tokenizer;
 import org.pocketbert.tokenizer.Vocabulary;
 import org.pocketbert.tokenizer.WordPieceTokenizer;
 
@@ -48,14 +49,14 @@ public final class Bundle {
   private final Path directory;
   private final Description description;
   private final ByteBuffer model;
-  private final WordPieceTokenizer tokenizer;
+  private final Tokenizer tokenizer;
   private final List<Golden> goldens;
 
   private Bundle(
       Path directory,
       Description description,
       ByteBuffer model,
-      WordPieceTokenizer tokenizer,
+      Tokenizer tokenizer,
       List<Golden> goldens) {
     this.directory = directory;
     this.description = description;
@@ -97,7 +98,7 @@ public final class Bundle {
       }
     }
     throwIfAny(problems, path);
-    WordPieceTokenizer tokenizer = tokenizer(description, contents.get(VOCABULARY), problems);
+    Tokenizer tokenizer = tokenizer(description, contents.get(VOCABULARY), problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels) + "\n")) {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
@@ -108,7 +109,7 @@ public final class Bundle {
     return new Bundle(directory, description, contents.get(MODEL), tokenizer, goldens);
   }
 
-  private static WordPieceTokenizer tokenizer(Description description, ByteBuffer content, List<String> problems) {
+  private static Tokenizer tokenizer(Description description, ByteBuffer content, List<String> problems) {
     Vocabulary vocabulary;
     try {
       vocabulary = Vocabulary.parse(CheckedFile.bytes(content));
@@ -125,7 +126,7 @@ public final class Bundle {
   }
 
   /** The ids of bundle.json are those of the texts, so that a changed tokenizer cannot pass. */
-  private static void checkIds(Description description, WordPieceTokenizer tokenizer, List<String> problems) {
+  private static void checkIds(Description description, Tokenizer tokenizer, List<String> problems) {
     if (!problems.isEmpty()) {
       return;
     }
@@ -250,7 +251,7 @@ public final class Bundle {
   }
 
   /** The tokenizer of the bundle's vocabulary. */
-  public WordPieceTokenizer tokenizer() {
+  public Tokenizer tokenizer() {
     return tokenizer;
   }
 

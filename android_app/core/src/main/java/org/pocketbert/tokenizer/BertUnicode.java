@@ -1,10 +1,5 @@
 package org.pocketbert.tokenizer;
 
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -21,7 +16,6 @@ final class BertUnicode {
   static final int DROPPED = 3;
 
   private static final String TABLE = "bert_unicode.txt";
-  private static final int CODE_POINTS = 0x110000;
   private static final int KIND_BITS = 3;
   private static final int MARK = 4;
   private static final int IDEOGRAPH = 8;
@@ -35,8 +29,8 @@ final class BertUnicode {
   private static final int VOWEL_COUNT = 21;
   private static final int TRAILING_COUNT = 28;
 
-  private final Bytes properties = new Bytes();
-  private final Bytes combiningClasses = new Bytes();
+  private final CodePointTable properties = new CodePointTable();
+  private final CodePointTable combiningClasses = new CodePointTable();
   private final Map<Integer, int[]> decompositions = new HashMap<>();
   private final Map<Integer, int[]> lowerCases = new HashMap<>();
 
@@ -50,16 +44,8 @@ final class BertUnicode {
   }
 
   private BertUnicode() {
-    try (InputStream stream = BertUnicode.class.getResourceAsStream(TABLE)) {
-      if (stream == null) {
-        throw new IllegalStateException(TABLE + " must lie beside " + BertUnicode.class.getName());
-      }
-      BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
-      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
-        read(line.split(" "));
-      }
-    } catch (IOException error) {
-      throw new IllegalStateException(TABLE + " cannot be read", error);
+    for (String[] words : CodePointTable.lines(TABLE)) {
+      read(words);
     }
   }
 
@@ -90,9 +76,7 @@ final class BertUnicode {
         put(lowerCases, words);
         break;
       default:
-        if (!words[0].equals("#") && !words[0].endsWith(":")) {
-          throw new IllegalStateException(TABLE + " has an unknown line: " + words[0]);
-        }
+        throw new IllegalStateException(TABLE + " has an unknown line: " + words[0]);
     }
   }
 
@@ -149,32 +133,5 @@ final class BertUnicode {
     }
     int[] results = decompositions.get(code);
     return results == null ? new int[] {code} : results;
-  }
-
-  /** A byte for each code point, 0 where nothing else was said; most pages of it do not exist. */
-  private static final class Bytes {
-    private static final int PAGE_BITS = 8;
-    private final byte[][] pages = new byte[CODE_POINTS >> PAGE_BITS][];
-
-    int get(int code) {
-      byte[] page = pages[code >> PAGE_BITS];
-      return page == null ? 0 : page[code & ((1 << PAGE_BITS) - 1)] & 0xFF;
-    }
-
-    /** Sets the ranges, hexadecimal {@code FIRST} or {@code FIRST-LAST}, from a place in {@code words} on. */
-    void fill(String[] words, int from, int value) {
-      for (int i = from; i < words.length; i++) {
-        int dash = words[i].indexOf('-');
-        int first = Integer.parseInt(dash < 0 ? words[i] : words[i].substring(0, dash), 16);
-        int last = Integer.parseInt(words[i].substring(dash + 1), 16);
-        for (int code = first; code <= last; code++) {
-          int page = code >> PAGE_BITS;
-          if (pages[page] == null) {
-            pages[page] = new byte[1 << PAGE_BITS];
-          }
-          pages[page][code & ((1 << PAGE_BITS) - 1)] = (byte) value;
-        }
-      }
-    }
   }
 }

@@ -139,7 +139,7 @@ public final class Vocabulary {
     return token.chars().anyMatch(each -> each < 0x20 || (each >= 0x7F && each < 0xA0));
   }
 
-  private static String some(List<String> items) {
+  static String some(List<String> items) {
     int shown = Math.min(items.size(), MAX_LISTED);
     String more = shown < items.size() ? " and " + (items.size() - shown) + " more" : "";
     return String.join(", ", items.subList(0, shown)) + more;

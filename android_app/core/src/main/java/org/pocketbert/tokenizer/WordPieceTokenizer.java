@@ -1,6 +1,5 @@
 package org.pocketbert.tokenizer;
 
-import java.util.Arrays;
 import org.pocketbert.UserError;
 
 /**
@@ -13,7 +12,7 @@ import org.pocketbert.UserError;
  * <p>Source: BERT (Devlin et al. 2019) and google-research/bert {@code tokenization.py} in the reading of Hugging
  * Face's {@code tokenizers}.
  */
-public final class WordPieceTokenizer {
+public final class WordPieceTokenizer extends Tokenizer {
   private static final int MAX_CHARACTERS_PER_WORD = 100;
   private static final String CONTINUATION = "##";
   private static final String[] NONE = {};
@@ -21,10 +20,7 @@ public final class WordPieceTokenizer {
   private final Vocabulary vocabulary;
   private final TokenizerOptions options;
   private final String[] specialTokens;
-  private final int padId;
   private final int unkId;
-  private final int clsId;
-  private final int sepId;
 
   /**
    * A tokenizer with BERT's default options.
@@ -44,21 +40,17 @@ public final class WordPieceTokenizer {
    *     bundle's golden examples have it; false is right for text from people that you do not trust
    */
   public WordPieceTokenizer(Vocabulary vocabulary, TokenizerOptions options, boolean specialTokensInText) {
+    super(
+        vocabulary.size(),
+        new Frame(
+            vocabulary.id(Vocabulary.CLS), vocabulary.id(Vocabulary.SEP), vocabulary.id(Vocabulary.PAD), 1, 1));
     this.vocabulary = vocabulary;
     this.options = options;
     specialTokens = specialTokensInText ? Vocabulary.SPECIAL_TOKENS : NONE;
-    padId = vocabulary.id(Vocabulary.PAD);
     unkId = vocabulary.id(Vocabulary.UNK);
-    clsId = vocabulary.id(Vocabulary.CLS);
-    sepId = vocabulary.id(Vocabulary.SEP);
   }
 
-  /** The id that fills up. */
-  public int padId() {
-    return padId;
-  }
-
-  /** Tokens without special tokens, with their offsets; nothing is cut off. */
+  @Override
   public Tokens tokenize(String text) {
     CleanText clean = new CleanText(text, options, specialTokens);
     IntList ids = new IntList();
@@ -77,52 +69,6 @@ public final class WordPieceTokenizer {
       first = end;
     }
     return new Tokens(ids.toArray(), starts.toArray(), ends.toArray());
-  }
-
-  /**
-   * {@code [CLS] text [SEP]}, or {@code [CLS] text [SEP] pair [SEP]}.
-   *
-   * @param pair the second text, or null
-   * @param lengths what the network can be called with, ascending: the shortest one that holds all tokens is taken;
-   *     what is over the longest one is cut off at the end, of pairs from the longer text first
-   * @throws UserError if there is no length, or one has no room for the special tokens
-   */
-  public ModelInputs encode(String text, String pair, int... lengths) {
-    int specials = pair == null ? 2 : 3;
-    if (lengths.length == 0 || lengths[0] < specials) {
-      throw new UserError(
-          "a length must have room for " + specials + " special tokens; received " + Arrays.toString(lengths));
-    }
-    int[] first = tokenize(text).ids;
-    int[] second = pair == null ? new int[0] : tokenize(pair).ids;
-    int slot = 0;
-    while (slot < lengths.length - 1 && lengths[slot] < first.length + second.length + specials) {
-      slot++;
-    }
-    int available = lengths[slot] - specials;
-    int firstLength = first.length;
-    int secondLength = second.length;
-    if (firstLength + secondLength > available) {
-      // As transformers' longest_first: if both must give, each gets half, and the longer one the odd place.
-      int shorter = pair == null ? 0 : Math.min(Math.min(firstLength, secondLength), available / 2);
-      boolean firstIsLonger = firstLength > secondLength || pair == null;
-      firstLength = firstIsLonger ? available - shorter : shorter;
-      secondLength = firstIsLonger ? shorter : available - shorter;
-    }
-    ModelInputs inputs = new ModelInputs(lengths[slot]);
-    Arrays.fill(inputs.wordIds, padId);
-    inputs.wordIds[0] = clsId;
-    System.arraycopy(first, 0, inputs.wordIds, 1, firstLength);
-    int end = firstLength + 1;
-    inputs.wordIds[end++] = sepId;
-    if (pair != null) {
-      System.arraycopy(second, 0, inputs.wordIds, end, secondLength);
-      Arrays.fill(inputs.typeIds, end, end + secondLength + 1, 1);
-      end += secondLength;
-      inputs.wordIds[end++] = sepId;
-    }
-    Arrays.fill(inputs.mask, 0, end, 1);
-    return inputs;
   }
 
   /** The tokens of the word that the entries from {@code first} to {@code end} make: longest match first. */

@@ -1,0 +1,98 @@
+package org.pocketbert.tokenizer;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A sentencepiece model's own normalization: from sequences of bytes to others, the longest one first.
+ *
+ * <p>The file has a double-array trie (darts-clone) and behind it the results, each ended by a zero byte.
+ *
+ * <p>Source: google/sentencepiece {@code normalizer.cc} and s-yata/darts-clone {@code darts.h}.
+ */
+final class CharacterMap {
+  // A unit of the trie: the label below, a flag for a value, and the place of the children; or a value.
+  private static final int IS_VALUE = 1 << 31;
+  private static final int HAS_VALUE = 1 << 8;
+  private static final int IS_FAR = 1 << 9;
+  private static final int OFFSET_SHIFT = 10;
+  private static final int FAR_SHIFT = 8;
+
+  private final int[] units;
+  private final byte[] results;
+
+  private CharacterMap(int[] units, byte[] results) {
+    this.units = units;
+    this.results = results;
+  }
+
+  /**
+   * Reads a map; no bytes are a map that changes nothing.
+   *
+   * @return null if it is damaged
+   */
+  static CharacterMap read(byte[] content, int from, int to) {
+    if (from == to) {
+      return new CharacterMap(new int[0], new byte[0]);
+    }
+    ByteBuffer buffer = ByteBuffer.wrap(content, from, to - from).order(ByteOrder.LITTLE_ENDIAN);
+    int size = buffer.remaining() > 4 ? buffer.getInt() : -1;
+    if (size < 4 || size % 4 != 0 || size >= buffer.remaining()) {
+      return null;
+    }
+    int[] units = new int[size / 4];
+    for (int i = 0; i < units.length; i++) {
+      units[i] = buffer.getInt();
+    }
+    byte[] results = new byte[buffer.remaining()];
+    buffer.get(results);
+    if (results[results.length - 1] != 0 || !Utf8.isValid(results, 0, results.length)) {
+      return null;
+    }
+    for (int unit : units) {
+      int value = unit & ~IS_VALUE;
+      if (unit < 0 && (value >= results.length || (results[value] & 0xC0) == 0x80)) {
+        return null;
+      }
+    }
+    return new CharacterMap(units, results);
+  }
+
+  /**
+   * Appends what becomes of the beginning of a text: of the longest sequence that the map has, else of one character.
+   *
+   * @param text UTF-8
+   * @param codes gets the resulting code points, if any
+   * @return how many bytes of the text that are
+   */
+  int normalize(byte[] text, int place, IntList codes) {
+    int length = 0;
+    int value = 0;
+    int node = units.length == 0 ? 0 : offset(units[0]);
+    for (int i = place; i < text.length; i++) {
+      node ^= text[i] & 0xFF;
+      // Places are below 2^30, so that a damaged trie ends the walk here.
+      if (node >= units.length || (units[node] & (IS_VALUE | 0xFF)) != (text[i] & 0xFF)) {
+        break;
+      }
+      int unit = units[node];
+      node ^= offset(unit);
+      if ((unit & HAS_VALUE) != 0 && node < units.length && units[node] < 0) {
+        length = i + 1 - place;
+        value = units[node] & ~IS_VALUE;
+      }
+    }
+    if (length == 0) {
+      codes.add(Utf8.decode(text, place));
+      return Utf8.length(text[place]);
+    }
+    for (int i = value; results[i] != 0; i += Utf8.length(results[i])) {
+      codes.add(Utf8.decode(results, i));
+    }
+    return length;
+  }
+
+  private static int offset(int unit) {
+    return unit >>> OFFSET_SHIFT << ((unit & IS_FAR) == 0 ? 0 : FAR_SHIFT);
+  }
+}

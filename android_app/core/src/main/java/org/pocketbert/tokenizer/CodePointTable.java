@@ -1,0 +1,60 @@
+package org.pocketbert.tokenizer;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/** A byte for each code point, 0 unless it was filled in; most pages of it do not exist. */
+final class CodePointTable {
+  private static final int CODE_POINTS = 0x110000;
+  private static final int PAGE_BITS = 8;
+  private final byte[][] pages = new byte[CODE_POINTS >> PAGE_BITS][];
+
+  /**
+   * The lines of a generated table among this class' resources, as words; comments are left out.
+   *
+   * @param file a plain file name
+   */
+  static List<String[]> lines(String file) {
+    List<String[]> lines = new ArrayList<>();
+    try (InputStream stream = CodePointTable.class.getResourceAsStream(file)) {
+      if (stream == null) {
+        throw new IllegalStateException(file + " must lie beside " + CodePointTable.class.getName());
+      }
+      BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
+      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+        if (!line.startsWith("#")) {
+          lines.add(line.split(" "));
+        }
+      }
+    } catch (IOException error) {
+      throw new IllegalStateException(file + " cannot be read", error);
+    }
+    return lines;
+  }
+
+  int get(int code) {
+    byte[] page = pages[code >> PAGE_BITS];
+    return page == null ? 0 : page[code & ((1 << PAGE_BITS) - 1)] & 0xFF;
+  }
+
+  /** Sets the ranges, hexadecimal {@code FIRST} or {@code FIRST-LAST}, from a place in {@code words} on. */
+  void fill(String[] words, int from, int value) {
+    for (int i = from; i < words.length; i++) {
+      int dash = words[i].indexOf('-');
+      int first = Integer.parseInt(dash < 0 ? words[i] : words[i].substring(0, dash), 16);
+      int last = Integer.parseInt(words[i].substring(dash + 1), 16);
+      for (int code = first; code <= last; code++) {
+        int page = code >> PAGE_BITS;
+        if (pages[page] == null) {
+          pages[page] = new byte[1 << PAGE_BITS];
+        }
+        pages[page][code & ((1 << PAGE_BITS) - 1)] = (byte) value;
+      }
+    }
+  }
+}

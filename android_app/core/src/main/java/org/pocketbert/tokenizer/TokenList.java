@@ -1,0 +1,18 @@
+package org.pocketbert.tokenizer;
+
+/** Tokens while they are collected. */
+final class TokenList {
+  private final IntList ids = new IntList();
+  private final IntList starts = new IntList();
+  private final IntList ends = new IntList();
+
+  void add(int id, int start, int end) {
+    ids.add(id);
+    starts.add(start);
+    ends.add(end);
+  }
+
+  Tokens tokens() {
+    return new Tokens(ids.toArray(), starts.toArray(), ends.toArray());
+  }
+}

@@ -1,0 +1,92 @@
+package org.pocketbert.tokenizer;
+
+import java.io.BufferedOutputStream;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.Arrays;
+import java.util.List;
+import org.pocketbert.json.Json;
+
+/**
+ * Tokenizes for the tests on the Python side: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
+ *
+ * <p>The folder has a vocab.json and a merges.txt, or a sentencepiece.bpe.model. The input holds a JSON string a line; the
+ * output a JSON array of ids, starts and ends a line. An input line [text, pair, length] gives the model's inputs.
+ * {@code RobertaTokenizeMain FOLDER speed INPUT} prints how long loading and tokenizing the input's texts take.
+ */
+public final class RobertaTokenizeMain {
+  private static final int WARM_UP = 300;
+  private static final int TIMED = 51;
+
+  private RobertaTokenizeMain() {}
+
+  public static void main(String[] arguments) throws IOException {
+    Path folder = Paths.get(arguments[0]);
+    long start = System.nanoTime();
+    Tokenizer tokenizer = load(folder, !arguments[1].equals("text"));
+    double milliseconds = (System.nanoTime() - start) / 1e6;
+    if (arguments[1].equals("speed")) {
+      System.out.printf("load %d tokens: %.0f ms%n", tokenizer.vocabSize(), milliseconds);
+      for (String line : Files.readAllLines(Paths.get(arguments[2]))) {
+        time(tokenizer, (String) Json.parse(line));
+      }
+      return;
+    }
+    try (BufferedReader reader = Files.newBufferedReader(Paths.get(arguments[2]));
+        PrintStream out =
+            new PrintStream(
+                new BufferedOutputStream(Files.newOutputStream(Paths.get(arguments[3]))), false, "US-ASCII")) {
+      for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+        Object given = Json.parse(line);
+        if (given instanceof String) {
+          Tokens tokens = tokenizer.tokenize((String) given);
+          print(out, tokens.ids, tokens.starts, tokens.ends);
+        } else {
+          List<?> parts = (List<?>) given;
+          int length = ((Number) parts.get(2)).intValue();
+          ModelInputs inputs = tokenizer.encode((String) parts.get(0), (String) parts.get(1), length);
+          print(out, inputs.wordIds, inputs.mask, inputs.typeIds);
+        }
+      }
+    }
+  }
+
+  private static Tokenizer load(Path folder, boolean specialTokensInText) throws IOException {
+    Path model = folder.resolve("sentencepiece.bpe.model");
+    if (Files.exists(model)) {
+      return new UnigramTokenizer(SentencePieceModel.parse(Files.readAllBytes(model)), specialTokensInText);
+    }
+    byte[] vocabulary = Files.readAllBytes(folder.resolve("vocab.json"));
+    byte[] merges = Files.readAllBytes(folder.resolve("merges.txt"));
+    return new ByteBpeTokenizer(ByteBpeVocabulary.parse(vocabulary, merges), specialTokensInText);
+  }
+
+  private static void time(Tokenizer tokenizer, String text) {
+    long[] times = new long[TIMED];
+    for (int i = -WARM_UP; i < TIMED; i++) {
+      long start = System.nanoTime();
+      tokenizer.tokenize(text);
+      if (i >= 0) {
+        times[i] = System.nanoTime() - start;
+      }
+    }
+    Arrays.sort(times);
+    System.out.printf("%d characters: %.2f ms%n", text.codePointCount(0, text.length()), times[TIMED / 2] / 1e6);
+  }
+
+  private static void print(PrintStream out, int[]... arrays) {
+    StringBuilder line = new StringBuilder();
+    for (int[] array : arrays) {
+      line.append(line.length() == 0 ? '[' : ',').append('[');
+      for (int i = 0; i < array.length; i++) {
+        line.append(i == 0 ? "" : ",").append(array[i]);
+      }
+      line.append(']');
+    }
+    out.println(line.append(']'));
+  }
+}

@@ -1,0 +1,114 @@
+"""The Java byte-level BPE and Hugging Face's tokenizers, token by token and offset by offset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import roberta_texts
+from test_java_tokenizer import awkward  # noqa: F401
+
+pytestmark = pytest.mark.java
+
+
+def library(files: Path, special: str = "token") -> Any:
+    """The tokenizer that transformers makes of the files."""
+    from tokenizers import AddedToken, Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.processors import RobertaProcessing
+
+    tokenizer = Tokenizer(BPE.from_file(str(files / "vocab.json"), str(files / "merges.txt")))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, trim_offsets=True)
+    ids = json.loads((files / "vocab.json").read_text(encoding="utf-8"))
+    tokenizer.post_processor = RobertaProcessing(
+        ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=False
+    )
+    if special == "token":
+        tokenizer.add_special_tokens(
+            [AddedToken(each, lstrip=each == "<mask>", normalized=False) for each in roberta_texts.SPECIAL]
+        )
+    return tokenizer
+
+
+def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], special: str = "token") -> None:
+    found = roberta_texts.run(java, files, folder, texts, special)
+    assert len(found) == len(texts)
+    tokenizer = library(files, special)
+    for start in range(0, len(texts), 1000):
+        part = texts[start : start + 1000]
+        expected = tokenizer.encode_batch(part, add_special_tokens=False)
+        for text, ours, theirs in zip(part, found[start : start + 1000], expected, strict=True):
+            starts, ends = zip(*theirs.offsets, strict=True) if theirs.offsets else ((), ())
+            assert ours == [theirs.ids, list(starts), list(ends)], ascii(text)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All bytes and merges that make long words, among them of spaces."""
+    from tokenizers.implementations import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    lines = ["the   cat's 123 45 cats   sat\n\n", "aaaa aaab abab ababab don't won't über étude   日本 日本語"]
+    tokenizer.train_from_iterator(lines * 9, 330, 2, special_tokens=list(roberta_texts.SPECIAL), show_progress=False)
+    folder = tmp_path_factory.mktemp("toy")
+    tokenizer.save_model(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def roberta(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("roberta")
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copyfile(shared / "data" / "vocab" / f"roberta.{name}", folder / name)
+    return folder
+
+
+def test_every_code_point(java: Any, toy: Path, tmp_path: Path) -> None:
+    texts = roberta_texts.everything()
+    spaces = [f"a{chr(code)}<mask>{chr(code)} '{chr(code)}" for code in range(0x3100)]
+    assert_equal(java, toy, tmp_path, texts + spaces)
+
+
+@pytest.mark.data
+def test_20000_generated_texts(java: Any, roberta: Path, tmp_path: Path, awkward: Any) -> None:  # noqa: F811
+    ids = json.loads((roberta / "vocab.json").read_text(encoding="utf-8"))
+    words = [token for token in ids if token.isascii() and token.isalpha() and len(token) > 2]
+    texts = roberta_texts.hard_texts(awkward, words, 20_000, seed=91)
+    assert_equal(java, roberta, tmp_path, texts)
+    assert_equal(java, roberta, tmp_path, texts[:2000], "text")
+
+
+@pytest.mark.data
+def test_xnli_texts(java: Any, shared: Path, roberta: Path, tmp_path: Path) -> None:
+    # A fourth of 74,700, of all languages.
+    texts = list(roberta_texts.xnli(shared))[::4]
+    assert len(texts) == 18_675
+    decomposed = (unicodedata.normalize("NFD", text) for text in texts[::3])
+    assert_equal(java, roberta, tmp_path, texts + list(decomposed))
+
+
+def test_pairs_are_transformers(java: Any, toy: Path, tmp_path: Path) -> None:
+    from transformers import RobertaTokenizerFast
+
+    tokenizer = RobertaTokenizerFast(str(toy / "vocab.json"), str(toy / "merges.txt"))
+    texts = ["the cat", "the cat's 123 sat on", "", "aaaa aaab abab über"]
+    # transformers takes an empty second text for none.
+    seconds = [*filter(None, texts), None]
+    lines = [(first, second, length) for first in texts for second in seconds for length in (4, 7, 12, 50)]
+    found = roberta_texts.run(java, toy, tmp_path, lines)
+    for (first, second, length), ours in zip(lines, found, strict=True):
+        theirs = tokenizer(first, second, truncation="longest_first", max_length=length, padding="max_length")
+        assert ours == [theirs["input_ids"], theirs["attention_mask"], [0] * length], (first, second, length)
+
+
+def test_lone_surrogates_are_replaced(java: Any, toy: Path, tmp_path: Path) -> None:
+    texts = ["a\ud800b", "\udfff", "a \udc00\ud800 <mask>"]
+    expected = ["a\ufffdb", "\ufffd", "a \ufffd\ufffd <mask>"]
+    found = roberta_texts.run(java, toy, tmp_path, texts)
+    assert found == roberta_texts.run(java, toy, tmp_path, expected) and found[1][0]

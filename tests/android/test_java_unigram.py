@@ -1,0 +1,100 @@
+"""The Java unigram tokenizer and sentencepiece, token by token and offset by offset."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import roberta_texts
+from test_java_tokenizer import awkward  # noqa: F401
+
+pytestmark = pytest.mark.java
+
+UNKNOWN = 3
+LITERALS = re.compile(f"({'|'.join(roberta_texts.SPECIAL)})")
+
+
+def expected(processor: Any, texts: Sequence[str]) -> list[list[list[int]]]:
+    """Ids and spans of texts without special tokens: sentencepiece's, with the rule for spans of the class."""
+    rows = []
+    encoded = processor.encode(list(texts), return_type="offset_mapping")
+    for tokens, (_, origins) in zip(encoded, processor.normalize(list(texts), with_offsets=True), strict=True):
+        ids, starts, ends = [each + 1 if each else UNKNOWN for each in tokens["ids"]], [], []
+        end = 0
+        for token in tokens["pieces"]:
+            begin, end = end + len(token) - len(token.lstrip("\u2581")), end + len(token)
+            # The first place that comes from a later character; a token of white space alone is empty.
+            later = (place for place in range(end, len(origins) - 1) if origins[place] > origins[end - 1])
+            starts.append(origins[begin])
+            ends.append(origins[end] if begin == end else origins[next(later, len(origins) - 1)])
+        rows.append([ids, starts, ends])
+    return rows
+
+
+def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], special: str = "token") -> None:
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(files / "sentencepiece.bpe.model"))
+    special_ids = dict(zip(roberta_texts.SPECIAL, (0, 1, 2, UNKNOWN, processor.vocab_size() + 1), strict=True))
+    found = roberta_texts.run(java, files, folder, texts, special)
+    assert len(found) == len(texts)
+    parts = [LITERALS.split(text) if special == "token" else [text] for text in texts]
+    plain = iter(expected(processor, [part for row in parts for part in row[::2]]))
+    for text, ours, row in zip(texts, found, parts, strict=True):
+        theirs: list[list[int]] = [[], [], []]
+        begin = 0
+        for place, part in enumerate(row):
+            ids, starts, ends = [[special_ids[part]], [0], [len(part)]] if place % 2 else next(plain)
+            theirs[0] += ids
+            theirs[1] += [begin + each for each in starts]
+            theirs[2] += [begin + each for each in ends]
+            begin += len(part)
+        assert ours == theirs, ascii(text)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "sentencepiece.bpe.model").write_bytes(roberta_texts.toy_model())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def xlmr(shared: Path, toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("xlmr")
+    model = roberta_texts.xlmr_model(shared, (toy / "sentencepiece.bpe.model").read_bytes())
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    return folder
+
+
+def test_every_code_point(java: Any, toy: Path, tmp_path: Path) -> None:
+    assert_equal(java, toy, tmp_path, roberta_texts.everything())
+
+
+@pytest.mark.data
+def test_20000_generated_texts(java: Any, xlmr: Path, tmp_path: Path, awkward: Any) -> None:  # noqa: F811
+    words = ["▁the", "ing", "Straße", "ского", "中国", "मैं", "ความ", "house", "maison", "Haus"]
+    texts = roberta_texts.hard_texts(awkward, words, 20_000, seed=97)
+    assert_equal(java, xlmr, tmp_path, texts)
+    assert_equal(java, xlmr, tmp_path, texts[:2000], "text")
+
+
+@pytest.mark.data
+def test_xnli_texts(java: Any, shared: Path, xlmr: Path, tmp_path: Path) -> None:
+    # A fourth of 74,700, of all languages.
+    texts = list(roberta_texts.xnli(shared))[::4]
+    assert len(texts) == 18_675
+    decomposed = (unicodedata.normalize("NFD", text) for text in texts[::3])
+    assert_equal(java, xlmr, tmp_path, texts + list(decomposed))
+
+
+def test_pairs_have_two_separators(java: Any, toy: Path, tmp_path: Path) -> None:
+    (first, *_), (second, *_) = roberta_texts.run(java, toy, tmp_path, ["abc dé", "é 日"])
+    ((ids, mask, types),) = roberta_texts.run(java, toy, tmp_path, [("abc dé", "é 日", 40)])
+    row = [0, *first, 2, 2, *second, 2]
+    assert ids == row + [1] * (40 - len(row))
+    assert mask == [1] * len(row) + [0] * (40 - len(row)) and types == [0] * 40
