@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 
 from pocketbert.configs import TASK_RULES
+from pocketbert.tokenizers.files import FILE_NAMES
 from pocketbert_export import checks
-from pocketbert_export.bundle_schema import SCHEMA
+from pocketbert_export.bundle_schema import OTHER_TOKENIZERS_VERSION, SCHEMAS
 from pocketbert_export.recipes import RECIPES
 
 pytestmark = pytest.mark.java
@@ -58,9 +59,13 @@ def spoiled(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
                 yield f"{path[:-1]} with a surplus member", extra
 
 
-def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", SCHEMAS)
+def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path, version: int) -> None:
     description = json.loads(BUNDLE.read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(SCHEMA)
+    if version == OTHER_TOKENIZERS_VERSION:
+        size = description["tokenizer"]["vocab_size"]
+        description |= {"schema_version": version, "tokenizer": {"kind": "byte_bpe", "vocab_size": size}}
+    validator = jsonschema.Draft202012Validator(SCHEMAS[version])
     assert validator.is_valid(description)
     refused = {what: changed for what, changed in spoiled(description) if not validator.is_valid(changed)}
     assert len(refused) > 500
@@ -93,3 +98,12 @@ def test_the_outputs_that_have_an_answer_for_each_token_are_the_exporters() -> N
     source = (CORE / "main/java/org/pocketbert/bundle/Bundle.java").read_text(encoding="utf-8")
     (listed,) = re.findall(r"TOKEN_OUTPUTS\s*=\s*Arrays\.asList\(([^)]*)\);", source)
     assert tuple(re.findall(r'"(\w+)"', listed)) == checks.TOKEN_OUTPUTS
+
+
+def test_tokenizers_and_their_files_are_the_exporters() -> None:
+    source = (CORE / "main/java/org/pocketbert/bundle/TokenizerKind.java").read_text(encoding="utf-8")
+    found = {
+        kind.lower(): tuple(re.findall(r'"([^"]+)"', files))
+        for kind, files in re.findall(r"^  ([A-Z_]+)\(([^)]*)\)[,;]$", source, re.M)
+    }
+    assert found == FILE_NAMES

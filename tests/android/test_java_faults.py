@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[Inject, str]] = {
     ),
     "unknown_recipe": (described(recipe="dynamic_wi2"), "$.recipe must be one of"),
     "unknown_member": (described(surplus=1), "$.surplus is not known"),
-    "version_1": (described(schema_version=1), "schema_version must be 2"),
+    "version_1": (described(schema_version=1), "schema_version must be 2 or 3"),
     "golden_without_mask": (golden(lambda one: one["inputs"].pop("input_mask")), "input_mask must be a list"),
     "golden_of_another_length": (
         golden(lambda one: one.update(length=10)),

@@ -15,8 +15,6 @@ import org.pocketbert.UserError;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 import org.pocketbert.tokenizer.Tokenizer;
-import org.pocketbert.tokenizer.Vocabulary;
-import org.pocketbert.tokenizer.WordPieceTokenizer;
 
 /**
  * An opened bundle: what {@code pocketbert export} wrote, checked on the bytes that will be used.
@@ -40,7 +38,6 @@ public final class Bundle {
   static final List<String> TOKEN_OUTPUTS =
       Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
-  private static final String VOCABULARY = "vocab.txt";
   private static final String LABELS = "labels.txt";
   // Of the files that are never read into memory.
   private static final long MOST_MAPPED_BYTES = 1L << 30;
@@ -89,7 +86,9 @@ public final class Bundle {
       }
     }
     boolean hasLabels = !description.labels.isEmpty();
-    for (String name : new String[] {MODEL, VOCABULARY, GOLDENS, LABELS}) {
+    List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, LABELS));
+    required.addAll(1, description.tokenizerKind.files);
+    for (String name : required) {
       boolean isListed = description.files.containsKey(name);
       if (!isListed && (hasLabels || !name.equals(LABELS))) {
         problems.add(name + " must be listed among the files in " + DESCRIPTION + "; it is not");
@@ -98,7 +97,7 @@ public final class Bundle {
       }
     }
     throwIfAny(problems, path);
-    Tokenizer tokenizer = tokenizer(description, contents.get(VOCABULARY), problems);
+    Tokenizer tokenizer = BundleTokenizer.open(description, contents, problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels) + "\n")) {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
@@ -107,22 +106,6 @@ public final class Bundle {
     checkIds(description, tokenizer, problems);
     throwIfAny(problems, path);
     return new Bundle(directory, description, contents.get(MODEL), tokenizer, goldens);
-  }
-
-  private static Tokenizer tokenizer(Description description, ByteBuffer content, List<String> problems) {
-    Vocabulary vocabulary;
-    try {
-      vocabulary = Vocabulary.parse(CheckedFile.bytes(content));
-    } catch (UserError error) {
-      problems.add(VOCABULARY + ": " + error.getMessage());
-      return null;
-    }
-    if (vocabulary.size() != description.vocabSize) {
-      problems.add(
-          VOCABULARY + " must have " + description.vocabSize + " lines, the vocab_size of " + DESCRIPTION + "; it has "
-              + vocabulary.size());
-    }
-    return new WordPieceTokenizer(vocabulary, description.tokenizer, true);
   }
 
   /** The ids of bundle.json are those of the texts, so that a changed tokenizer cannot pass. */
@@ -250,7 +233,7 @@ public final class Bundle {
     return Collections.unmodifiableList(description.labels);
   }
 
-  /** The tokenizer of the bundle's vocabulary. */
+  /** The tokenizer of the bundle's kind and files. */
   public Tokenizer tokenizer() {
     return tokenizer;
   }

@@ -15,9 +15,12 @@ import java.util.regex.Pattern;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
-/** The content of bundle.json, schema version 2, checked as strictly as the Python side's JSON schema does. */
+/** The content of bundle.json, schema version 2 or 3, checked as strictly as the Python side's JSON schema does. */
 final class Description {
+  // Of bundles with a WordPiece tokenizer.
   private static final long SCHEMA_VERSION = 2;
+  // The same with another tokenizer, whose kind it names.
+  private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> TASKS =
@@ -41,7 +44,11 @@ final class Description {
   final String taskKind;
 
   final String recipe;
+  final TokenizerKind tokenizerKind;
+
+  /** Of WordPiece; null for the other kinds, which have none. */
   final TokenizerOptions tokenizer;
+
   final long vocabSize;
 
   /** A file's expected content. */
@@ -78,17 +85,18 @@ final class Description {
   static Description parse(Object json, String subject) {
     List<String> problems = new ArrayList<>();
     Fields fields = Fields.of(json, "$", problems);
-    if (fields.count("schema_version") != SCHEMA_VERSION) {
+    long version = fields.count("schema_version");
+    if (version != SCHEMA_VERSION && version != OTHER_TOKENIZERS_VERSION) {
       throw new UserError(
-          subject + ": schema_version must be " + SCHEMA_VERSION + ", which this version reads; export the bundle again "
-              + "or take a newer app");
+          subject + ": schema_version must be " + SCHEMA_VERSION + " or " + OTHER_TOKENIZERS_VERSION
+              + ", which this version reads; export the bundle again or take a newer app");
     }
-    Description description = new Description(fields, problems);
+    Description description = new Description(fields, version == OTHER_TOKENIZERS_VERSION, problems);
     UserError.throwIfAny(problems, subject);
     return description;
   }
 
-  private Description(Fields fields, List<String> problems) {
+  private Description(Fields fields, boolean namesTokenizer, List<String> problems) {
     Fields task = fields.objectOrNull("task");
     taskKind = task == null ? null : task.string("kind");
     if (task != null) {
@@ -118,9 +126,12 @@ final class Description {
     }
     outputs = tensors(fields, "outputs", "float32", problems);
     Fields cleaning = fields.object("tokenizer");
+    tokenizerKind = namesTokenizer ? kind(cleaning, problems) : TokenizerKind.WORDPIECE;
     tokenizer =
-        new TokenizerOptions(
-            cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
+        namesTokenizer
+            ? null
+            : new TokenizerOptions(
+                cleaning.bool("lowercase"), cleaning.bool("strip_accents"), cleaning.bool("tokenize_chinese_chars"));
     vocabSize = cleaning.count("vocab_size");
     cleaning.close();
     recipe = fields.string("recipe");
@@ -143,6 +154,19 @@ final class Description {
       readGolden(golden, problems);
     }
     fields.close();
+  }
+
+  private static TokenizerKind kind(Fields tokenizer, List<String> problems) {
+    String word = tokenizer.string("kind");
+    for (TokenizerKind kind : TokenizerKind.NAMED) {
+      if (kind.word().equals(word)) {
+        return kind;
+      }
+    }
+    problems.add(
+        tokenizer.path("kind") + " must be one of " + String.join(", ", TokenizerKind.words()) + "; received "
+            + shown(word));
+    return null;
   }
 
   private static List<String> tensors(Fields fields, String name, String type, List<String> problems) {

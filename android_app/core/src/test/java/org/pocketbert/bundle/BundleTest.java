@@ -372,11 +372,14 @@ public class BundleTest {
   @Test
   public void otherVersionsFoldersAndFilesAreRefused() throws IOException {
     BundleFolder folder = folder();
-    for (Object version : new Object[] {1, 3, "2", null}) {
+    for (Object version : new Object[] {1, 4, "2", null}) {
       folder.description.put("schema_version", version);
       folder.write();
-      assertRefused(folder.path, "schema_version must be 2, which this version reads; export the bundle again");
+      assertRefused(folder.path, "schema_version must be 2 or 3, which this version reads; export the bundle again");
     }
+    folder.description.put("schema_version", 3);
+    folder.write();
+    assertRefused(folder.path, "$.tokenizer.kind must be a string", "$.tokenizer.lowercase is not known");
     Files.write(folder.path.resolve("bundle.json"), "{".getBytes(StandardCharsets.UTF_8));
     assertRefused(folder.path, "bundle.json expected a key in quotes in line 1, found the end");
     Files.write(folder.path.resolve("bundle.json"), new byte[] {'"', (byte) 0xff, '"'});

@@ -1,0 +1,38 @@
+package org.pocketbert.bundle;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Locale;
+
+/** The tokenizers that a bundle may have, and the files that each is read from. */
+enum TokenizerKind {
+  WORDPIECE("vocab.txt"),
+  BYTE_BPE("vocab.json", "merges.txt"),
+  UNIGRAM("sentencepiece.bpe.model");
+
+  /** All but {@link #WORDPIECE}, whose bundles have schema version 2 and do not name it. */
+  static final List<TokenizerKind> NAMED = Arrays.asList(BYTE_BPE, UNIGRAM);
+
+  /** The first one holds the tokens. */
+  final List<String> files;
+
+  TokenizerKind(String... files) {
+    this.files = Collections.unmodifiableList(Arrays.asList(files));
+  }
+
+  /** As bundle.json writes it. */
+  String word() {
+    return name().toLowerCase(Locale.ROOT);
+  }
+
+  /** The words of {@link #NAMED}. */
+  static List<String> words() {
+    List<String> words = new ArrayList<>();
+    for (TokenizerKind kind : NAMED) {
+      words.add(kind.word());
+    }
+    return words;
+  }
+}
