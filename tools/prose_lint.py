@@ -1,7 +1,7 @@
 """Checks the project's vocabulary and the voice of its pages: `python tools/prose_lint.py [FILE...]`.
 
 Vocabulary: `tools/vocabulary.toml` lists words that the project does not use, with the words to write instead.
-Voice: README and docs have limits for words that mark indirect prose, per 1,000 words (`LIMITS`).
+Voice: READMEs, CONTRIBUTING and docs have limits for words that mark indirect prose, per 1,000 words (`LIMITS`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("vocabulary.toml")
+# Pages outside of docs with the same limits.
+GUIDES = ("README.md", "CONTRIBUTING.md", "android_app/README.md")
 TESTS = ROOT / "tests" / "test_prose_lint.py"
 SUFFIXES = (".md", ".py", ".java", ".xml", ".toml")
 # Each limit: label, words counted, lowest and highest rate per 1,000 words.
@@ -157,7 +159,7 @@ def _tracked() -> list[Path]:
 
 def _is_guide(path: Path) -> bool:
     docs = ROOT / "docs"
-    return path == ROOT / "README.md" or (
+    return path in [ROOT / name for name in GUIDES] or (
         path.suffix == ".md" and path.is_relative_to(docs) and "adr" not in path.relative_to(docs).parts
     )
 

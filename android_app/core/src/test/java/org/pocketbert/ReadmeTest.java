@@ -21,7 +21,7 @@ import org.pocketbert.tokenizer.UnigramTokenizer;
 import org.pocketbert.tokenizer.Vocabulary;
 import org.pocketbert.tokenizer.WordPieceTokenizer;
 
-/** The README's examples, line by line (tests/android/test_android_readme.py compares), with what they give. */
+/** The README's examples; tests/android/test_android_readme.py compares them line by line. */
 public class ReadmeTest {
   private static Path bundleFolder() throws URISyntaxException {
     return Paths.get(ReadmeTest.class.getResource("/bundles/dynamic_wi8").toURI());
@@ -31,11 +31,11 @@ public class ReadmeTest {
   public void tokenizer() throws Exception {
     byte[] bytesOfVocabTxt = Files.readAllBytes(bundleFolder().resolve("vocab.txt"));
     Vocabulary vocabulary = Vocabulary.parse(bytesOfVocabTxt);
-    // true: lower-case, as bundle.json's tokenizer.lowercase says. false: a user who types "[SEP]" means the characters.
+    // true: lower-case the text, as in bundle.json's tokenizer.lowercase. false: read "[SEP]" in a text as characters.
     WordPieceTokenizer tokenizer = new WordPieceTokenizer(vocabulary, true, false);
-    // Padded to the shortest of these lengths that holds the text.
+    // Pad to the shortest length that holds the text.
     ModelInputs inputs = tokenizer.encode("A quiet, honest film.", null, 32, 64, 128);
-    // Ids without special tokens, and the code points of the text that each stands for.
+    // Ids without special tokens, each with its code points in the text.
     Tokens tokens = tokenizer.tokenize("A quiet, honest film.");
     assertEquals(32, inputs.length());
     assertEquals(6, tokens.ids.length);
