@@ -1,4 +1,4 @@
-// Not built here; see settings.gradle.kts.
+// Untested; see settings.gradle.kts.
 
 plugins {
     alias(libs.plugins.android.application) apply false

@@ -1,6 +1,6 @@
-// For Android Studio. Not built here, where there is no Android SDK: the APK comes from tools/build_apk.py, the tests run by
-// Maven (make android has both). tests/android/test_gradle_files.py holds the three together.
-// Gradle 8.13, which gradle/wrapper pins: Gradle 9 removed what the Android Gradle Plugin 8 calls.
+// For Android Studio. Untested: the project has no Android SDK. tools/build_apk.py builds the APK, Maven runs the tests
+// (make android does both), and tests/android/test_gradle_files.py compares the three builds.
+// gradle/wrapper pins Gradle 8.13: Gradle 9 removed functions used by the Android Gradle Plugin 8.
 
 pluginManagement {
     repositories {
@@ -15,7 +15,7 @@ dependencyResolutionManagement {
     repositories {
         google()
         mavenCentral()
-        // The one pom that the TensorFlow Lite presets need and Maven Central lacks.
+        // The POM required by the TensorFlow Lite presets and missing on Maven Central.
         maven { url = uri("missing-poms") }
     }
 }

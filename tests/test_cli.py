@@ -260,7 +260,7 @@ def test_bad_config_file_is_refused(
         ("distill --method=tinybrt --output=o", "no distillation method 'tinybrt' (did you mean 'tinybert'?)"),
         ("export --model=m --output=o --recipe=dynamic_w8", "(did you mean 'dynamic_wi8'?)"),
         ("fetch all-minlm --output=o", "received all-minlm (did you mean 'all-minilm'?)"),
-        ("bench no/such/bundle", "a folder that pocketbert export made; received no/such/bundle"),
+        ("bench no/such/bundle", "a folder written by pocketbert export; received no/such/bundle"),
         ("completion tcsh", "must be one of bash, zsh, fish; received tcsh"),
     ],
 )

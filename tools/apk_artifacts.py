@@ -1,7 +1,7 @@
-"""What an APK is made of and with: Debian's packages and Maven's artifacts, each artifact with its SHA-256.
+"""Dependencies and tools for the APK: Debian packages, and Maven artifacts with their SHA-256.
 
-`python3 tools/apk_artifacts.py --packages` prints the packages, `--require` ends with exit code 2 and one line if one
-is missing, `--record` writes the sums anew (look at the difference before you commit it).
+`python3 tools/apk_artifacts.py --packages` prints the packages. `--require` ends with exit code 2 and one line if one
+is missing. `--record` rewrites the sums; check the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ SUMS = APP / "apk" / "artifacts.sha256"
 FETCHED = APP / "apk" / "target" / "artifacts"
 FRAMEWORK_RESOURCES = Path("/usr/share/android-framework-res/framework-res.apk")
 
-# What runs networks in the app: the JavaCPP presets, on the processor, or TensorFlow Lite's last archive for Android,
-# which has the GPU too.
+# Runtimes of the app: the JavaCPP presets for the CPU, or TensorFlow Lite's last Android archive for CPU and GPU.
 RUNTIMES = ("javacpp", "aar")
 
-# Command or file → the Debian package that has it.
+# Command or file → its Debian package.
 PACKAGES = {
     "mvn": "maven",
     "javac": "openjdk-17-jdk-headless",
@@ -42,7 +41,7 @@ PACKAGES = {
 
 
 class BuildError(Exception):
-    """One line for people: the rule, what was found, what to do."""
+    """A failed build or check; one line with the rule, what was found and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,11 @@ class Artifacts:
     """Fetched files.
 
     Attributes:
-      name: of the runtime, one of `RUNTIMES`.
-      android: Android's classes, to compile against.
-      runtime: classes that go into the app.
-      natives: archives with native libraries that go into the app.
-      tools: R8 or ProGuard and dx, with what they need.
+      name: the runtime, one of `RUNTIMES`.
+      android: Android's classes for the compiler.
+      runtime: classes for the app.
+      natives: archives with native libraries for the app.
+      tools: R8, or ProGuard and dx, with their dependencies.
     """
 
     name: str
@@ -65,34 +64,34 @@ class Artifacts:
 
 
 def require_packages(packages: Mapping[str, str] = PACKAGES, user: str = "an APK") -> None:
-    """Raises `BuildError` with what to install if a tool is missing.
+    """Raises `BuildError` with the packages to install if a tool is missing.
 
     Args:
-      packages: command or file → the Debian package that has it.
-      user: what needs them.
+      packages: command or file → its Debian package.
+      user: name of the step that needs them.
     """
     missing = [what for what in packages if not (shutil.which(what) or os.path.exists(what))]
     if missing:
         names = " ".join(dict.fromkeys(packages[what] for what in missing))
         raise BuildError(
-            f"{user} needs {', '.join(missing)}, which this machine has not; "
+            f"{user} needs {', '.join(missing)}, which this machine lacks; "
             f"on Debian 12: apt-get install --no-install-recommends {names}"
         )
 
 
 def fetch(dexer: str, runtime: str = "javacpp") -> Artifacts:
-    """Lets Maven fetch the pinned artifacts, of which each has to have its recorded SHA-256.
+    """Fetches the pinned artifacts with Maven and compares their SHA-256 with the recorded ones.
 
     Args:
-      dexer: `r8` fetches R8 too.
-      runtime: one of `RUNTIMES`; `aar` fetches the archive too.
+      dexer: `r8` also fetches R8.
+      runtime: one of `RUNTIMES`; `aar` also fetches the archive.
 
     Raises:
-      BuildError: Maven fails, or a file has another content.
+      BuildError: Maven fails, or a file differs.
     """
     shutil.rmtree(FETCHED, ignore_errors=True)
     profiles = ",".join(["apk", *["r8"] * (dexer == "r8"), *["aar"] * (runtime == "aar")])
-    hint = "; R8 comes from Google's Maven repository: name it in Maven's settings, or take --dexer dx"
+    hint = "; R8 is in Google's Maven repository: add it to your Maven settings, or use --dexer dx"
     run_maven("apk", profiles, hint * (dexer == "r8"))
     require_sums(fetched(), recorded())
     archives = [path for path in fetched() if path.suffix == ".aar"]
@@ -107,15 +106,15 @@ def fetch(dexer: str, runtime: str = "javacpp") -> Artifacts:
 
 
 def run_maven(module: str, profiles: str, hint: str = "") -> None:
-    """Lets Maven fetch what a module names, or raises `BuildError`."""
+    """Fetches a module's artifacts with Maven; raises `BuildError` on failure."""
     command = ["mvn", "--quiet", "--batch-mode", *os.environ.get("MAVEN_FLAGS", "").split()]
     command += ["--file", str(APP / "pom.xml"), "-P", profiles, "-pl", module, "package"]
     if subprocess.run(command, check=False).returncode:
-        raise BuildError(f"Maven must fetch what android_app/{module}/pom.xml names; it failed{hint}")
+        raise BuildError(f"Maven must fetch the artifacts in android_app/{module}/pom.xml; it failed{hint}")
 
 
 def require_sums(paths: Iterable[Path], expected: Mapping[str, str], sums: Path = SUMS) -> None:
-    """Raises `BuildError` unless every file has the SHA-256 that is expected of its name.
+    """Raises `BuildError` unless every file has the expected SHA-256.
 
     Args:
       paths: the files.
@@ -126,18 +125,19 @@ def require_sums(paths: Iterable[Path], expected: Mapping[str, str], sums: Path 
     for path in paths:
         found = sha256(path)
         if expected.get(path.name) != found:
-            problems.append(f"{path.name} must have the sha256 {expected.get(path.name, 'of a list')}; it has {found}")
+            rule = f"the sha256 {expected[path.name]}" if path.name in expected else "a recorded sha256"
+            problems.append(f"{path.name} must have {rule}; it has {found}")
     if problems:
-        raise BuildError("; ".join(problems) + f"; compare with {sums.name}, and build nothing from it")
+        raise BuildError("; ".join(problems) + f"; compare with {sums.name} before you use the files")
 
 
 def fetched() -> list[Path]:
-    """What Maven brought, without what was made of it."""
+    """Files fetched by Maven, without files derived from them."""
     return sorted(path for path in FETCHED.glob("*.*") if path.suffix in (".jar", ".aar"))
 
 
 def _classes(archive: Path) -> Path:
-    """The classes inside an Android archive, as a file of their own."""
+    """Extracts the classes in an Android archive into a jar."""
     jar = archive.parent / "classes" / f"{archive.stem}.jar"
     jar.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(archive) as content:
@@ -146,7 +146,7 @@ def _classes(archive: Path) -> Path:
 
 
 def recorded(sums: Path = SUMS) -> dict[str, str]:
-    """File name → SHA-256, as `sha256sum` writes them."""
+    """Reads file name → SHA-256, in the format of `sha256sum`."""
     lines = sums.read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
@@ -161,9 +161,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     choice = parser.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--packages", action="store_true", help="print Debian's packages")
-    choice.add_argument("--require", action="store_true", help="say which of them are missing")
-    choice.add_argument("--record", action="store_true", help="write the sums of what was fetched last")
+    choice.add_argument("--packages", action="store_true", help="print the Debian packages")
+    choice.add_argument("--require", action="store_true", help="list missing packages")
+    choice.add_argument("--record", action="store_true", help="record the sums of the files fetched last")
     arguments = parser.parse_args()
     if arguments.packages:
         print(" ".join(PACKAGES.values()))

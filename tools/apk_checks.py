@@ -1,4 +1,4 @@
-"""What has to hold of an APK before anybody gets it."""
+"""Checks of an APK before it is kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from apk_artifacts import APP, BuildError, sha256
 
-# The runtime of the archive's release in Python, as bundles name it.
+# Name in bundles of the Python runtime with the archive's release.
 TFLITE_2_16 = "tflite-2.16"
 HOST = APP / "host" / "target" / "pocketbert-host.jar"
-# Runtime → files that classes read by name: an APK without them starts, and fails at the first word or native call.
+# Runtime → files that classes load by name. Without them, an APK starts but fails at the first text or native call.
 RESOURCES = {
     "javacpp": (
         "org/pocketbert/tokenizer/bert_unicode.txt",
@@ -30,11 +30,11 @@ LIBRARIES = {
     "javacpp": ("libjnijavacpp.so", "libjnitensorflowlite.so", "libpocketbert_affinity.so"),
     "aar": ("libpocketbert_affinity.so", "libtensorflowlite_gpu_jni.so", "libtensorflowlite_jni.so"),
 }
-# Published for pages of 4 KB and never again: phones with larger ones cannot load them, which the app says.
+# Linked for 4 KB pages in the last release. Phones with larger pages cannot load them, and the app says so.
 SMALL_PAGES = {"libtensorflowlite_gpu_jni.so": 4096, "libtensorflowlite_jni.so": 4096}
-# Libraries that every Android lets apps load (its stable native interfaces).
+# Libraries that apps may load on every Android version.
 PUBLIC_LIBRARIES = ("liblog.so", "libdl.so", "libm.so", "libc.so", "libEGL.so", "libGLESv3.so")
-# What the built manifest says, element by element; of those that are not here there must be none.
+# The expected manifest, element by element. Other elements must not occur.
 MANIFEST: dict[str, list[dict[str, str]]] = {
     "manifest": [{"package": "org.pocketbert.benchmark"}],
     "uses-sdk": [{"minSdkVersion": "26", "targetSdkVersion": "36"}],
@@ -53,9 +53,9 @@ MANIFEST: dict[str, list[dict[str, str]]] = {
     "action": [{"name": "android.intent.action.MAIN"}],
     "category": [{"name": "android.intent.category.LAUNCHER"}],
 }
-# Attributes that an element has where `MANIFEST` names them and nowhere else. Without `debuggable` an app is not.
+# An element must have these attributes exactly if `MANIFEST` lists them. Apps are not debuggable by default.
 WANTED_ONLY = {"permission", "exported", "sharedUserId", "process", "debuggable", "testOnly"}
-# Runtime → elements beside those.
+# Runtime → additional elements.
 MORE_MANIFEST: dict[str, dict[str, list[dict[str, str]]]] = {
     "javacpp": {},
     "aar": {
@@ -71,16 +71,16 @@ def check(apk: Path, page_bytes: int, bundles: Sequence[Path], runtime: str) -> 
 
     Args:
       apk: the file.
-      page_bytes: what native code is aligned to.
-      bundles: those inside it.
-      runtime: what runs networks in it.
+      page_bytes: alignment of native code.
+      bundles: bundles inside the APK.
+      runtime: the runtime inside the APK.
 
     Raises:
-      BuildError: lists everything that does not hold.
+      BuildError: lists all problems.
     """
     problems = [*signature_problems(apk), *manifest_problems(built_manifest(apk), runtime), *permission_problems(apk)]
     if _run("zipalign", "-c", str(page_bytes), str(apk)).returncode:
-        problems.append(f"every uncompressed entry must begin at a multiple of {page_bytes} bytes")
+        problems.append(f"every uncompressed entry must start at a multiple of {page_bytes} bytes")
     with zipfile.ZipFile(apk) as content, tempfile.TemporaryDirectory() as folder:
         names = content.namelist()
         problems += [f"{name} must be in the APK" for name in RESOURCES[runtime] if name not in names]
@@ -107,25 +107,25 @@ def same(first: Path, second: Path) -> None:
 
 
 def signature_problems(apk: Path) -> list[str]:
-    """Schemes 2 and 3, which cover the whole file, and not scheme 1, which does not."""
+    """Requires schemes 2 and 3, which cover the whole file, without scheme 1, which does not."""
     said = _run("apksigner", "verify", "--verbose", str(apk))
     if said.returncode:
-        return [f"the signature must be good; apksigner says {' '.join((said.stdout + said.stderr).split())[:300]}"]
+        return [f"the signature must be valid; apksigner says {' '.join((said.stdout + said.stderr).split())[:300]}"]
     schemes = dict(re.findall(r"Verified using v([1-4]) scheme [^:]*: (true|false)", said.stdout))
     wanted = {"1": "false", "2": "true", "3": "true"}
     found = {scheme: schemes.get(scheme) for scheme in wanted}
-    return [] if found == wanted else [f"the signature must be of schemes 2 and 3 alone; received {found}"]
+    return [] if found == wanted else [f"the signature must have schemes 2 and 3 only; received {found}"]
 
 
 def permission_problems(apk: Path) -> list[str]:
-    """The app asks for nothing."""
+    """Requires that the app requests no permission."""
     said = _run("aapt2", "dump", "permissions", str(apk)).stdout
     extra = [line for line in said.splitlines() if not line.startswith("package: ")]
-    return [f"the app must ask for no permission; received {', '.join(extra)}"] if extra else []
+    return [f"the app must request no permission; received {', '.join(extra)}"] if extra else []
 
 
 def built_manifest(apk: Path) -> dict[str, list[dict[str, str]]]:
-    """The binary manifest: element → the attributes of each."""
+    """Reads the binary manifest: element → attributes of each occurrence."""
     elements: dict[str, list[dict[str, str]]] = {}
     current: dict[str, str] = {}
     for line in _run("aapt2", "dump", "xmltree", "--file", "AndroidManifest.xml", str(apk)).stdout.splitlines():
@@ -138,7 +138,7 @@ def built_manifest(apk: Path) -> dict[str, list[dict[str, str]]]:
 
 
 def manifest_problems(found: dict[str, list[dict[str, str]]], runtime: str) -> list[str]:
-    """Compares a manifest with the intended one; attributes that say nothing of safety are free."""
+    """Compares a manifest with the expected one; attributes without influence on security may differ."""
     problems = []
     manifest = {**MANIFEST, **MORE_MANIFEST[runtime]}
     for element in sorted({*found, *manifest}):
@@ -153,13 +153,13 @@ def manifest_problems(found: dict[str, list[dict[str, str]]], runtime: str) -> l
 
 
 def dex_problems(path: Path) -> list[str]:
-    """Android's runtime cannot link lambdas as Java does: they must be classes by now."""
+    """Requires that lambdas are compiled to classes, because Android cannot link them as Java does."""
     count = sum("invoke-custom" in line for line in _run("dexdump", "-d", str(path)).stdout.splitlines())
     return [f"{path.name} must have no invoke-custom instruction; it has {count}"] if count else []
 
 
 def library_problems(path: Path, page_bytes: int) -> list[str]:
-    """Alignment of what is mapped, and that nothing is needed which a phone lacks."""
+    """Checks the alignment of mapped segments, and the libraries that a library needs."""
     problems = []
     lines = [line.split() for line in _run("readelf", "-lW", str(path)).stdout.splitlines()]
     loads = [int(words[-1], 16) for words in lines if words[:1] == ["LOAD"]]
@@ -175,22 +175,22 @@ def library_problems(path: Path, page_bytes: int) -> list[str]:
 
 
 def bundle_problems(bundle: Path, runtime: str) -> list[str]:
-    """The bundle answers its golden examples at every length, by the code and the release of the runtime that ship.
+    """Requires that the bundle reproduces its golden examples at every length, with the app's code and runtime release.
 
-    The archive's code runs on Android alone: for it, the export has to have asked its release (`TFLITE_2_16`).
+    The archive's code needs Android, so for it the export must have used its release (`TFLITE_2_16`).
     """
     if runtime == "aar":
         claimed = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["runtimes"]
         if TFLITE_2_16 not in claimed:
             return [
                 f"bundle {bundle.name} must be exported with --runtime={TFLITE_2_16}, the archive's release; "
-                f"it was tried on {', '.join(claimed)}"
+                f"it lists {', '.join(claimed)}"
             ]
     if not HOST.is_file():
-        return [f"{HOST.name}, which asks bundles their golden examples, must be built first: make android-test"]
+        return [f"{HOST.name}, which runs golden examples, must be built first; run make android-test"]
     done = _run("java", "-jar", str(HOST), str(bundle))
     said = " ".join((done.stderr if done.returncode == 2 else done.stdout).split())
-    return [f"bundle {bundle.name} must answer its golden examples; {said[-500:]}"] if done.returncode else []
+    return [f"bundle {bundle.name} must reproduce its golden examples; {said[-500:]}"] if done.returncode else []
 
 
 def _bytes(archive: zipfile.ZipFile, name: str) -> bytes | None:

@@ -1,10 +1,10 @@
-"""Asks bundles their golden examples on ARM64's kernels, under QEMU, and counts the instructions of each answer.
+"""Runs golden examples on ARM64 kernels under QEMU, and counts the instructions of each inference.
 
-`python tools/arm64_check.py [BUNDLE…]` begins with reference bundles of its own, a small network of random weights in
-every recipe, and compares their counts with those in android_app/arm64/instructions.json; `--record` writes that file
-anew. What answers is the release of TensorFlow Lite that the app runs, compiled for Linux, with XNNPACK and one thread
-on a processor as a Pixel 4 has. Nothing is timed: an emulator's time says nothing of a phone's. Exit codes: 0; 1 if an
-answer or a count is off; 2 with one line if something is missing.
+`python tools/arm64_check.py [BUNDLE…]` first checks reference bundles: a small network with random weights in every
+recipe. It compares their instruction counts with android_app/arm64/instructions.json; `--record` rewrites this file.
+It runs the app's TensorFlow Lite release, built for Linux, with XNNPACK and one thread on a Pixel 4's processor. It
+measures no time, because an emulator's time does not predict a phone's. Exit codes: 0 for success; 1 if an output or a
+count is off; 2 with one line if something is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pocketbert_bench.configurations import Call, Configuration, from_bundle
 ARM64 = APP / "arm64"
 COUNTS = ARM64 / "instructions.json"
 LIBRARY = "libjnitensorflowlite.so"
-# Where Debian puts libraries of ARM64 for cross compilers.
+# Debian's folder for ARM64 libraries of cross compilers.
 ROOT = Path("/usr/aarch64-linux-gnu")
 PACKAGES = {
     "qemu-aarch64": "qemu-user",
@@ -37,21 +37,21 @@ PACKAGES = {
     "gcc": "gcc",
     "mvn": "maven",
 }
-# The large cores of a Pixel 4 (its chip's are made after this one); it has the dot products of 8-bit integers.
+# The large cores of a Pixel 4 derive from this one, with dot products of 8-bit integers.
 PROCESSOR = "cortex-a76"
-# Another release of the emulator or the compiler may place memory differently.
+# Other releases of the emulator or compiler may lay out memory differently.
 MOST_MORE = 0.02
 LENGTHS = (32, 64)
 
 
 @dataclass(frozen=True)
 class KernelAnswer:
-    """What came of one call.
+    """Result of one call.
 
     Attributes:
-      values: output name → its values, in a row.
-      instructions: of the inference.
-      vector: how many of them the floating-point and vector unit carried out.
+      values: output name → its flattened values.
+      instructions: instructions of the inference.
+      vector: those executed by the floating-point and vector unit.
     """
 
     values: dict[str, list[float]]
@@ -61,16 +61,16 @@ class KernelAnswer:
 
 @dataclass(frozen=True)
 class Checked:
-    """A bundle's answers at one length.
+    """A bundle's results at one length.
 
     Attributes:
       name: the bundle's folder.
       recipe: its number formats.
       length: tokens.
-      difference: the largest from the recorded answers.
-      tolerance: the most that is allowed.
-      instructions: of the last call, when everything has its place in memory.
-      vector_share: the part of them that the vector unit carried out.
+      difference: the largest difference from the recorded outputs.
+      tolerance: the largest allowed difference.
+      instructions: instructions of the last call, after all memory is allocated.
+      vector_share: fraction of them executed by the vector unit.
     """
 
     name: str
@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE", help="a bundle's folder")
-    parser.add_argument("--record", action="store_true", help=f"write {COUNTS.name} anew")
-    parser.add_argument("--output", type=Path, help="a .json file for what was found")
+    parser.add_argument("--record", action="store_true", help=f"rewrite {COUNTS.name}")
+    parser.add_argument("--output", type=Path, help="write the results to this .json file")
     chosen = parser.parse_args(arguments)
     try:
         require_packages(PACKAGES, "the check on ARM64")
@@ -129,10 +129,10 @@ def _check(folder: Path, bundles: Sequence[Path], *, record: bool) -> tuple[str,
 
 
 def build(folder: Path) -> None:
-    """Fetches the runtime and compiles what asks it, into `folder`.
+    """Fetches the runtime and compiles the program that runs it, into `folder`.
 
     Raises:
-      BuildError: Maven or a compiler fails, or the runtime has another content than the recorded one.
+      BuildError: Maven or a compiler fails, or the runtime differs from the recorded one.
     """
     run_maven("arm64", "arm64")
     (archive,) = (ARM64 / "target" / "artifacts").glob("*.jar")
@@ -141,7 +141,7 @@ def build(folder: Path) -> None:
         name = next(name for name in content.namelist() if name.endswith(f"/{LIBRARY}"))
         (folder / LIBRARY).write_bytes(content.read(name))
     strict = ("-O2", "-Wall", "-Wextra", "-Werror")
-    # The library's own needs are looked for when it is run.
+    # The loader finds the library's dependencies at run time.
     linked = (f"-L{folder}", f"-l:{LIBRARY}", "-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined")
     _run("aarch64-linux-gnu-gcc", *strict, "-o", str(folder / "answers"), str(ARM64 / "answers.c"), *linked)
     counter = (str(folder / "instruction_count.so"), str(ARM64 / "instruction_count.c"))
@@ -149,7 +149,7 @@ def build(folder: Path) -> None:
 
 
 def reference_bundles(folder: Path) -> list[Path]:
-    """The same small network in every recipe; random weights are enough to tell kernels apart."""
+    """Exports the same small network in every recipe; random weights are enough to compare kernels."""
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
     from pocketbert.presets import preset
@@ -181,12 +181,12 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ker
     """Runs a model file under QEMU.
 
     Args:
-      folder: what `build` made.
+      folder: the folder from `build`.
       model: the `.tflite` file.
-      calls: at least one.
+      calls: at least one call.
 
     Returns:
-      The runtime's release, and an answer a call.
+      The runtime's release, and one answer per call.
 
     Raises:
       BuildError: the emulated program fails.
@@ -197,7 +197,9 @@ def ask(folder: Path, model: Path, calls: Sequence[Call]) -> tuple[str, list[Ker
     release, *lines = done.stdout.splitlines()
     counts = re.findall(r"^instructions (\d+) (\d+)$", done.stderr, re.MULTILINE)
     if not len(lines) == len(counts) == len(calls):
-        raise BuildError(f"{model} must give {len(calls)} answers; it gave {len(lines)}, and {len(counts)} counts")
+        raise BuildError(
+            f"{model} must give {len(calls)} answers; received {len(lines)} answers and {len(counts)} counts"
+        )
     answers = [
         KernelAnswer(values_of(line), int(every), int(vector))
         for line, (every, vector) in zip(lines, counts, strict=True)
@@ -212,21 +214,23 @@ def _words(call: Call) -> Iterator[str]:
 
 
 def values_of(line: str) -> dict[str, list[float]]:
-    """Output name → values, of a line that `answers.c` wrote."""
+    """Parses a line from `answers.c`: output name → values."""
     words = iter(line.split())
     return {next(words): [float(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))}
 
 
 def checked(configuration: Configuration, length: int, answers: Sequence[KernelAnswer]) -> Checked:
-    """Compares a bundle's answers at one length with those that it brings."""
+    """Compares outputs at one length with the bundle's golden outputs."""
     import numpy as np
 
     differences = []
     for call, answer in zip(configuration.calls, answers, strict=True):
         expected = {name: np.ravel(values) for name, values in (call.expected or {}).items()}
         if not expected or answer.values.keys() != expected.keys():
-            raise BuildError(f"{configuration.label} must answer {', '.join(expected)}; received {[*answer.values]}")
-        # What is no number is infinitely wrong.
+            raise BuildError(
+                f"{configuration.label} must have the outputs {', '.join(expected)}; received {[*answer.values]}"
+            )
+        # NaN counts as an infinite difference.
         off = [np.abs(np.asarray(answer.values[name]) - values).max() for name, values in expected.items()]
         differences.append(float(np.nan_to_num(off, nan=np.inf, posinf=np.inf).max()))
     last = answers[-1]
@@ -242,33 +246,33 @@ def checked(configuration: Configuration, length: int, answers: Sequence[KernelA
 
 
 def answer_problems(found: Sequence[Checked]) -> list[str]:
-    """A line for each length at which a bundle answers otherwise than at its export."""
+    """One line per bundle and length with outputs outside the tolerance."""
     return [
-        f"{each.name} at {each.length} tokens must answer its golden examples to {each.tolerance:.3g}; it is off by "
-        f"{each.difference:.3g}"
+        f"{each.name} at {each.length} tokens must reproduce its golden examples within {each.tolerance:.3g}; "
+        f"it is off by {each.difference:.3g}"
         for each in found
         if not each.difference <= each.tolerance
     ]
 
 
 def count_problems(found: dict[str, int], expected: dict[str, int]) -> list[str]:
-    """A line for each reference bundle that takes more instructions than recorded, or of which nothing is."""
+    """One line per reference bundle with too many instructions or without a recorded count."""
     problems = []
     for name, count in found.items():
         if name not in expected:
             problems.append(f"{name} has no recorded count; run with --record, and commit {COUNTS.name}")
         elif count > (1 + MOST_MORE) * expected[name]:
             problems.append(
-                f"{name} must take {expected[name]:,} instructions and {MOST_MORE:.0%} more at most; it takes "
-                f"{count:,}; if that is meant, run with --record"
+                f"{name} must need at most {MOST_MORE:.0%} more than {expected[name]:,} instructions; it needs "
+                f"{count:,}; if this is intended, run with --record"
             )
     return problems
 
 
 def table(release: str, found: Sequence[Checked]) -> str:
-    """What was found, for people."""
+    """Formats the results as a table."""
     lines = [
-        f"TensorFlow Lite {release} on {PROCESSOR}, emulated: answers and instructions, no time",
+        f"TensorFlow Lite {release} on {PROCESSOR}, emulated: outputs and instructions, no time",
         f"{'bundle':24} {'recipe':12} {'tokens':>6} {'off by':>9} {'allowed':>9} {'instructions':>14} {'vector':>7}",
     ]
     lines += [
@@ -287,7 +291,7 @@ def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
-        raise BuildError(f"{command[0]} must end well; it ended with {done.returncode}: {said[-500:]}")
+        raise BuildError(f"{command[0]} must succeed; it ended with {done.returncode}: {said[-500:]}")
     return done
 
 

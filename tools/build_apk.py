@@ -1,9 +1,8 @@
-"""Builds, aligns, signs and checks the Android app without Gradle and without Google's SDK.
+"""Builds, aligns, signs and checks the Android app without Gradle or Google's SDK.
 
-`python3 tools/build_apk.py [--runtime aar] [--bundle DIR]…`; Debian's packages that it needs are listed in
-`apk_artifacts.py`, where the runtimes are too. It builds twice, in two folders, and keeps the APK only if both have the
-same bytes and every check of `apk_checks.py` passes. Exit codes: 0; 2 with one line if something is missing or a check
-fails.
+Run `python3 tools/build_apk.py [--runtime aar] [--bundle DIR]…`. `apk_artifacts.py` lists the runtimes and the required
+Debian packages. The APK is built twice, in two folders. It is kept only if both have the same bytes and pass all checks
+in `apk_checks.py`. Exit codes: 0 for success, 2 with one line if something is missing or a check fails.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ CORE = APP / "core" / "src" / "main"
 MANIFEST = MAIN / "AndroidManifest.xml"
 GRADLE = APP / "app" / "build.gradle.kts"
 MANIFEST_NAMESPACE = "http://schemas.android.com/apk/res/android"
-# Runtime → sources of the core that need another one's classes.
+# Runtime → sources in the core that need another runtime's classes.
 LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("TfLiteEngine.java",)}
-# Java's class libraries, for the shrinkers; java.home is where javac is.
+# Java's class libraries for the shrinkers, in the folder of javac.
 JAVA_HOME = Path(shutil.which("javac") or "/usr/bin/javac").resolve().parents[1]
-# Android's pages have 4 or 16 KB; what is aligned to 16 loads on both.
+# Android's pages have 4 or 16 KB; alignment to 16 KB works on both.
 PAGE_BYTES = 16384
-# The oldest date that a zip file can hold: equal inputs give equal bytes.
+# The oldest date in zip files. A fixed date gives equal bytes for equal inputs.
 DATE = (1980, 1, 1, 0, 0, 0)
 ABI = "arm64-v8a"
 NAMES = {"javacpp": "pocketbert-benchmark.apk", "aar": "pocketbert-benchmark-aar.apk"}
@@ -70,11 +69,11 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
     """Makes a signed APK.
 
     Args:
-      folder: an empty one, for all that is made.
-      artifacts: jars, of one runtime.
-      key: keystore, whose password is in the environment as KEYSTORE_PASSWORD.
+      folder: an empty folder for all files.
+      artifacts: files for one runtime.
+      key: keystore; its password is in the environment variable KEYSTORE_PASSWORD.
       dexer: `r8` or `dx`.
-      bundles: folders to ship inside.
+      bundles: folders to include.
     """
     run("aapt2", "compile", "--dir", MAIN / "res", "-o", folder / "resources.zip")
     run(
@@ -85,7 +84,7 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
     )  # fmt: skip
     roots = (CORE / "java", MAIN / "java", MAIN.with_name(artifacts.name) / "java", folder / "generated")
     sources = [path for root in roots for path in root.rglob("*.java") if path.name not in LEFT_OUT[artifacts.name]]
-    # Java 8, the last that dx reads, so that both ways to a phone take the same classes.
+    # Java 8 is the last version that dx reads, so both dexers use the same classes.
     run(
         "javac", "--release", "8", "-Xlint:-options", "-encoding", "UTF-8", "-d", folder / "classes",
         "-cp", _class_path(*artifacts.runtime, artifacts.android), *sorted(sources),
@@ -113,7 +112,7 @@ def build(folder: Path, artifacts: Artifacts, key: Path, dexer: str, bundles: Se
 
 
 def _manifest(folder: Path, runtime: str) -> list[object]:
-    """aapt2's words for the app's manifest with its package, and with what a runtime's own says of the application."""
+    """Writes the manifest with its package and the runtime's additions; returns aapt2's arguments for it."""
     ElementTree.register_namespace("android", MANIFEST_NAMESPACE)
     manifest = ElementTree.parse(MANIFEST)
     manifest.getroot().set("package", application_id())
@@ -126,15 +125,15 @@ def _manifest(folder: Path, runtime: str) -> list[object]:
     manifest.write(written, encoding="utf-8", xml_declaration=True)
     if not more.exists():
         return ["--manifest", written]
-    # Debian's aapt2 is older than uses-native-library; the checks read what it made of it.
+    # Debian's aapt2 does not know uses-native-library; apk_checks compares the result.
     return ["--manifest", written, "--warn-manifest-validation"]
 
 
 def run(*command: object) -> str:
-    """A tool's standard output.
+    """Runs a tool and returns its standard output.
 
     Raises:
-      BuildError: it failed; the last of what it said is in the message.
+      BuildError: the tool failed; the message has the end of its output.
     """
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -145,8 +144,8 @@ def run(*command: object) -> str:
 
 
 def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
-    """Shrinks what `build` has compiled in a folder, and translates it as the options say."""
-    # Android's classes come without most of java.*, so Java's own are a library too.
+    """Shrinks and translates the classes that `build` compiled in a folder."""
+    # Android's jar lacks most of java.*, so Java's own classes are a library too.
     libraries = ("--lib", artifacts.android, "--lib", JAVA_HOME)
     rules = ("--pg-conf", folder / "aapt.pro", "--pg-conf", RULES)
     inputs = [*sorted((folder / "classes").rglob("*.class")), *artifacts.runtime]
@@ -155,7 +154,7 @@ def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
 
 
 def _run_dx(folder: Path, artifacts: Artifacts) -> None:
-    """Shrinks with ProGuard, which also turns lambdas into classes, and translates with dx."""
+    """Shrinks and replaces lambdas with ProGuard, then translates with dx."""
     tools, shrunk = _class_path(*artifacts.tools), folder / "shrunk"
     lines = ["-target 1.7", "-dontoptimize", "-dontnote", f"-injars {folder / 'classes'}"]
     lines += [f"-injars {path}(!META-INF/**)" for path in artifacts.runtime]
@@ -174,7 +173,7 @@ def _class_path(*jars: Path) -> str:
 
 
 def application_id() -> str:
-    """The app's name on a phone, which the manifest leaves to Gradle's file."""
+    """Reads the application id from Gradle's file."""
     (found,) = re.findall(r'applicationId = "([^"]+)"', GRADLE.read_text(encoding="utf-8"))
     return str(found)
 
@@ -186,7 +185,7 @@ def _min_sdk() -> str:
 
 
 def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
-    """Files that classes read by name: the tokenizer's table, and what JavaCPP's loader knows of this platform."""
+    """Files that classes load by name: the tokenizers' tables, and JavaCPP's properties for the platform."""
     folder = CORE / "resources"
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     resources = {str(path.relative_to(folder)): path.read_bytes() for path in files}
@@ -197,7 +196,7 @@ def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
 
 
 def _natives(folder: Path, artifacts: Artifacts) -> dict[str, bytes]:
-    """Name → native library."""
+    """Builds or extracts the native libraries; returns name → content."""
     natives: dict[str, bytes] = {}
     for jar in artifacts.natives:
         natives |= {Path(name).name: data for name, data in _members(jar, rf"(lib|jni)/{ABI}/[^/]+\.so").items()}
@@ -217,7 +216,7 @@ def _members(archive: Path, pattern: str) -> dict[str, bytes]:
 
 
 def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
-    """Copies `base` and adds entries, all of one date. Libraries and bundles lie there uncompressed."""
+    """Copies `base` and adds entries with a fixed date. Libraries and bundles are not compressed."""
     with zipfile.ZipFile(base) as source, zipfile.ZipFile(out, "w") as target:
         content = [(name, source.read(name), source.getinfo(name).compress_type) for name in source.namelist()]
         for name, data in entries.items():
@@ -230,7 +229,7 @@ def _write_apk(base: Path, entries: Mapping[str, bytes], out: Path) -> None:
 
 
 def throw_away_key() -> Path:
-    """A key for trying the app out; made once, never committed, worth nothing to anybody."""
+    """Creates a key for trying the app, once. It is never committed."""
     path = OUTPUT / "throw-away.p12"
     os.environ["KEYSTORE_PASSWORD"] = "throw-away"
     if not path.exists():
@@ -246,7 +245,7 @@ def _bundle(value: str) -> Path:
     path = Path(value).resolve()
     if not (path / "bundle.json").is_file() or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", path.name):
         raise argparse.ArgumentTypeError(
-            "a bundle is a folder that pocketbert export made, named with letters, digits, dots, dashes and "
+            "a bundle must be a folder written by pocketbert export, named with letters, digits, dots, dashes and "
             f"underscores; received {value}"
         )
     return path
@@ -254,19 +253,24 @@ def _bundle(value: str) -> Path:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Builds the Android app twice, compares, checks, and keeps it.",
-        epilog="Another key than the throw-away one: KEYSTORE_PASSWORD=… --keystore FILE.",
+        description="Build the Android app twice, compare and check the APKs, and keep one.",
+        epilog="To sign with your own key: KEYSTORE_PASSWORD=… python3 tools/build_apk.py --keystore FILE.",
     )
-    parser.add_argument("--bundle", type=_bundle, action="append", default=[], help="ship this bundle inside the app")
     parser.add_argument(
-        "--dexer", choices=("r8", "dx"), default="r8", help="dx, after ProGuard, where R8 does not resolve"
+        "--bundle", type=_bundle, action="append", default=[], help="include this bundle in the app; repeat for more"
     )
-    parser.add_argument("--keystore", type=Path, help="sign with this key instead of a throw-away one")
+    parser.add_argument(
+        "--dexer",
+        choices=("r8", "dx"),
+        default="r8",
+        help="dx runs after ProGuard; use it if Maven cannot find R8 (default: r8)",
+    )
+    parser.add_argument("--keystore", type=Path, help="sign with this key (default: a throw-away key)")
     parser.add_argument(
         "--runtime", choices=RUNTIMES, default="javacpp",
-        help="what runs networks: the presets' TensorFlow Lite, or the last archive for Android, which has the GPU",
+        help="TensorFlow Lite from the JavaCPP presets, or from its last Android archive, with GPU (default: javacpp)",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, help="the APK; named after the runtime if absent")
+    parser.add_argument("--output", type=Path, help="the APK to write (default: a file in android_app/out)")
     return parser.parse_args()
 
 

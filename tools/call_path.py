@@ -1,14 +1,14 @@
 """Count the files, functions and classes that a value passes through, as ADR 8 reports them.
 
-Each path is walked by a command with tiny random models in a temporary folder:
+A command walks each path with tiny random models in a temporary folder:
 
   loss    from the first row read of a TSV file to the first TinyBERT loss (`distill`)
   tflite  from the first weight read of a model directory to the written TFLite file (`export`)
   report  from the first recorded sample to the written HTML page (`bench`, its worker process, and `report`)
 
-A call counts if it begins between both ends in the main thread. With --checkout the code of another checkout runs, on
-models that this one writes. With --save the figures, and those of module_counts.py, go into a result file, and from
-there into the tables of ADR 8.
+A call counts if it starts between both ends in the main thread. --checkout runs the code of another checkout, on models
+written by this one. --save writes the figures, and those of module_counts.py, to a result file and to the tables in
+ADR 8.
 
 Example:
   .venv/bin/python tools/call_path.py --list tflite
@@ -47,10 +47,10 @@ class CallPath:
     """A path through the packages.
 
     Attributes:
-      title: its ends, in words.
-      first: end of a file's name, and the function whose first call begins the path.
-      last: those whose first return ends it.
-      commands: folder of inputs → command lines to run one after the other.
+      title: description of both ends.
+      first: end of a file's path, and the function whose first call starts the path.
+      last: the same for the function whose first return ends the path.
+      commands: folder with inputs → command lines in order.
     """
 
     title: str
@@ -92,7 +92,7 @@ PATHS = {
         ],
     ),
 }  # fmt: skip
-# First call of the worker process when it takes samples.
+# The worker process's first call when it samples.
 WORKER_FIRST = (f"{WORKER.replace('.', '/')}.py", "_waiting_seconds")
 
 
@@ -122,7 +122,7 @@ class Recorder:
         path = str(Path(code.co_filename).relative_to(self._checkout))
         if event == "call":
             self._active = self._active or _matches(self._first, path, code.co_qualname)
-            # A module or a class that is being defined has no optimized locals.
+            # Code of modules and class definitions has no optimized locals.
             if self._active and code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<"):
                 self._record(f"function {path} {code.co_qualname}")
                 owner = type(frame.f_locals.get("self"))
@@ -140,16 +140,16 @@ class Recorder:
 
 
 class _Finished(BaseException):
-    """Ends the command once the path has been walked."""
+    """Ends the command at the end of the path."""
 
 
 def walk(name: str, checkout: Path, inputs: Path) -> list[str]:
-    """The functions and classes on a path, in the order of the first call.
+    """Lists the functions and classes on a path, in the order of the first call.
 
     Args:
       name: a name of `PATHS`.
       checkout: root of the checkout whose code runs.
-      inputs: folder that `write_inputs` has filled.
+      inputs: folder from `write_inputs`.
     """
     log = inputs / f"{name}.log"
     _in_process(_run, name, checkout, inputs, log)
@@ -185,7 +185,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def save(name: str, checkout: Path, paths: Mapping[str, Mapping[str, int]]) -> None:
-    """Puts the figures of a checkout into the result file, and the result file into the tables of ADR 8."""
+    """Writes the figures of a checkout to the result file, and the tables of ADR 8."""
     commit = subprocess.check_output(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], text=True).strip()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     kept = results[name]["paths"] if results.get(name, {}).get("commit") == commit else {}
@@ -214,16 +214,16 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Prints the figures; runs a part of a walk if another process asks for it."""
+    """The command line: prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="PATH", nargs="*", help=f"{', '.join(PATHS)} (default: all)")
-    parser.add_argument("--list", action="store_true", help="print the functions in the order of their first calls")
+    parser.add_argument("--list", action="store_true", help="print functions in the order of their first calls")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="checkout whose code runs (default: this one)")
     parser.add_argument("--save", metavar="NAME", help="column of ADR 8 to write: before or after")
     arguments = parser.parse_args()
     checkout, names = arguments.checkout.resolve(), arguments.paths or list(PATHS)
     if unknown := set(names) - set(PATHS):
-        parser.error(f"a path is one of {', '.join(PATHS)}; received {', '.join(sorted(unknown))}")
+        parser.error(f"a path must be one of {', '.join(PATHS)}; received {', '.join(sorted(unknown))}")
     found = {}
     with tempfile.TemporaryDirectory() as name:
         _in_process(write_inputs, Path(name))
@@ -260,7 +260,7 @@ def _run(name: str, checkout: Path, inputs: Path, log: Path) -> None:
     from pocketbert import cli
 
     class Process(subprocess.Popen[bytes]):
-        """Starts the worker process of `bench` with a recorder of its own."""
+        """Starts the worker process of `bench` with its own recorder."""
 
         def __init__(self, command: Sequence[str], *positional: Any, **options: Any) -> None:
             if list(command[1:]) == ["-m", WORKER]:
@@ -283,7 +283,7 @@ def _run(name: str, checkout: Path, inputs: Path, log: Path) -> None:
 
 
 def run_worker(checkout: str, log: str) -> None:
-    """Runs the worker process of `bench`, and records it from its first sample on."""
+    """Runs the worker process of `bench` and records it from its first sample."""
     sys.setprofile(Recorder(Path(checkout), Path(log), WORKER_FIRST, None))
     runpy.run_module(WORKER, run_name="__main__", alter_sys=True)
 

@@ -1,6 +1,6 @@
-"""Pages that `make docs` generates: one for each module, the commands' help, the schemas, code highlighting.
+"""Generates pages for `make docs`: modules, the commands' help, the schemas, code highlighting.
 
-MkDocs runs this file as a hook, griffe as an extension. Nothing that it makes is committed.
+MkDocs runs this file as a hook, griffe as an extension. The pages are not committed.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _SECTION = re.compile(r"(?<!\n)\n(?=(Args|Attributes|Raises|Returns|Yields):\n)"
 
 
 class SectionBreaks(griffe.Extension):
-    """Gives griffe the blank lines before docstring sections that it needs and our style leaves out."""
+    """Adds blank lines before docstring sections: griffe needs them, our style omits them."""
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
-        """Called for each module, class, function and attribute."""
+        """Handles a module, class, function or attribute."""
         if obj.docstring:
             obj.docstring.value = _SECTION.sub("\n\n", obj.docstring.value)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """MkDocs' event: adds the generated pages."""
+    """Adds the generated pages; a MkDocs event."""
     root = Path(config.config_file_path).parent
     pages = {
         "reference/commands.md": _commands(),
@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """MkDocs' event: removes the option by which the tests skip a code block; the highlighter refuses unknown ones."""
+    """Removes the `norun` option of code blocks, which the highlighter refuses; a MkDocs event."""
     return re.sub(r'^( *```python) norun="[^"]*"$', r"\1", markdown, flags=re.MULTILINE)
 
 
@@ -69,7 +69,7 @@ def _modules(root: Path) -> list[str]:
 
 
 def _index(modules: list[str]) -> str:
-    lines = ["# API", "", "Made from the docstrings.", ""]
+    lines = ["# API", "", "Generated from the docstrings.", ""]
     package = ""
     for module in modules:
         if module.partition(".")[0] != package:
@@ -80,7 +80,7 @@ def _index(modules: list[str]) -> str:
 
 
 def _commands() -> str:
-    """A section for each command: what it does, its options by group, and those of each variant."""
+    """Returns a section per command: purpose, options by group, and options of each variant."""
     lines = ["# Commands", ""]
     for name, (_, summary) in COMMANDS.items():
         command = Command(name)
@@ -94,4 +94,4 @@ def _commands() -> str:
 
 
 def _schema(title: str, schema: dict[str, Any]) -> str:
-    return f"# {title}\n\nIts JSON Schema.\n\n```json\n{json.dumps(schema, indent=2)}\n```\n"
+    return f"# {title}\n\nThe JSON Schema.\n\n```json\n{json.dumps(schema, indent=2)}\n```\n"

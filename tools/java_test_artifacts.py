@@ -1,9 +1,8 @@
-"""What Maven brought for the Java tests, each file with its recorded SHA-256: class paths, and Robolectric's Androids.
+"""Checks the SHA-256 of files that Maven fetched for the Java tests: class paths, and Robolectric's Android versions.
 
-`python3 tools/java_test_artifacts.py core host` compares what the tests of these modules ran with, as the reports of
-Maven's Surefire name it, and ends with exit code 2 and one line where a file has another content or is in no list.
-`--record` writes `android_app/tests.sha256` anew from all modules (look at the difference before you commit it). What
-the app itself is made of is compared before anything is built from it (`apk_artifacts`).
+`python3 tools/java_test_artifacts.py core host` finds the files in these modules' Surefire reports. It ends with exit
+code 2 and one line if a file differs or is not recorded. `--record` rewrites `android_app/tests.sha256` from all
+modules; check the difference before you commit it. `apk_artifacts` checks the app's own dependencies before the build.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ ARCHIVES = (".jar", ".aar")
 
 
 def used(modules: Iterable[str], app: Path = APP) -> list[Path]:
-    """The archives that the modules' tests ran with, without the project's own.
+    """Finds the archives used by the modules' tests, without the project's own.
 
     Raises:
-      BuildError: a module's tests have left no report.
+      BuildError: a module's tests left no report.
     """
     found: set[Path] = set()
     for module in modules:
@@ -37,7 +36,7 @@ def used(modules: Iterable[str], app: Path = APP) -> list[Path]:
             for each in ElementTree.parse(report).iter("property"):
                 if each.get("name") == "surefire.test.class.path":
                     found |= {Path(path) for path in (each.get("value") or "").split(":")}
-        # Not on a class path: Robolectric finds one by itself, the build unpacks the other.
+        # Not on a class path: Robolectric's SDKs, and unpacked AARs.
         found |= {*target.glob("sdks/*"), *target.glob("aar/*")}
     own = {app / module / "target" for module in MODULES}
     return sorted(path for path in found if path.suffix in ARCHIVES and path.parent not in own)
@@ -46,8 +45,8 @@ def used(modules: Iterable[str], app: Path = APP) -> list[Path]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("modules", nargs="*", help=f"whose tests have just run: {', '.join(MODULES)}")
-    parser.add_argument("--record", action="store_true", help="write the sums of all modules anew")
+    parser.add_argument("modules", nargs="*", help=f"modules whose tests just ran: {', '.join(MODULES)}")
+    parser.add_argument("--record", action="store_true", help="record the sums of all modules")
     arguments = parser.parse_args()
     try:
         if arguments.record:

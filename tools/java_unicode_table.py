@@ -1,7 +1,8 @@
-"""Writes the tables that the Java tokenizers read, so that Python and Java follow the same rules.
+"""Writes the tables of the Java tokenizers, so that Python and Java follow the same rules.
 
-Java's own Unicode tables have the age of the Java or Android that runs, so the Java tokenizers use none of them.
-`bert_unicode.txt` is BERT's clean-up. `byte_level_unicode.txt` has `tokenizers`' letters, numbers and white space.
+The Java tokenizers avoid Java's Unicode data, because its version depends on the Java or Android version.
+`bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
+`tokenizers`.
 
 Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
 """
@@ -19,29 +20,29 @@ from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, N
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"
 BYTE_LEVEL_TABLE = _FOLDER / "byte_level_unicode.txt"
-# Syllables decompose by arithmetic, which the Java side knows; 11,172 lines less.
+# The Java code decomposes these 11,172 syllables by arithmetic.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
-# What BERT's clean-up does to code points, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
-# drop: vanishes. space: becomes U+0020. isolated: a word of its own. ideograph: too, with tokenize_chinese_chars.
-# Only with strip_accents: decompose FROM TO…; order CLASS: canonical combining class; mark: goes once these are sorted.
-# Only with lowercase, behind that: lower FROM TO…
-# A code point that is in none of them is a letter that becomes itself; Hangul syllables decompose by arithmetic.
+# BERT's normalization of code points (hexadecimal). Written by tools/java_unicode_table.py; do not edit.
+# drop: removed. space: becomes U+0020. isolated: a separate word. ideograph: the same with tokenize_chinese_chars.
+# Only with strip_accents: decompose FROM TO…; order CLASS: canonical combining class; mark: removed after sorting.
+# Only with lowercase, after that: lower FROM TO…
+# Other code points are letters and stay as they are; Hangul syllables decompose by arithmetic.
 """
 _BYTE_LEVEL_HEADER = """\
-# Code points as tokenizers' byte-level BPE sees them, hexadecimal. Made by tools/java_unicode_table.py; do not edit.
-# A code point that is in none of them is something else.
+# Classes of code points (hexadecimal) in byte-level BPE. Written by tools/java_unicode_table.py; do not edit.
+# Unlisted code points have none of these classes.
 """
 # The classes in the pattern of GPT-2.
 _BYTE_LEVEL_CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
 
 
 def byte_level_table() -> str:
-    """The text of the byte-level table: what the regular expressions of the installed `tokenizers` match."""
+    """Returns the byte-level table, from the regular expressions in the installed `tokenizers`."""
     from tokenizers import Regex
     from tokenizers.normalizers import Replace
 
-    # One private character stands for all surrogates, which no text has.
+    # A private character replaces surrogates, which texts cannot have.
     text = "".join("\ue000" if 0xD800 <= code < 0xE000 else chr(code) for code in range(CODE_POINTS))
     lines = [_BYTE_LEVEL_HEADER]
     for name, pattern in _BYTE_LEVEL_CLASSES.items():
@@ -53,12 +54,12 @@ def byte_level_table() -> str:
 
 
 def table() -> str:
-    """The table's text. A test reads it back and compares what it says of every code point with the clean-up."""
+    """Returns BERT's table. A test reads it and compares every code point with the normalization."""
     plain, decomposed = normalization(False, False, False), normalization(False, True, False)
     lower, ideographs = normalization(True, False, False), normalization(False, False, True)
     codes = np.arange(CODE_POINTS)
     dropped = plain.count == 0
-    # What vanishes at the end of the pool begins behind it.
+    # The last dropped code points start beyond the end of the pool.
     space = ~dropped & (plain.code[np.where(dropped, 0, plain.start)] == 0x20)
     regular = ~dropped & ~space
     changed = (decomposed.start != codes) & regular

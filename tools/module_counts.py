@@ -1,7 +1,7 @@
 """Count the modules and imports of each package: `python tools/module_counts.py [CHECKOUT]`.
 
-An import is one module importing another, however often. It is inside if both modules belong to the same row, and
-outgoing if the imported one belongs to another row. Imports of other libraries and for type checkers do not count.
+Each pair of importing and imported module counts once. An import is inside if both modules belong to the same row,
+otherwise outgoing. Imports of other libraries and imports for type checkers do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCES = {
     "pocketbert_bench": "benchmarks",
     "studies": "benchmarks",
 }
-# Its packages get rows of their own.
+# Each package inside it has its own row.
 DIVIDED = "pocketbert"
 
 

@@ -1,9 +1,9 @@
-"""Finds tests that cannot fail: changes one place of a module at a time, and runs the tests that should notice.
+"""Finds tests that cannot fail: changes one place in a module at a time, and runs the tests that should notice.
 
 Usage: python tools/mutation_test.py --count=20 --seed=1 --result=mutants.json [modeling/pocketbert/model.py ...]
 
-Run it in a copy of the checkout, since it edits the modules in place. A survivor is a gap in the tests, or a change
-that means nothing. mutmut and cosmic-ray import TensorFlow anew for every mutant.
+Run it in a copy of your checkout, because it edits the modules in place. A survivor is a gap in the tests, or a change
+without effect. mutmut and cosmic-ray would import TensorFlow again for every mutant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-# Module → the tests that should notice a change of it.
+# Module → the tests that should notice a change.
 TESTS = {
     "modeling/pocketbert/training/step.py": ["pocketbert/distillation/test_distiller.py"],
     "modeling/pocketbert/distillation/losses.py": ["pocketbert/distillation/test_losses.py"],
@@ -55,7 +55,7 @@ OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
-    """Other nodes to put in a node's place."""
+    """Yields replacements for a node."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
         yield ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
     elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
@@ -77,7 +77,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(source: str) -> list[tuple[int, str]]:
-    """Line and text of every changed version of a module; annotations and texts stay."""
+    """Line and text of every changed version of a module; annotations and strings do not change."""
     tree = ast.parse(source)
     found: list[tuple[int, str]] = []
 
@@ -108,7 +108,7 @@ def _put(parent: ast.AST, field: str, index: int, child: ast.AST) -> None:
 
 
 def run_tests(root: Path, files: list[str], limit: float) -> bool:
-    """Whether the tests pass, in a process that has TensorFlow imported, but nothing computed, from its start on."""
+    """Whether the tests pass, in a process forked with TensorFlow imported but unused."""
     process = multiprocessing.get_context("fork").Process(target=_tests, args=(root, files))
     process.start()
     process.join(limit)
@@ -122,22 +122,24 @@ def _tests(root: Path, files: list[str]) -> None:
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     sys.path[:0] = [str(root / name) for name in ("modeling", "export", "benchmarks")]
-    # Nothing runs at the end: only the answer counts.
+    # Skip exit handlers: only the exit code counts.
     os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in files)]))
 
 
 def main() -> None:
-    """Samples mutants, runs the tests on each and writes who survived."""
+    """Samples mutants, runs the tests on each and writes the survivors."""
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--count", type=int, default=20, help="mutants to try")
-    flags.add_argument("--seed", type=int, default=0, help="which ones")
-    flags.add_argument("--seconds", type=float, default=300.0, help="limit of one test run; longer counts as noticed")
+    flags.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    flags.add_argument(
+        "--seconds", type=float, default=300.0, help="time limit per test run; a timeout counts as noticed"
+    )
     flags.add_argument("--until", type=float, default=float("inf"), help="stop at this time, in seconds since 1970")
     flags.add_argument("--result", type=Path, default=Path("mutants.json"), help="the JSON file to write")
-    flags.add_argument("modules", nargs="*", default=list(TESTS), help="modules of the table; all without any")
+    flags.add_argument("modules", nargs="*", default=list(TESTS), help="modules in the table (default: all)")
     options = flags.parse_args()
     root = Path.cwd()
-    # Every test would import it again.
+    # Import once: every test process is forked from here.
     os.environ |= {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     importlib.import_module("tensorflow")
     importlib.import_module("tf_keras")
@@ -146,14 +148,14 @@ def main() -> None:
     for module in options.modules:
         every = mutants((root / module).read_text("utf-8"))
         sample += [(module, *each) for each in generator.sample(every, min(len(every), options.count))]
-    # Each module gets about as many as the others.
+    # Spread the sample over the modules.
     generator.shuffle(sample)
     results: list[dict[str, Any]] = []
     checked: set[str] = set()
     for module, line, text in sample[: options.count]:
         if time.time() > options.until:
             break
-        # Otherwise tests that fail by themselves would seem to notice everything.
+        # Tests that fail without a change would seem to notice everything.
         if module not in checked and not run_tests(root, TESTS[module], options.seconds):
             sys.exit(f"the tests of {module} must pass before it is changed; run {', '.join(TESTS[module])}")
         checked.add(module)

@@ -1,10 +1,10 @@
 """Builds the wheel, installs it into fresh environments, and uses it there, outside the checkout.
 
-`python tools/wheel_check.py pip 3.12 3.13`: `pip` is what `pip install` gives you without the checkout, the lock files
-and the constraints; a version is the wheel on that version's lock file, installed with uv. The wheel must hold every
-data file of the packages, the versions must fit together, the commands below must work on a tiny model, and every
-Python must build the same tokenizer tables. A version that this machine lacks is skipped with one line, or fails with
-`CI=true`. Exit codes: 0; 1 with the output of each failed step.
+Run `python tools/wheel_check.py pip 3.12 3.13`. `pip` installs the wheel with plain pip, without lock files and
+constraints. A version installs it on that version's lock file with uv. The wheel must contain every data file of the
+packages, versions must be compatible, the commands below must work on a tiny model, and every Python must build the
+same tokenizer tables. Missing versions are skipped with one line, or fail with `CI=true`. Exit codes: 0 for success,
+1 with the output of each failed step.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COMMANDS = (
     "export --model=run/model --recipe=dynamic_wi8 --lengths=8 --output=bundle",
     "verify bundle",
 )
-# The packages are the same, so what needs no other Python to be tried is tried once.
+# These commands need no second Python version, so they run once.
 MORE_COMMANDS = (
     "convert --to=model-garden --input=model --output=garden",
     "predict --model=run/model --input=texts.txt",
@@ -62,23 +62,23 @@ MORE_COMMANDS = (
 
 
 class CheckFailed(Exception):
-    """A step failed; the message says which, with its output."""
+    """A step failed; the message has its name and output."""
 
 
 def package_files() -> list[str]:
-    """Every file of the packages, as its path in a wheel."""
+    """Lists every file of the packages, as its path in a wheel."""
     paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     return sorted("/".join(path.relative_to(ROOT).parts[1:]) for path in paths if path.suffix != ".pyc")
 
 
 def missing_files(wheel: Path) -> list[str]:
-    """Files of the packages that the wheel lacks, as paths inside it."""
+    """Lists files of the packages missing from the wheel, as paths inside it."""
     with zipfile.ZipFile(wheel) as archive:
         return sorted(set(package_files()) - set(archive.namelist()))
 
 
 def main(installs: Sequence[str]) -> int:
-    """Builds the wheel and tries each of the installs; prints the times."""
+    """Builds the wheel, tries each install and prints the times."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     failures: list[CheckFailed] = []
@@ -93,7 +93,7 @@ def main(installs: Sequence[str]) -> int:
                 digests[install] = _tried(install, python, wheel)
         except CheckFailed as failure:
             failures.append(failure)
-        # The installed stack takes gigabytes.
+        # The installed packages take gigabytes.
         shutil.rmtree(FOLDER / install, ignore_errors=True)
     if len(set(digests.values())) > 1:
         failures.append(CheckFailed(f"every Python must build the same tokenizer tables; received {digests}"))
@@ -105,17 +105,17 @@ def main(installs: Sequence[str]) -> int:
 
 
 def _built_wheel() -> Path:
-    # setuptools packs everything that an earlier build left here, deleted modules too.
+    # setuptools would pack leftovers of earlier builds, including deleted modules.
     shutil.rmtree(ROOT / "out" / "setuptools", ignore_errors=True)
     _timed("build the wheel", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", FOLDER, ROOT)
     (wheel,) = FOLDER.glob("*.whl")
     if missing := missing_files(wheel):
-        raise CheckFailed(f"the wheel must hold every file of the packages; it lacks {', '.join(missing)}")
+        raise CheckFailed(f"the wheel must have every file of the packages; it lacks {', '.join(missing)}")
     return wheel
 
 
 def _found_python(install: str) -> str:
-    """The interpreter for an install; empty, after one line, if a person's machine has none."""
+    """Returns the interpreter for an install; empty, with one line on stderr, if there is none outside CI."""
     if install == "pip":
         return sys.executable
     done = subprocess.run([ROOT / "tools" / "find_python.sh", install], capture_output=True, text=True, check=False)
@@ -159,7 +159,7 @@ def _timed(name: str, *command: str | Path, folder: Path = FOLDER) -> None:
 
 def _run(*command: str | Path, folder: Path = FOLDER) -> str:
     """Runs a command; returns its standard output."""
-    # Neither the checkout nor your constraints may help.
+    # The checkout and your pip constraints must have no influence.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONSTRAINT")}
     done = subprocess.run(
         [str(part) for part in command],

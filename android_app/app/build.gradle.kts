@@ -1,11 +1,11 @@
-// Not built here; see ../settings.gradle.kts. The activities' tests run with Maven alone (make android).
+// Untested; see ../settings.gradle.kts. The activities' tests run with Maven only (make android).
 
 plugins {
     alias(libs.plugins.android.application)
 }
 
 android {
-    // The package of R; the application's id is another, since the core has the package org.pocketbert.benchmark.
+    // The package of R. The application id differs, because the core has a package org.pocketbert.benchmark.
     namespace = "org.pocketbert.app"
     compileSdk = libs.versions.compileSdk.get().toInt()
 
@@ -31,15 +31,15 @@ android {
     }
 
     packaging {
-        // Uncompressed and aligned, as Android with pages of 16 KB wants them.
+        // Uncompressed and aligned, for Android with 16 KB pages.
         jniLibs.useLegacyPackaging = false
-        // Several of the runtime's jars bring a file of the same name, which ends the build. No app reads these.
+        // Several jars of the runtime have a file of the same name, which fails the build. No app reads these files.
         resources.excludes += setOf("META-INF/native-image/**", "META-INF/maven/**", "META-INF/versions/**")
     }
 
     sourceSets {
         named("main") {
-            // The runtime for the processor; the build with the GPU (src/aar) is tools/build_apk.py's alone.
+            // The CPU runtime. Only tools/build_apk.py makes the GPU build (src/aar).
             java.srcDir("src/javacpp/java")
         }
         named("test") { java.setSrcDirs(emptyList<String>()) }

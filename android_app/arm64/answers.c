@@ -1,12 +1,13 @@
-/* Answers a bundle's calls with the ARM64 code of TensorFlow Lite, for `tools/arm64_check.py`.
+/* Runs a bundle's calls with TensorFlow Lite for ARM64, for `tools/arm64_check.py`.
  *
  *   answers MODEL.tflite < REQUESTS > ANSWERS
  *
- * First comes a line with the release. A request is a line: signature, how many inputs, and of each its name, how many
- * ids, and the ids. Its answer is a line: how many outputs, and of each its name, how many values, and the values.
+ * The first line is the release. Each request is a line: signature, number of inputs, and for each input its name,
+ * number of ids, and ids. Each answer is a line: number of outputs, and for each output its name, number of values, and
+ * values.
  *
- * The presets' library comes without headers, so what is used of TensorFlow Lite's C interface is declared here. That
- * interface attaches no XNNPACK by itself, as the C++ one of the app does, so it is made here.
+ * The presets' library has no headers, so this file declares the C functions it needs. Unlike the app's C++ interface,
+ * the C interface does not attach XNNPACK by itself, so this program does.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -38,7 +39,7 @@ size_t TfLiteTensorByteSize(const TfLiteTensor*);
 void* TfLiteTensorData(const TfLiteTensor*);
 const char* TfLiteVersion(void);
 
-/* Every call that fails ends the program with the name of what failed. */
+/* Ends the program with the name of the failed condition. */
 #define MUST(holds) \
   do { \
     if (!(holds)) { \
@@ -53,7 +54,7 @@ int main(int count, char** arguments) {
   MUST(model != NULL);
   TfLiteInterpreterOptions* options = TfLiteInterpreterOptionsCreate();
   TfLiteInterpreterOptionsSetNumThreads(options, 1);
-  /* No options are its defaults, which the C++ interface takes too. */
+  /* NULL selects the defaults, as in the C++ interface. */
   TfLiteDelegate* xnnpack = TfLiteXNNPackDelegateCreate(NULL);
   MUST(xnnpack != NULL);
   TfLiteInterpreterOptionsAddDelegate(options, xnnpack);
@@ -78,7 +79,7 @@ int main(int count, char** arguments) {
         MUST(scanf("%" SCNd32, &data[place]) == 1);
       }
     }
-    /* instruction_count.c counts what lies between two of these. */
+    /* instruction_count.c counts the instructions between two of these calls. */
     getppid();
     MUST(TfLiteSignatureRunnerInvoke(runner) == 0);
     getppid();
@@ -92,7 +93,7 @@ int main(int count, char** arguments) {
       const float* data = TfLiteTensorData(tensor);
       printf(" %s %zu", of, values);
       for (size_t place = 0; place < values; ++place) {
-        /* Nine digits tell every float32 from its neighbours. */
+        /* Nine digits distinguish every float32 from its neighbours. */
         printf(" %.9g", data[place]);
       }
     }

@@ -1,9 +1,9 @@
-/* A plug-in of QEMU's user mode: how many ARM64 instructions an inference takes.
+/* A plug-in for QEMU's user mode: counts the ARM64 instructions of an inference.
  *
- * An inference is what the guest's only thread does between two calls of getppid, which `answers.c` makes. For each one a
- * line `instructions ALL VECTOR` goes to standard error; VECTOR are those of the floating-point and vector unit.
+ * An inference is the work of the guest's only thread between two calls of getppid by `answers.c`. For each inference,
+ * it writes a line `instructions ALL VECTOR` to standard error; VECTOR counts those of the floating-point and vector unit.
  *
- * Debian's qemu-user comes without the plug-in's header, so what is used of its interface (version 1) is declared here.
+ * Debian's qemu-user has no header for plug-ins, so this file declares the functions it needs (interface version 1).
  */
 #include <inttypes.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb*, enum qemu_
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
-/* Linux's number of getppid on ARM64. */
+/* System call number of getppid on ARM64 Linux. */
 static const int64_t GETPPID = 173;
 static uint64_t all, vector, all_before, vector_before;
 static int inside;
@@ -37,7 +37,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb* block) {
   size_t count = qemu_plugin_tb_n_insns(block), vectors = 0;
   for (size_t place = 0; place < count; ++place) {
     uint32_t word = *(const uint32_t*)qemu_plugin_insn_data(qemu_plugin_tb_get_insn(block, place));
-    /* Bits 25 to 28 say what kind of instruction it is: x111 is that unit's arithmetic. */
+    /* Bits 25 to 28 encode the kind of instruction: x111 is arithmetic of that unit. */
     vectors += ((word >> 25) & 7) == 7;
   }
   qemu_plugin_register_vcpu_tb_exec_inline(block, QEMU_PLUGIN_INLINE_ADD_U64, &all, count);

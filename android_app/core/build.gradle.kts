@@ -1,4 +1,4 @@
-// Not built here; see ../settings.gradle.kts.
+// Untested; see ../settings.gradle.kts.
 
 plugins {
     `java-library`
@@ -7,7 +7,7 @@ plugins {
 dependencies {
     api(libs.tensorflow.lite)
     testImplementation(libs.junit)
-    // Native code of the computer that runs the tests.
+    // Native code for the computer that runs the tests.
     testRuntimeOnly(variantOf(libs.tensorflow.lite) { classifier("linux-x86_64") })
     testRuntimeOnly(variantOf(libs.javacpp) { classifier("linux-x86_64") })
 }

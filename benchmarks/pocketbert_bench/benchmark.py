@@ -112,7 +112,7 @@ def benchmark(
     if not paths:
         raise UserError("benchmark needs at least one bundle; received none; pb.export makes one")
     if missing := [str(path) for path in paths if not path.is_dir()]:
-        raise UserError(f"a bundle is a folder that pocketbert export made; received {', '.join(missing)}")
+        raise UserError(f"a bundle must be a folder written by pocketbert export; received {', '.join(missing)}")
     result = host.bench_bundles(
         paths,
         lengths=lengths,

@@ -98,7 +98,7 @@ def from_bundle(
     from pocketbert_export.bundle import Bundle
 
     if not path.is_dir():
-        raise UserError(f"a bundle is a folder that pocketbert export made; received {path}")
+        raise UserError(f"a bundle must be a folder written by pocketbert export; received {path}")
     name = model or path.resolve().name
     try:
         bundle = Bundle.open(path)

@@ -96,7 +96,7 @@ class Bundle:
             problems += _content_problems(directory, description)
             goldens = read_goldens(directory / GOLDENS_FILE, description, problems)
         if problems:
-            problems.append("export it again, or copy it whole")
+            problems.append("export it again, or copy all its files")
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, goldens)
 

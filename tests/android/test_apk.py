@@ -122,7 +122,7 @@ def test_a_changed_apk_is_noticed(built: Path, tmp_path: Path) -> None:
                 target.writestr(name, source.read(name))
     with pytest.raises(apk_artifacts.BuildError) as raised:
         apk_checks.check(lacking, PAGE, [], "javacpp")
-    for part in ("the signature must be good", "multiple of 16384", "bert_unicode.txt must be in the APK"):
+    for part in ("the signature must be valid", "multiple of 16384", "bert_unicode.txt must be in the APK"):
         assert part in str(raised.value)
     with pytest.raises(apk_artifacts.BuildError, match="they differ in org/pocketbert/tokenizer/bert_unicode.txt"):
         apk_checks.same(built / "signed.apk", lacking)
@@ -136,7 +136,7 @@ def test_an_old_signature_is_noticed(built: Path, tmp_path: Path) -> None:
         built / "aligned.apk",
     )  # fmt: skip
     (problem,) = apk_checks.signature_problems(apk)
-    assert "schemes 2 and 3 alone" in problem
+    assert "schemes 2 and 3 only" in problem
 
 
 def test_a_bundle_that_answers_wrongly_is_not_shipped(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path
     bundle.mkdir()
     (bundle / "bundle.json").write_text('{"runtimes": ["litert"]}', encoding="utf-8")
     (problem,) = apk_checks.bundle_problems(bundle, "aar")
-    assert "exported with --runtime=tflite-2.16, the archive's release; it was tried on litert" in problem
+    assert "exported with --runtime=tflite-2.16, the archive's release; it lists litert" in problem
     (bundle / "bundle.json").write_text('{"runtimes": ["litert", "tflite-2.16"]}', encoding="utf-8")
     # What is left to say is of the answers, which are requested as of any bundle.
     assert not any("must be exported" in problem for problem in apk_checks.bundle_problems(bundle, "aar"))
@@ -133,7 +133,7 @@ def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
     del sums["android.jar"]
     with pytest.raises(apk_artifacts.BuildError) as raised:
         apk_artifacts.require_sums(found, sums, java_test_artifacts.SUMS)
-    for said in ("junit.jar must have the sha256", "android.jar must have the sha256 of a list", "tests.sha256"):
+    for said in ("junit.jar must have the sha256", "android.jar must have a recorded sha256", "tests.sha256"):
         assert said in str(raised.value)
 
 

@@ -59,7 +59,7 @@ def test_what_is_no_number_is_off(value: float) -> None:
     asked = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
     found = arm64_check.checked(asked, 9, [KernelAnswer({"a": [value]}, 1, 1), KernelAnswer({"a": [2.0]}, 1, 1)])
     (problem,) = arm64_check.answer_problems([found])
-    assert problem == "mine at 9 tokens must answer its golden examples to 0.002; it is off by inf"
+    assert problem == "mine at 9 tokens must reproduce its golden examples within 0.002; it is off by inf"
 
 
 def test_what_is_allowed_is_allowed_to_the_last() -> None:
@@ -68,7 +68,7 @@ def test_what_is_allowed_is_allowed_to_the_last() -> None:
 
 
 def test_other_outputs_are_refused() -> None:
-    with pytest.raises(apk_artifacts.BuildError, match="mine must answer a; received .'b'"):
+    with pytest.raises(apk_artifacts.BuildError, match="mine must have the outputs a; received .'b'"):
         arm64_check.checked(configuration({"a": [[1.0]]}), 9, [KernelAnswer({"b": [1.0]}, 1, 1)])
 
 
@@ -76,7 +76,7 @@ def test_a_count_may_be_two_hundredths_larger() -> None:
     expected = {"a": 1000, "b": 1000}
     assert arm64_check.count_problems({"a": 1020, "b": 10}, expected) == []
     (more,) = arm64_check.count_problems({"a": 1021}, expected)
-    assert "a must take 1,000 instructions and 2% more at most; it takes 1,021" in more
+    assert "a must need at most 2% more than 1,000 instructions; it needs 1,021" in more
     (unknown,) = arm64_check.count_problems({"c": 1}, expected)
     assert "c has no recorded count; run with --record" in unknown
 
@@ -91,7 +91,7 @@ def test_what_is_missing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(arm64_check, "PACKAGES", {"no-such-emulator": "its-package", "no-such-library": "its-package"})
     assert arm64_check.main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("the check on ARM64 needs no-such-emulator, no-such-library, which this machine has not;")
+    assert line.startswith("the check on ARM64 needs no-such-emulator, no-such-library, which this machine lacks;")
     assert line.endswith("--no-install-recommends its-package")
 
 
@@ -118,7 +118,7 @@ def test_a_bundle_that_answers_wrongly_is_found(
     output = tmp_path / "found.json"
     assert arm64_check.main([str(wrong), f"--output={output}"]) == 1
     printed = capsys.readouterr()
-    problems = [line for line in printed.err.splitlines() if "must answer its golden examples" in line]
+    problems = [line for line in printed.err.splitlines() if "must reproduce its golden examples" in line]
     assert [line.split(" tokens")[0] for line in problems] == ["wrong at 32", "wrong at 64"]
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found["measured_on"] == "qemu" and len(found["bundles"]) == 4

@@ -47,13 +47,13 @@ def more_pieces(pieces: list[str]) -> list[str]:
 # Name → what is done to a good bundle, and words of Java's sentence.
 FAULTS: dict[str, tuple[Inject, str]] = {
     "ten_pieces_more": (vocabulary(more_pieces), "vocab.txt must have 97 lines"),
-    "a_null_piece": (vocabulary(lambda pieces: [*pieces[:-1], "\0"]), "a token has no control characters"),
+    "a_null_piece": (vocabulary(lambda pieces: [*pieces[:-1], "\0"]), "tokens must not have control characters"),
     "path_outside": (outside("../vocab.txt"), "plain file names"),
     "absolute_path": (outside("/vocab.txt"), "plain file names"),
     "lists_itself": (outside("bundle.json"), "must not list bundle.json"),
     "labels_swapped_in_json": (edited(lambda it: it["task"]["labels"].reverse()), "labels.txt must hold the labels"),
     "labels_swapped_in_text": (labels(MOODS, MOODS[::-1]), "labels.txt must hold the labels"),
-    "four_labels": (labels((*MOODS, "worse"), (*MOODS, "worse")), "a number for each label"),
+    "four_labels": (labels((*MOODS, "worse"), (*MOODS, "worse")), "one number per label"),
     "labels_unlisted": (edited(lambda it: it["files"].pop("labels.txt")), "labels.txt must be listed"),
     "labels_alike": (labels(("bad", "BAD", "good"), ("bad", "BAD", "good")), "must differ in more than case"),
     "a_label_of_two_lines": (
@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[Inject, str]] = {
         "must be one line of text",
     ),
     "unknown_recipe": (described(recipe="dynamic_wi2"), "$.recipe must be one of"),
-    "unknown_member": (described(surplus=1), "$.surplus is not known"),
+    "unknown_member": (described(surplus=1), "$.surplus is unknown"),
     "version_1": (described(schema_version=1), "schema_version must be 2 or 3"),
     "golden_without_mask": (golden(lambda one: one["inputs"].pop("input_mask")), "input_mask must be a list"),
     "golden_of_another_length": (
@@ -141,14 +141,14 @@ FAULTS_OF_THE_MODEL: dict[str, tuple[Inject, str]] = {
     "an_output_of_another_name": (renamed("outputs", b"logits", b"scores"), "the outputs must be [logits]"),
     "a_length_without_signature": (graph(without_longest_signature), "the model must have the signature length_"),
     "pieces_that_the_model_lacks": (vocabulary(more_pieces, vocab_size=107), "cannot run the network"),
-    "a_model_cut_short": (cut("model.tflite", 900), "the file is no TFLite model"),
+    "a_model_cut_short": (cut("model.tflite", 900), "the file must be a TFLite model"),
     "own_answers_of_the_wrong_sign": (
         answers("/exported_outputs/logits", np.negative),
-        "its recorded answers are not the float model's",
+        "its recorded outputs must match the float model's",
     ),
     "float_answers_of_the_wrong_sign": (
         answers("/outputs/logits", np.negative),
-        "its recorded answers are not the float model's",
+        "its recorded outputs must match the float model's",
     ),
     "both_of_the_wrong_sign": (answers("logits", np.negative), "its outputs must be those recorded at export"),
 }

@@ -161,8 +161,8 @@ def test_bad_input_is_one_line_and_exit_code_2(bundles: dict[str, Path], tmp_pat
         ([relabelled], "must have the tokenizer's input_word_ids"),
         ([bundles["float32"], "--lengths=10"], "a length must be one of [9, 17]; received 10"),
         ([bundles["float32"], "--fast"], "received --fast"),
-        ([tmp_path / "nothing"], "a bundle is a folder that pocketbert export made"),
-        ([], "at least one bundle is needed"),
+        ([tmp_path / "nothing"], "a bundle must be a folder written by pocketbert export"),
+        ([], "pass at least one bundle"),
     ):
         done = host(*arguments)
         assert (done.returncode, done.stdout) == (2, "")

@@ -131,7 +131,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no_merges": ("byte_bpe", lambda it: (it / "merges.txt").unlink(), "merges.txt must be there; it is missing"),
     "other_kind": ("unigram", tokenizer(kind="byte_bpe"), "vocab.json must be listed"),
     "no_kind": ("unigram", tokenizer(kind="words"), "must be one of byte_bpe, unigram; received 'words'"),
-    "wordpiece": ("byte_bpe", lambda it: bundle_folders.describe_again(it, schema_version=2), "kind is not known"),
+    "wordpiece": ("byte_bpe", lambda it: bundle_folders.describe_again(it, schema_version=2), "kind is unknown"),
     "version_4": (
         "unigram",
         lambda it: bundle_folders.describe_again(it, schema_version=4),

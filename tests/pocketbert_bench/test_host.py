@@ -206,7 +206,7 @@ def test_damaged_bundles_and_absent_lengths_fail(bundle: Path, tmp_path: Path) -
 
 
 def test_nonsense_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a bundle is a folder .* received .*nowhere"):
+    with pytest.raises(UserError, match="a bundle must be a folder .* received .*nowhere"):
         host.bench_bundles([tmp_path / "nowhere"])
     with pytest.raises(UserError, match="must be positive"):
         host.bench_bundles([tmp_path], threads=[0])

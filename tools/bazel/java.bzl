@@ -1,6 +1,6 @@
-"""Java with the JDK that is installed: Debian's Bazel comes without the compiler that java_library wants."""
+"""Rules for Java with the installed JDK: Debian's Bazel lacks the compiler required by java_library."""
 
-JarInfo = provider(fields = {"jars": "depset of jars: a library's own and those that it needs"})
+JarInfo = provider(fields = {"jars": "depset of jars: a library's own and its dependencies"})
 
 def _jars_of(deps):
     return depset(transitive = [dep[JarInfo].jars for dep in deps])
@@ -18,7 +18,7 @@ def _sys_java_library_impl(ctx):
         inputs = depset(ctx.files.srcs + ctx.files.resources, transitive = [needed]),
         outputs = [jar],
         arguments = [arguments],
-        # Equal sources give equal bytes: jar knows a date for all entries.
+        # A fixed date gives equal bytes for equal sources.
         command = """set -e
 jar=$1 release=$2 classpath=$3 resources=$4; shift 4
 classes=$(mktemp -d)

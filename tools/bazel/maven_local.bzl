@@ -1,4 +1,4 @@
-"""Jars from Maven's repository on this machine, so that a build needs no network and no second copy."""
+"""Jars from the local Maven repository, so that a build needs no network and no second copy."""
 
 def _maven_local_impl(context):
     repository = context.os.environ["HOME"] + "/.m2/repository/"

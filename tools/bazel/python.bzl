@@ -1,7 +1,7 @@
-"""py_test for files that are written for pytest."""
+"""py_test for pytest files."""
 
 def pytest_tests(paths, deps):
-    """A py_test for each file, named after it without its ending; `deps` are everybody's."""
+    """Creates a py_test for each file, named after it without its ending. All get the same `deps`."""
     for path in paths:
         native.py_test(
             name = path[:-len(".py")],

@@ -109,7 +109,7 @@ def run(options: Options) -> int:
     own, phone = options[BenchOptions], options[PhoneOptions]
     paths = [Path(path) for path in own.bundles]
     if missing := [str(path) for path in paths if not path.is_dir()]:
-        raise UserError(f"a bundle is a folder that pocketbert export made; received {', '.join(missing)}")
+        raise UserError(f"a bundle must be a folder written by pocketbert export; received {', '.join(missing)}")
     if phone.device:
         return _run_on_phones(own, phone, paths)
     if given := options.changed("apk", "delegate", "affinity", "repeats", "seed"):

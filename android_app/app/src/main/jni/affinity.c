@@ -1,12 +1,12 @@
-/* Which processors a thread may run on: one Linux system call that Java has no way to make.
+/* Sets the processors of a thread with a Linux system call, which Java cannot make.
  *
- * It needs neither Android's native kit nor a C library, so that any clang that knows arm64 builds it.
+ * It needs neither the NDK nor a C library, so any clang with arm64 support can build it.
  */
 #include <stdint.h>
 
 enum { SCHED_SETAFFINITY = 122 }; /* arm64's number */
 
-/* Thread 0 is the calling one. Gives 0, or minus the system's error number. */
+/* Thread 0 is the calling one. Returns 0, or the system's error number with a minus sign. */
 __attribute__((visibility("default"))) int32_t Java_org_pocketbert_app_Affinity_set(
     void *environment, void *type, int64_t processors) {
   (void)environment;

@@ -3,13 +3,13 @@ package org.pocketbert;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Bad input, as opposed to a bug: the message is one line with the rule, what was received and what to do. */
+/** Bad input, as opposed to a bug. The message is one line: rule, received value, remedy. */
 public final class UserError extends RuntimeException {
   private static final long serialVersionUID = 1;
   private static final int MOST_LISTED = 20;
   private static final int MOST_CHARACTERS = 300;
 
-  /** An error whose message is shown to people as it is. */
+  /** Creates an error. People see its message unchanged. */
   public UserError(String message) {
     super(message.replaceAll("\\s+", " "));
   }
@@ -17,10 +17,10 @@ public final class UserError extends RuntimeException {
   /**
    * Throws one error that lists the problems, or does nothing if there are none.
    *
-   * <p>The message stays short, whatever a file holds: it counts what comes after 20 problems, and cuts long ones.
+   * <p>The message stays short for any file: it lists 20 problems, counts the rest, and truncates long ones.
    *
    * @param problems one sentence each
-   * @param subject what is wrong, for example a file; it opens the message
+   * @param subject start of the message, for example the file with the problems
    */
   public static void throwIfAny(List<String> problems, String subject) {
     if (problems.isEmpty()) {

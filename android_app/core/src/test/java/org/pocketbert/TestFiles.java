@@ -8,7 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 
-/** Where the repository's goldens and the real data beside the checkout are. */
+/** Finds the repository's goldens, and the real data beside the checkout. */
 public final class TestFiles {
   private TestFiles() {}
 
@@ -16,20 +16,20 @@ public final class TestFiles {
     return new String(Files.readAllBytes(property("pocketbert.goldens").resolve(name)), StandardCharsets.UTF_8);
   }
 
-  /** A file of the real data; without it the test is skipped, but fails where CI=true. */
+  /** Returns a file with real data. Without it, the test is skipped, or fails if CI=true. */
   public static Path shared(String name) {
     Path path = property("pocketbert.shared").resolve(name);
     if (!Files.exists(path) && "true".equals(System.getenv("CI"))) {
-      throw new AssertionError("CI=true and the real data is not there: " + name);
+      throw new AssertionError("CI=true, but the real data is missing: " + name);
     }
-    assumeTrue("the real data is not there: " + name, Files.exists(path));
+    assumeTrue("the real data is missing: " + name, Files.exists(path));
     return path;
   }
 
   private static Path property(String name) {
     String value = System.getProperty(name);
     if (value == null) {
-      throw new AssertionError("the tests run by Maven, which sets " + name);
+      throw new AssertionError("run the tests with Maven, which sets " + name);
     }
     return Paths.get(value);
   }

@@ -15,7 +15,7 @@ import org.tensorflow.lite.TensorFlowLite;
 import org.tensorflow.lite.gpu.GpuDelegate;
 import org.tensorflow.lite.gpu.GpuDelegateFactory;
 
-/** The archive's own classes. */
+/** Calls the archive's classes. */
 final class Archive implements ArchiveRuntime {
   @Override
   public String version() {
@@ -40,7 +40,7 @@ final class Archive implements ArchiveRuntime {
     }
   }
 
-  /** The archive's defaults, said because golden answers are judged by them. */
+  /** The archive's defaults. They are explicit, because the tolerance of golden outputs depends on them. */
   private static GpuDelegateFactory.Options halfPrecision() {
     return new GpuDelegateFactory.Options()
         .setPrecisionLossAllowed(true)
@@ -112,7 +112,7 @@ final class Archive implements ArchiveRuntime {
 
     @Override
     public void close() {
-      // The interpreter first: it calls the delegate while it goes.
+      // Close the interpreter first: it calls the delegate while it closes.
       interpreter.close();
       Archive.close(gpu);
     }

@@ -13,17 +13,17 @@ import org.pocketbert.engine.Engine;
 import org.tensorflow.lite.TensorFlowLite;
 import org.tensorflow.lite.gpu.CompatibilityList;
 
-/** The runtime of this build of the app: TensorFlow Lite's last archive for Android, for the processor and the GPU. */
+/** The runtime in the GPU build: TensorFlow Lite's last Android archive, for CPU and GPU. */
 final class Engines {
   static final Set<Delegate> DELEGATES = Collections.unmodifiableSet(EnumSet.allOf(Delegate.class));
 
-  // What the archive's libraries are linked for.
+  // The archive's libraries are linked for this page size.
   private static final int PAGE_BYTES = 4096;
 
   private Engines() {}
 
   /**
-   * Loads native libraries, which nothing else has to wait for then.
+   * Loads native libraries in advance, so that no measurement includes it.
    *
    * @throws UserError if this phone cannot load them
    */
@@ -31,11 +31,11 @@ final class Engines {
     long pageBytes = Os.sysconf(OsConstants._SC_PAGESIZE);
     if (pageBytes > PAGE_BYTES) {
       throw new UserError(
-          "a phone must have memory pages of " + PAGE_BYTES + " bytes for this build of the app; it has " + pageBytes
-              + "; take the APK of make android, which measures the processor alone");
+          "this build of the app needs memory pages of " + PAGE_BYTES + " bytes; the phone has " + pageBytes
+              + "; install the APK from make android, which measures on the CPU");
     }
     TensorFlowLite.init();
-    // The GPU's library; whether the list has this phone decides nothing, trying does.
+    // Loads the GPU's library. The list itself is not used: opening a model shows whether the GPU works.
     new CompatibilityList().close();
   }
 

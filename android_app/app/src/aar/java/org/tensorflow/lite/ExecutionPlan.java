@@ -1,10 +1,10 @@
 package org.tensorflow.lite;
 
-/** In the archive's own package, since only that may ask. */
+/** Reads a package-private value, so it is in the archive's package. */
 public final class ExecutionPlan {
   private ExecutionPlan() {}
 
-  /** Steps of the first graph's plan: its operators, less those that a delegate took, and one for each part it took. */
+  /** Steps in the first graph's plan: one per operator on the CPU, and one per delegated part. */
   public static int length(Interpreter interpreter) {
     return interpreter.getExecutionPlanLength();
   }

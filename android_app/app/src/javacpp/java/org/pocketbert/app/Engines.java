@@ -9,13 +9,13 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.TfLiteEngine;
 
-/** The runtime of this build of the app: the JavaCPP presets' TensorFlow Lite, for the processor alone. */
+/** The runtime in the default build: TensorFlow Lite from the JavaCPP presets, for the CPU only. */
 final class Engines {
   static final Set<Delegate> DELEGATES = Collections.singleton(Delegate.CPU);
 
   private Engines() {}
 
-  /** Loads native libraries, which nothing else has to wait for then. */
+  /** Loads native libraries in advance, so that no measurement includes it. */
   static void load() {
     Loader.load(tensorflowlite.class);
   }

@@ -2,12 +2,12 @@ package org.pocketbert.app;
 
 import org.pocketbert.UserError;
 
-/** The processors of the calling thread, set by {@code jni/affinity.c}. */
+/** Sets the processors of the calling thread with {@code jni/affinity.c}. */
 final class Affinity {
   private Affinity() {}
 
   /**
-   * Restricts the calling thread and those that it will start.
+   * Restricts the calling thread and its later threads.
    *
    * @param processors bit {@code i} for processor {@code i}
    * @throws UserError if this build has no helper, or the system refuses
@@ -25,6 +25,6 @@ final class Affinity {
     }
   }
 
-  /** Gives 0, or minus Linux' error number. */
+  /** Returns 0, or Linux's error number with a minus sign. */
   private static native int set(long processors);
 }

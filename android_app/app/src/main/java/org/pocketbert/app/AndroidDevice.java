@@ -33,17 +33,17 @@ final class AndroidDevice implements Device {
     this.version = version;
   }
 
-  /** The measuring screen came to the front or lost it. */
+  /** Records whether the measuring screen is in front. */
   void setInFront(boolean inFront) {
     isInFront = inFront;
     if (inFront) {
       wasInFront = true;
     } else if (wasInFront) {
-      interrupt("something else came in front of the app; leave the phone alone and repeat");
+      interrupt("something else covered the app; leave the phone alone and measure again");
     }
   }
 
-  /** Ends the run with a sentence. */
+  /** Ends the run with a reason. */
   void interrupt(String sentence) {
     if (interruption == null) {
       interruption = sentence;
@@ -53,7 +53,7 @@ final class AndroidDevice implements Device {
   /**
    * Waits until the screen shows the app.
    *
-   * @throws UserError if it does not, or the run was interrupted meanwhile
+   * @throws UserError if the time runs out or the run is interrupted
    */
   void awaitFront(int seconds) {
     long began = nanoTime();
@@ -64,13 +64,13 @@ final class AndroidDevice implements Device {
       if (nanoTime() - began >= seconds * 1_000_000_000L) {
         throw new UserError(
             "the screen must be on, unlocked and show the app; it did not within " + seconds
-                + " s; unlock the phone and repeat");
+                + " s; unlock the phone and measure again");
       }
       sleep(LOOK_MILLISECONDS);
     }
   }
 
-  /** A result file's {@code machine}. */
+  /** Returns a result file's {@code machine}. */
   Map<String, Object> describe() {
     Map<String, Object> packages = new LinkedHashMap<>();
     packages.put("android", Build.VERSION.RELEASE);
@@ -101,7 +101,7 @@ final class AndroidDevice implements Device {
     try {
       Thread.sleep(milliseconds);
     } catch (InterruptedException error) {
-      throw new IllegalStateException("nobody interrupts the measuring thread", error);
+      throw new IllegalStateException("the measuring thread must not be interrupted", error);
     }
   }
 

@@ -8,23 +8,23 @@ import java.nio.file.Path;
 import org.pocketbert.UserError;
 import org.pocketbert.device.BundleStore;
 
-/** Where the app keeps what it takes in and gives out; all of it goes when the app is removed. */
+/** The app's folders for bundles and results. Android removes them with the app. */
 final class AppFolders {
   private static final String BUNDLES = "bundles";
 
-  /** What a computer pushes. */
+  /** Bundles from your computer. */
   final Path bundles;
 
-  /** What a computer pulls. */
+  /** Result files. */
   final Path results;
 
-  /** All bundles, those that came with the app too. */
+  /** All bundles, including those in the APK. */
   final BundleStore store;
 
   /**
-   * Makes the folders.
+   * Creates the folders.
    *
-   * @throws UserError if the phone's storage is not there or full
+   * @throws UserError if the phone's storage is unavailable or full
    */
   AppFolders(Context context) {
     File shared = context.getExternalFilesDir(null);
@@ -40,13 +40,13 @@ final class AppFolders {
       store = new BundleStore(own.resolve("in_use"), bundles, shipped(context));
     } catch (IOException error) {
       throw new UserError(
-          "the app must be able to write its files, which failed (" + error.getMessage() + "); make room on the phone");
+          "the app cannot write its files (" + error.getMessage() + "); free storage on the phone");
     }
   }
 
-  /** The bundles of the app itself as files: the runtime maps files. */
+  /** Unpacks the bundles in the APK, because the runtime maps files. */
   private static Path shipped(Context context) throws IOException {
-    // Android empties this folder when the app is updated.
+    // Android clears this folder when the app is updated.
     Path folder = context.getCodeCacheDir().toPath().resolve("shipped");
     Path complete = folder.resolve(".complete");
     if (!Files.exists(complete)) {

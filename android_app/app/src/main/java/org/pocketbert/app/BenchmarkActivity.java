@@ -32,14 +32,14 @@ import org.pocketbert.device.StateLine.State;
 /**
  * Measures one configuration in this process, writes its result file and ends the process.
  *
- * <p>It is started by the app's own screen, or by adb's shell with the extras of {@link RunRequest}. What happens is told
- * in lines of {@link StateLine}.
+ * <p>The app's main screen or adb's shell starts it with the extras of {@link RunRequest}. It logs its state with
+ * {@link StateLine}.
  */
 public final class BenchmarkActivity extends Activity {
-  /** Extra of the answer: the result file's name; absent if there is none. */
+  /** Result extra: the result file's name; absent if there is none. */
   static final String RESULT = "result";
 
-  /** Extra of the answer: why there is no number; absent if there is one. */
+  /** Result extra: why there is no number; absent on success. */
   static final String REASON = "reason";
 
   private static final int SECONDS_TO_FRONT = 15;
@@ -68,7 +68,7 @@ public final class BenchmarkActivity extends Activity {
       return;
     }
     if (savedState != null) {
-      end(State.FAILED, "the phone closed the app while it was measuring; close other apps and repeat", null);
+      end(State.FAILED, "the phone closed the app during the measurement; close other apps and measure again", null);
       return;
     }
     stateText.setText(getString(R.string.started, request.bundle));
@@ -76,7 +76,7 @@ public final class BenchmarkActivity extends Activity {
     new Thread(this::measure, "measure").start();
   }
 
-  /** A second start while a run is going on; the run is not disturbed. */
+  /** Refuses a second start during a run, without disturbing the run. */
   @Override
   protected void onNewIntent(Intent intent) {
     super.onNewIntent(intent);
@@ -84,7 +84,7 @@ public final class BenchmarkActivity extends Activity {
         StateLine.end(
             RunRequest.name(extras(intent)),
             State.REFUSED,
-            "one run at a time; the app is already measuring; wait until it is done",
+            "the app is already measuring; wait until it is done",
             null));
   }
 
@@ -101,7 +101,7 @@ public final class BenchmarkActivity extends Activity {
     }
   }
 
-  /** Back before Android 13; from Android 16 on the dispatcher alone is asked, in between the system asks either. */
+  /** Handles Back before Android 13. Android 16 calls the dispatcher only; versions between call one of them. */
   @Override
   public void onBackPressed() {
     stop();
@@ -109,13 +109,13 @@ public final class BenchmarkActivity extends Activity {
 
   private void stop() {
     stateText.setText(R.string.stopping);
-    device.interrupt("it was stopped by hand");
+    device.interrupt("you stopped the measurement");
   }
 
   @Override
   protected void onDestroy() {
     super.onDestroy();
-    // The next configuration gets a process that has done nothing yet.
+    // The next configuration needs a fresh process.
     Process.killProcess(Process.myPid());
   }
 
@@ -124,9 +124,10 @@ public final class BenchmarkActivity extends Activity {
       AppFolders folders = new AppFolders(this);
       Path path = folders.results.resolve(request.run + ".json");
       if (Files.exists(path)) {
-        throw new UserError("a run must have a new name; there is a result of " + request.run + "; remove it");
+        throw new UserError(
+            "a run must have a new name; received " + request.run + ", which has a result; choose another name");
       }
-      // Finding native libraries is not the model's opening time.
+      // Loading native libraries is not part of the model's opening time.
       Engines.load();
       device.awaitFront(SECONDS_TO_FRONT);
       long started = System.currentTimeMillis();
@@ -146,12 +147,13 @@ public final class BenchmarkActivity extends Activity {
     } catch (UserError error) {
       end(State.REFUSED, error.getMessage(), null);
     } catch (IOException error) {
-      end(State.FAILED, "the result must be written, which failed (" + error.getMessage() + "); make room", null);
+      String reason = "the app cannot write the result (" + error.getMessage() + "); free storage on the phone";
+      end(State.FAILED, reason, null);
     } catch (OutOfMemoryError error) {
-      end(State.FAILED, "the phone's memory was too small for it; close other apps or take a smaller bundle", null);
+      end(State.FAILED, "the phone has too little memory; close other apps or use a smaller bundle", null);
     } catch (LinkageError | StackOverflowError | RuntimeException error) {
-      Log.e(BenchmarkActivity.class.getSimpleName(), "a fault of the app", error);
-      end(State.FAILED, "the app has a fault: " + error, null);
+      Log.e(BenchmarkActivity.class.getSimpleName(), "internal error", error);
+      end(State.FAILED, "internal error in the app: " + error, null);
     }
   }
 
@@ -206,7 +208,7 @@ public final class BenchmarkActivity extends Activity {
         values.put(key, extras.get(key));
       }
     } catch (BadParcelableException error) {
-      // Objects of classes that the app does not have: no value of ours is one, so the request is refused as empty.
+      // The extras contain unknown classes, never part of a valid request: refuse it as empty.
       values.clear();
     }
     return values;
@@ -216,7 +218,7 @@ public final class BenchmarkActivity extends Activity {
     try {
       return getPackageManager().getPackageInfo(getPackageName(), 0).versionName;
     } catch (PackageManager.NameNotFoundException error) {
-      throw new IllegalStateException("an app that runs is installed", error);
+      throw new IllegalStateException("a running app must be installed", error);
     }
   }
 }

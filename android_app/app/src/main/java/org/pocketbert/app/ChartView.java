@@ -7,11 +7,11 @@ import android.graphics.Paint;
 import android.util.AttributeSet;
 import android.view.View;
 
-/** The latency of each call in order, from 0 up, with this run's median and the one before. */
+/** Draws the latency of each call in order, with this run's median and the previous run's. */
 public final class ChartView extends View {
   private static final int DOT_COLOUR = 0xFF2E86C1;
   private static final int LINE_COLOUR = 0xFF1B4F72;
-  // A single slow call must not press all others to the ground.
+  // Limits the axis, so that a single slow call does not flatten the others.
   private static final double HIGHEST_BY_MEDIAN = 2;
 
   private final Paint dots = new Paint(Paint.ANTI_ALIAS_FLAG);
@@ -23,7 +23,7 @@ public final class ChartView extends View {
   private double medianUs;
   private double medianBeforeUs;
 
-  /** A view of a layout file. */
+  /** Creates a view from a layout file. */
   public ChartView(Context context, AttributeSet attributes) {
     super(context, attributes);
     unit = getResources().getDisplayMetrics().density;
@@ -42,7 +42,7 @@ public final class ChartView extends View {
    *
    * @param latencyUs microseconds, in order, at least one
    * @param medianUs its median
-   * @param medianBeforeUs the one of the run before; 0 if there was none
+   * @param medianBeforeUs the previous run's median; 0 if there is none
    */
   void show(double[] latencyUs, double medianUs, double medianBeforeUs) {
     this.latencyUs = latencyUs;

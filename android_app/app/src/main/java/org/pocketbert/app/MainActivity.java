@@ -24,11 +24,11 @@ import org.pocketbert.UserError;
 import org.pocketbert.device.BundleStore;
 import org.pocketbert.device.PastResult;
 
-/** The screen: choose a bundle, measure it, see the result beside the one before, share it. */
+/** The main screen: choose a bundle, measure it, compare the result with the previous one, share it. */
 public final class MainActivity extends Activity {
   private static final int MEASURE = 1;
   private static final int[] THREADS = {1, 2, 4};
-  // What people take a figure of a phone for: the published ones are of 128 tokens and 4 threads.
+  // Published figures use 128 tokens and 4 threads.
   private static final int USUAL_LENGTH = 128;
   private static final int USUAL_THREADS_PLACE = 2;
   private static final double SAME_PERCENT = 1;
@@ -43,7 +43,7 @@ public final class MainActivity extends Activity {
   private PastResult shown;
   private String chosenBundle;
   private int chosenLength = USUAL_LENGTH;
-  /** What happened to the last measurement, if it gave no number; it stays until the next one. */
+  /** Why the last measurement gave no number; kept until the next one. */
   private String failure;
 
   @Override
@@ -96,7 +96,7 @@ public final class MainActivity extends Activity {
     if (asked != MEASURE) {
       return;
     }
-    // Back cancels too, but the measuring screen answers even then; nothing comes from a process that was ended.
+    // The measuring screen returns a result even after Back; only a killed process returns none.
     if (code != RESULT_OK || answer == null) {
       failure = getString(R.string.ended);
     } else if (answer.hasExtra(BenchmarkActivity.REASON)) {
@@ -106,7 +106,7 @@ public final class MainActivity extends Activity {
     }
   }
 
-  /** Reads the folders, away from the screen's thread. */
+  /** Reads the folders on a background thread. */
   private void look() {
     try {
       AppFolders folders = new AppFolders(this);
@@ -125,7 +125,7 @@ public final class MainActivity extends Activity {
     } catch (UserError error) {
       runOnUiThread(() -> statusText.setText(error.getMessage()));
     } catch (RuntimeException | OutOfMemoryError | StackOverflowError error) {
-      // The app has to open, or nobody could remove what it cannot read.
+      // The app must open anyway, so that you see which files to remove.
       runOnUiThread(() -> statusText.setText(getString(R.string.unreadable, error.toString())));
     }
   }
@@ -176,9 +176,9 @@ public final class MainActivity extends Activity {
   }
 
   /**
-   * Shows the newest result beside the one before it that measured the same.
+   * Shows the newest result, compared with the previous one of the same configuration.
    *
-   * @param results that have a number, the newest first
+   * @param results those with a number, newest first
    */
   private void showResult(List<PastResult> results) {
     TextView resultText = findViewById(R.id.result);
@@ -249,7 +249,7 @@ public final class MainActivity extends Activity {
     return adapter;
   }
 
-  /** A spinner's listener that only cares for places. */
+  /** Passes a spinner's selected position on. */
   private static final class Choice implements AdapterView.OnItemSelectedListener {
     private interface Chosen {
       void at(int place);

@@ -31,7 +31,7 @@ import org.robolectric.annotation.Config;
 import org.robolectric.shadows.ShadowProcess;
 import org.robolectric.util.ReflectionHelpers;
 
-/** A start by adb's shell, to the result file; the network is real, its kernels are the computer's. */
+/** Runs the activity as adb's shell does, up to the result file, with a real network and the computer's kernels. */
 @RunWith(RobolectricTestRunner.class)
 @Config(sdk = 35)
 public class BenchmarkActivityTest {
@@ -44,7 +44,7 @@ public class BenchmarkActivityTest {
     return Robolectric.buildActivity(BenchmarkActivity.class, intent).setup().windowFocusChanged(true);
   }
 
-  /** Waits for the end and gives the last line. */
+  /** Waits for the end and returns the last line. */
   private static Map<?, ?> end(ActivityController<BenchmarkActivity> controller) throws InterruptedException {
     Phone.await(() -> controller.get().isFinishing());
     List<Map<?, ?>> lines = Phone.lines();
@@ -88,7 +88,7 @@ public class BenchmarkActivityTest {
     assertFalse(ShadowProcess.wasKilled(Process.myPid()));
     controller.pause().stop().destroy();
     assertTrue(ShadowProcess.wasKilled(Process.myPid()));
-    // Python's schema judges it after these tests.
+    // Python checks it with the schema after these tests.
     Path copy = Paths.get(System.getProperty("pocketbert.results")).resolve(resultName);
     Files.createDirectories(copy.getParent());
     Files.copy(Phone.files().resolve("results/first.json"), copy, StandardCopyOption.REPLACE_EXISTING);
@@ -152,7 +152,7 @@ public class BenchmarkActivityTest {
     controller.windowFocusChanged(false);
     Map<?, ?> last = end(controller);
     assertEquals("failed", last.get("state"));
-    assertTrue((String) last.get("reason"), ((String) last.get("reason")).contains("came in front of the app"));
+    assertTrue((String) last.get("reason"), ((String) last.get("reason")).contains("covered the app"));
     assertEquals("failed", measurement("r.json").get("status"));
   }
 
@@ -162,25 +162,25 @@ public class BenchmarkActivityTest {
     ActivityController<BenchmarkActivity> controller = start(intent("r"));
     controller.get().onBackPressed();
     assertFalse(controller.get().isFinishing());
-    assertEquals("it was stopped by hand", end(controller).get("reason"));
+    assertEquals("you stopped the measurement", end(controller).get("reason"));
     PowerManager power = RuntimeEnvironment.getApplication().getSystemService(PowerManager.class);
     shadowOf(power).setIsPowerSaveMode(true);
     Map<?, ?> last = run(intent("s"));
     assertEquals("failed", last.get("state"));
-    assertTrue(((String) last.get("reason")).contains("power-save was on"));
+    assertTrue(((String) last.get("reason")).contains("power saving was on"));
   }
 
   @Test
   public void theDispatcherOfNewAndroidsStopsARun() throws Exception {
     Phone.push("tiny");
-    // As on Android 16 for an app that targets it.
+    // As on Android 16 for apps with this target.
     RuntimeEnvironment.getApplication().getApplicationInfo().setEnableOnBackInvokedCallback(true);
     ActivityController<BenchmarkActivity> controller = start(intent("r"));
     WindowOnBackInvokedDispatcher dispatcher =
         ReflectionHelpers.getField(controller.get().getOnBackInvokedDispatcher(), "mActualDispatcher");
     dispatcher.getTopCallback().onBackInvoked();
     assertFalse(controller.get().isFinishing());
-    assertEquals("it was stopped by hand", end(controller).get("reason"));
+    assertEquals("you stopped the measurement", end(controller).get("reason"));
   }
 
   @Test

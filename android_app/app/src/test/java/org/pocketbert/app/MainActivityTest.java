@@ -38,7 +38,7 @@ public class MainActivityTest {
     return ((TextView) activity.findViewById(id)).getText().toString();
   }
 
-  /** Opens the screen and waits until it has looked at the folders. */
+  /** Opens the screen and waits until it has read the folders. */
   private static ActivityController<MainActivity> open() throws InterruptedException {
     ActivityController<MainActivity> controller = Robolectric.buildActivity(MainActivity.class).setup();
     String looking = controller.get().getString(R.string.looking);
@@ -56,7 +56,7 @@ public class MainActivityTest {
     Phone.await(() -> value.equals(view.getSelectedItem()));
   }
 
-  /** Remembers what is drawn on it. */
+  /** Records the drawing calls. */
   private static final class Drawing extends Canvas {
     final List<String> dots = new ArrayList<>();
     final List<String> lines = new ArrayList<>();
@@ -94,7 +94,7 @@ public class MainActivityTest {
   @Test
   public void withoutBundlesItSaysHowToGetOne() throws Exception {
     Activity activity = open().get();
-    assertTrue(text(activity, R.id.status), text(activity, R.id.status).contains("There is no bundle on this phone"));
+    assertTrue(text(activity, R.id.status), text(activity, R.id.status).contains("This phone has no bundles"));
     assertTrue(text(activity, R.id.status).contains(Phone.files().resolve("bundles") + "/"));
     assertFalse(activity.findViewById(R.id.run).isEnabled());
     assertEquals(View.GONE, activity.findViewById(R.id.share).getVisibility());
@@ -123,7 +123,8 @@ public class MainActivityTest {
   public void aBrokenBundleIsASentence() throws Exception {
     Files.write(Phone.push("tiny").resolve("bundle.json"), new byte[] {'{'});
     Activity activity = open().get();
-    assertTrue(text(activity, R.id.status), text(activity, R.id.status).startsWith("This bundle cannot be used. bundle tiny"));
+    String status = text(activity, R.id.status);
+    assertTrue(status, status.startsWith("The app cannot use this bundle: bundle tiny"));
     assertFalse(activity.findViewById(R.id.run).isEnabled());
   }
 
@@ -148,17 +149,17 @@ public class MainActivityTest {
     writeResult("new.json", 60_000, 2900, 3000, 3200, 3000, 9900);
     Activity activity = open().get();
     Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
-    // Percentile 90 of five: 0.6 of the way from the fourth to the fifth.
+    // 90th percentile of five: 0.6 of the way from the fourth to the fifth.
     assertEquals(
         "tiny, 17 tokens, 1 thread: median 3.0 ms, 90 % of calls within 7.2 ms, 5 calls.\n"
-            + "25 % faster than the run before (4.0 ms).",
+            + "25 % faster than the previous run (4.0 ms).",
         text(activity, R.id.result));
     ChartView chart = activity.findViewById(R.id.chart);
     assertEquals(View.VISIBLE, chart.getVisibility());
     chart.layout(0, 0, 300, 200);
     Drawing drawing = new Drawing();
     chart.onDraw(drawing);
-    // From 0 up to twice the slower median, 8 ms; what is above lies on the upper edge.
+    // The axis ends at twice the slower median, 8 ms; higher values are on the upper edge.
     assertEquals(
         Arrays.asList("30.0 127.5", "90.0 125.0", "150.0 120.0", "210.0 125.0", "270.0 0.0"), drawing.dots);
     assertEquals(
@@ -209,7 +210,7 @@ public class MainActivityTest {
     MainActivity activity = controller.get();
     activity.onActivityResult(1, Activity.RESULT_OK, new Intent().putExtra("reason", "It was hot."));
     controller.pause().resume();
-    Phone.await(() -> text(activity, R.id.status).equals("No number was taken. It was hot."));
+    Phone.await(() -> text(activity, R.id.status).equals("Not measured: It was hot."));
     activity.onActivityResult(1, Activity.RESULT_CANCELED, null);
     controller.pause().resume();
     Phone.await(() -> text(activity, R.id.status).startsWith("The measurement ended without a result"));

@@ -16,7 +16,7 @@ import org.robolectric.RobolectricTestRunner;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.annotation.Config;
 
-/** Who may do what, as the phone reads it. */
+/** Permissions and exported activities, as the phone reads them. */
 @RunWith(RobolectricTestRunner.class)
 @Config(sdk = {28, 35})
 public class ManifestTest {

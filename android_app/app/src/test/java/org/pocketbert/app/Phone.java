@@ -19,7 +19,7 @@ import org.pocketbert.json.Json;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.shadows.ShadowLog;
 
-/** What the tests do to Robolectric's phone. */
+/** Controls Robolectric's phone in tests. */
 final class Phone {
   private static final long PATIENCE_MILLISECONDS = 20_000;
 
@@ -42,19 +42,19 @@ final class Phone {
     return folder;
   }
 
-  /** Lets the screen's thread work until something is so. */
+  /** Runs the main thread until a condition holds. */
   static void await(BooleanSupplier condition) throws InterruptedException {
     long end = System.currentTimeMillis() + PATIENCE_MILLISECONDS;
     while (!condition.getAsBoolean()) {
       if (System.currentTimeMillis() > end) {
-        throw new AssertionError("it did not happen");
+        throw new AssertionError("the condition must hold in time");
       }
       shadowOf(Looper.getMainLooper()).idle();
       Thread.sleep(10);
     }
   }
 
-  /** The lines that a program would read from the log, in order. */
+  /** Returns the log's lines for programs, in order. */
   static List<Map<?, ?>> lines() {
     List<Map<?, ?>> lines = new ArrayList<>();
     for (ShadowLog.LogItem item : ShadowLog.getLogsForTag(StateLine.TAG)) {

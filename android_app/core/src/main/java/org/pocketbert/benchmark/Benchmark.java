@@ -12,13 +12,13 @@ import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 
 /**
- * Measures one configuration as {@code pocketbert bench} does: golden answers first, opening and first call apart,
- * warm-up until steady, raw samples kept.
+ * Measures one configuration as {@code pocketbert bench} does: check golden outputs, time opening and first call
+ * separately, warm up until steady, record raw samples.
  *
- * <p>Use a fresh process for each configuration, so that opening time and memory are the model's.
+ * <p>Use a fresh process for each configuration, so that opening time and memory belong to the model.
  */
 public final class Benchmark {
-  // Two successive batches of warm-up calls whose medians differ by less are taken for a steady state.
+  // Latency is steady when the medians of two successive batches differ by less.
   private static final double STEADY = 0.05;
   private static final int WARM_UP_BATCH = 5;
   // More calls would make result files long and intervals no narrower.
@@ -40,10 +40,10 @@ public final class Benchmark {
   /**
    * Measures.
    *
-   * @param baseMemoryBytes {@link ProcessMemory#residentBytes} before the bundle was opened, which reads the whole model
-   *     file into memory; null where the system does not tell
-   * @return a measurement as a result file holds it; one whose answers are wrong or whose runtime fails has the status
-   *     {@code failed}, a sentence and no latency
+   * @param baseMemoryBytes {@link ProcessMemory#residentBytes} before the bundle was opened, which reads the whole
+   *     model file into memory; null if unknown
+   * @return a measurement for a result file; if outputs are wrong or the runtime fails, its status is {@code failed},
+   *     with a reason and no latency
    */
   public static Map<String, Object> measure(
       Platform platform, Schedule schedule, Configuration configuration, Long baseMemoryBytes) {
@@ -51,7 +51,7 @@ public final class Benchmark {
   }
 
   /**
-   * The measurement of a configuration that could not even be tried.
+   * Returns the measurement of a configuration that could not start.
    *
    * @param error one sentence
    */
@@ -83,7 +83,7 @@ public final class Benchmark {
     return result;
   }
 
-  /** Fills the result; gives a sentence if the answers are wrong, or are not the GPU's that was requested. */
+  /** Fills the result. Returns a reason if outputs are wrong or the requested GPU ran nothing, otherwise null. */
   private String measure(GoldenCheck check) {
     platform.progress(Stage.CHECKING, 0, goldens.size());
     long began = platform.nanoTime();
@@ -96,7 +96,7 @@ public final class Benchmark {
       Delegation delegation = engine.delegation();
       result.put("delegate", delegate(delegation));
       if (configuration.delegate == Delegate.GPU && (delegation == null || !delegation.name.equals("GPU"))) {
-        return "the GPU took nothing of the model, so there is no time of the GPU; measure it with delegate cpu";
+        return "the GPU ran no operator of the model; measure with delegate cpu";
       }
       check.run(engine, goldens);
       result.put("golden", check.toJson());
@@ -112,7 +112,7 @@ public final class Benchmark {
     }
   }
 
-  /** Gives the last batch's median latency in microseconds. */
+  /** Returns the last batch's median latency in microseconds. */
   private double warmUp(Engine engine) {
     double seconds = 0;
     double before = Double.POSITIVE_INFINITY;
@@ -148,7 +148,7 @@ public final class Benchmark {
     while (runs < MOST_RUNS
         && seconds < schedule.longestSeconds
         && (runs < schedule.runs || seconds < schedule.seconds)) {
-      // One call is still to come, so that no platform takes this for the end, where it may take its time.
+      // Report one more call than done: at the end, a platform may do slow work.
       platform.progress(Stage.MEASURING, runs, Math.max(runs + 1, expected));
       latencyUs[runs] = Statistics.rounded(call(engine));
       seconds += latencyUs[runs++] / 1e6;
@@ -157,7 +157,7 @@ public final class Benchmark {
     return Arrays.copyOf(latencyUs, runs);
   }
 
-  /** One call with the next golden example; its latency in microseconds. */
+  /** Calls the engine with the next golden example; returns the latency in microseconds. */
   private double call(Engine engine) {
     Map<String, int[]> inputs = goldens.get(nextGolden).inputs;
     nextGolden = (nextGolden + 1) % goldens.size();
@@ -174,13 +174,13 @@ public final class Benchmark {
     return configuration.bundle.signature(configuration.length);
   }
 
-  /** What is known before anything ran; the order of the keys is the schema's. */
+  /** Adds the values known before the run, with keys in the schema's order. */
   private void describe() {
     result.put("label", configuration.label);
     result.put("model", configuration.bundle.name());
     result.put("recipe", configuration.bundle.recipe());
     result.put("peer", false);
-    // A bundle does not tell.
+    // A bundle does not record this.
     result.put("weights", null);
     result.put("model_file", configuration.bundle.modelFile());
     result.put("model_sha256", configuration.bundle.modelSha256());

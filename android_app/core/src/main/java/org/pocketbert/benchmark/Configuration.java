@@ -3,7 +3,7 @@ package org.pocketbert.benchmark;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.engine.Delegate;
 
-/** What is measured: a bundle at one length with one number of threads, on the processor or the GPU. */
+/** A bundle at one length with one thread count, on the CPU or the GPU. */
 public final class Configuration {
   final String label;
   final Bundle bundle;
@@ -11,18 +11,18 @@ public final class Configuration {
   final int threads;
   final Delegate delegate;
 
-  /** A configuration on the processor's cores; the arguments are those of the other constructor. */
+  /** Creates a configuration on the CPU; see the other constructor for the arguments. */
   public Configuration(String label, Bundle bundle, int length, int threads) {
     this(label, bundle, length, threads, Delegate.CPU);
   }
 
   /**
-   * A configuration.
+   * Creates a configuration.
    *
-   * @param label what it is called in tables
+   * @param label its name in tables
    * @param length tokens in a call, padding included
-   * @param threads that the runtime gets
-   * @param delegate what the runtime is asked to run it on
+   * @param threads the runtime's threads
+   * @param delegate where the network should run
    * @throws org.pocketbert.UserError if the bundle has no such length
    */
   public Configuration(String label, Bundle bundle, int length, int threads, Delegate delegate) {

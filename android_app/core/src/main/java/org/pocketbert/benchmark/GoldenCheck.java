@@ -12,13 +12,13 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 
-/** Right before fast: a file has to answer the golden examples as it did when it was exported. */
+/** Correctness before timing: a file must reproduce its golden outputs from export. */
 final class GoldenCheck {
-  // As a part of the largest recorded value; where the figures come from: pocketbert_bench.configurations.
+  // Relative to the largest recorded value; pocketbert_bench.configurations derives them.
   private static final Map<String, Double> TOLERANCES = tolerances();
-  // The GPU rounds to 11 bits, by 2^-11 = 0.05 % at most: as much as a hundred roundings that all go the same way.
+  // The GPU rounds to 11 bits, by at most 2^-11 = 0.05 %. This allows a hundred roundings in one direction.
   private static final double GPU_TOLERANCE = 0.05;
-  // JSON has no NaN; an answer that is none is infinitely wrong.
+  // Stands for NaN and infinity, which JSON lacks.
   private static final double NOT_A_NUMBER = 1e30;
 
   private final int examples;
@@ -33,7 +33,7 @@ final class GoldenCheck {
     return Collections.unmodifiableMap(tolerances);
   }
 
-  /** A check of a recipe's answers. */
+  /** Creates a check with the recipe's tolerance. */
   GoldenCheck(List<Golden> goldens, String recipe, Delegate delegate) {
     double relative = TOLERANCES.get(recipe);
     double largest = 0;
@@ -62,7 +62,7 @@ final class GoldenCheck {
     }
   }
 
-  /** A sentence if an output is off by more than the tolerance, otherwise null. */
+  /** Returns a reason if an output is off by more than the tolerance, otherwise null. */
   String problem() {
     if (largestDifference <= tolerance) {
       return null;

@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.SortedMap;
 import java.util.TreeMap;
 
-/** What a Linux kernel tells of its machine, on computers and phones; empty or null where it does not. */
+/** Reads a Linux machine's properties, on computers and phones. Unknown values are empty or null. */
 public final class LinuxFacts {
-  // As pocketbert_bench.machine: the ones that decide which matrix kernels run.
+  // The extensions that select matrix kernels, as in pocketbert_bench.machine.
   private static final List<String> INSTRUCTION_SETS =
       Arrays.asList("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve");
 
@@ -20,7 +20,7 @@ public final class LinuxFacts {
 
   private LinuxFacts() {}
 
-  /** The instruction set extensions that decide about speed. */
+  /** The instruction set extensions relevant for speed. */
   public static List<String> instructionSets() {
     List<String> flags =
         Arrays.asList((entry("/proc/cpuinfo", "flags", "") + entry("/proc/cpuinfo", "Features", "")).split(" "));
@@ -40,7 +40,7 @@ public final class LinuxFacts {
     return governor.isEmpty() ? null : governor;
   }
 
-  /** Over 1, 5 and 15 minutes. */
+  /** The load averages over 1, 5 and 15 minutes. */
   public static List<Object> loadAverage() {
     List<Object> load = new ArrayList<>();
     String[] averages = text("/proc/loadavg").split(" ");
@@ -50,14 +50,14 @@ public final class LinuxFacts {
     return load;
   }
 
-  /** The processors that the calling thread may run on, as the kernel writes them: {@code 0-3,7}. */
+  /** The calling thread's allowed processors in the kernel's format, such as {@code 0-3,7}. */
   public static String processorsAllowed() {
     String allowed = entry("/proc/thread-self/status", "Cpus_allowed_list", "");
     return allowed.isEmpty() ? null : allowed;
   }
 
   /**
-   * A frequency of every processor that has one, in kHz.
+   * Returns a frequency in kHz for each processor that reports one.
    *
    * @param folder {@code /sys/devices/system/cpu}
    * @param name {@code scaling_cur_freq}, {@code cpuinfo_max_freq}, …
@@ -73,7 +73,7 @@ public final class LinuxFacts {
     return kilohertz;
   }
 
-  /** What follows {@code key} and a colon or equals sign on its first line. */
+  /** Returns the value behind {@code key} and a colon or equals sign, from the first such line. */
   public static String entry(String path, String key, String otherwise) {
     for (String line : text(path).split("\n")) {
       if (line.matches(key + "\\s*[:=].*")) {
@@ -83,7 +83,7 @@ public final class LinuxFacts {
     return otherwise;
   }
 
-  /** A small file, trimmed. */
+  /** Returns a small file's trimmed text; empty if it cannot be read. */
   public static String text(String path) {
     try {
       return new String(Files.readAllBytes(Paths.get(path)), StandardCharsets.UTF_8).trim();

@@ -10,14 +10,14 @@ import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
 
 /**
- * How far the file's recorded answers lie from the float model's, measured as {@code pocketbert_export.checks} does: as a
- * part of the root mean square of the float model's, as they are and without the constant that means nothing.
+ * Compares the file's recorded outputs with the float model's, as {@code pocketbert_export.checks} does: relative to
+ * the root mean square of the float model's outputs, with and without the constant that the task ignores.
  *
- * <p>Nothing runs. Together with {@link GoldenCheck}, which compares the runtime's answers with the recorded ones, it
- * holds a phone's answers to the float model.
+ * <p>This check runs no network. {@link GoldenCheck} compares the runtime's outputs with the recorded ones; together
+ * they compare a phone's outputs with the float model's.
  */
 final class ModelCheck {
-  // Largest and root mean square difference, as in pocketbert_export.checks.BOUNDS, where they are derived.
+  // Largest and root mean square difference; pocketbert_export.checks.BOUNDS derives them.
   private static final Map<String, double[]> BOUNDS = bounds();
 
   private final List<Golden> goldens;
@@ -37,16 +37,16 @@ final class ModelCheck {
   }
 
   /**
-   * Compares.
+   * Compares a bundle's recorded outputs.
    *
-   * @return a sentence if the answers lie too far apart, else null
+   * @return a reason if they differ too much, otherwise null
    */
   static String problem(Bundle bundle) {
     double[] most = BOUNDS.get(bundle.recipe());
     ModelCheck check = new ModelCheck(bundle.goldens());
     for (String output : check.goldens.get(0).outputs.keySet()) {
       check.compare(output, Centre.NONE, 0);
-      // Scores that vary less than a quarter of their size are held against that quarter, as in checks.py.
+      // As in checks.py: the scale of scores is at least a quarter of their size.
       check.compare(output, Centre.of(bundle.taskKind()), "regression".equals(bundle.taskKind()) ? 0.25 : 0);
     }
     if (check.largest <= most[0] && check.rootMeanSquare <= most[1]) {
@@ -54,15 +54,15 @@ final class ModelCheck {
     }
     return String.format(
         Locale.ROOT,
-        "its recorded answers are not the float model's: they are off by %.3g at most and %.3g on average, %.3g and %.3g "
-            + "being allowed; export it again",
+        "its recorded outputs must match the float model's; they are off by %.3g at most and %.3g on average, but only "
+            + "%.3g and %.3g are allowed; export it again",
         check.largest,
         check.rootMeanSquare,
         most[0],
         most[1]);
   }
 
-  /** What is subtracted of answers first: softmax ignores a constant in a text's logits, an order one in all. */
+  /** The ignored constant: softmax ignores one per text, a ranking ignores one for all texts. */
   private enum Centre {
     NONE,
     EACH_ROW,
@@ -107,7 +107,7 @@ final class ModelCheck {
     rootMeanSquare = Math.max(rootMeanSquare, Math.sqrt(squaredDifferences / count) / scale);
   }
 
-  /** Of all the float model's answers, and of all the file's. */
+  /** Returns the means of the float model's and of the file's outputs. */
   private double[] means(String output) {
     double[] means = new double[2];
     long count = 0;

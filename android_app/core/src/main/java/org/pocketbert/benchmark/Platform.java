@@ -4,26 +4,26 @@ import java.nio.ByteBuffer;
 import java.util.Map;
 import org.pocketbert.engine.Engine;
 
-/** What the protocol needs of the place where it runs. */
+/** The services that the protocol needs from its platform. */
 public interface Platform {
-  /** A clock in nanoseconds that only goes forward. */
+  /** Returns a monotonic clock in nanoseconds. */
   long nanoTime();
 
   /**
    * Opens a model.
    *
-   * @throws org.pocketbert.engine.EngineException if that cannot be done
+   * @throws org.pocketbert.engine.EngineException if it cannot be opened
    */
   Engine open(ByteBuffer model, String signature, int threads);
 
-  /** The heat now, as a result file's {@code thermal_start}; null where it cannot be read. */
+  /** Returns the current heat for a result file's {@code thermal_start}; null if unknown. */
   Map<String, Object> thermal();
 
   /**
-   * Told between calls, outside of what is timed; a platform that nobody watches has nothing to do.
+   * Reports progress between calls, outside the timed code. The default does nothing.
    *
-   * @param of how many calls this stage takes, as far as can be said; 0 where nothing can
-   * @throws org.pocketbert.engine.EngineException ends the measurement, with its message as the result
+   * @param of the expected number of calls in this stage; 0 if unknown
+   * @throws org.pocketbert.engine.EngineException to end the measurement with this message
    */
   default void progress(Stage stage, int done, int of) {}
 }

@@ -5,16 +5,16 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 
-/** This process' resident memory, as Linux and Android tell it. */
+/** This process's resident memory on Linux and Android. */
 public final class ProcessMemory {
   private ProcessMemory() {}
 
-  /** Bytes now; null where the system does not tell. */
+  /** Returns the current bytes; null if unknown. */
   public static Long residentBytes() {
     return entry("VmRSS:");
   }
 
-  /** The most bytes so far; null where the system does not tell. */
+  /** Returns the peak in bytes; null if unknown. */
   static Long peakBytes() {
     return entry("VmHWM:");
   }

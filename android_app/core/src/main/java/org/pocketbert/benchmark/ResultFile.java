@@ -17,19 +17,19 @@ import java.util.TimeZone;
 import java.util.UUID;
 import org.pocketbert.json.Json;
 
-/** A run as a result file of version 1, the form of {@code pocketbert_bench.results}. */
+/** Writes result files with schema version 1, as {@code pocketbert_bench.results} does. */
 public final class ResultFile {
   private ResultFile() {}
 
   /**
-   * The content.
+   * Creates the content.
    *
-   * @param title what the run was for
-   * @param started of the run, milliseconds since 1970
+   * @param title purpose of the run
+   * @param started start of the run, milliseconds since 1970
    * @param measuredOn {@code device}, {@code host} or {@code qemu}
-   * @param machine as the schema has it
-   * @param measurements what {@link Benchmark#measure} gave
-   * @param notes what a reader has to know, a sentence each
+   * @param machine its description, as in the schema
+   * @param measurements results of {@link Benchmark#measure}
+   * @param notes sentences for the reader
    */
   public static Map<String, Object> of(
       String title,
@@ -56,15 +56,15 @@ public final class ResultFile {
   }
 
   /**
-   * Writes a file whole or not at all.
+   * Writes a complete file or none.
    *
-   * @throws FileAlreadyExistsException if it is there and must not be replaced
+   * @throws FileAlreadyExistsException if the file exists and {@code overwrite} is false
    */
   public static void write(Path path, Map<String, Object> content, boolean overwrite) throws IOException {
     if (!overwrite && Files.exists(path)) {
       throw new FileAlreadyExistsException(path.toString());
     }
-    // Files of createTempFile are for their owner alone, and a result is to be shown.
+    // Not createTempFile: its files are readable for their owner only, and others need the result.
     Path aside = path.resolveSibling(path.getFileName() + "." + UUID.randomUUID() + ".part");
     try {
       Files.write(aside, (Json.write(content) + "\n").getBytes(StandardCharsets.US_ASCII));

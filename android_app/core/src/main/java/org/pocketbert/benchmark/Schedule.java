@@ -2,7 +2,7 @@ package org.pocketbert.benchmark;
 
 /** How long to measure; the defaults are those of {@code pocketbert bench}. */
 public final class Schedule {
-  /** What results are made with. */
+  /** The schedule for published results. */
   public static final Schedule FULL = new Schedule(5, 1.0, 10.0, 50, 2.0, 10.0);
 
   final int warmUpRuns;

@@ -1,11 +1,11 @@
 package org.pocketbert.benchmark;
 
-/** What a measurement is doing. */
+/** The stages of a measurement. */
 public enum Stage {
-  /** Answering the golden examples; the first of them is timed as the first call. */
+  /** Compares golden outputs; the first example is timed as the first call. */
   CHECKING,
-  /** Calls that are not recorded, until they are steady. */
+  /** Runs unrecorded calls until they are steady. */
   WARMING_UP,
-  /** Recorded calls. */
+  /** Runs recorded calls. */
   MEASURING
 }

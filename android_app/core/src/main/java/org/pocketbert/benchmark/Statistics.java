@@ -4,7 +4,7 @@ import java.math.BigDecimal;
 import java.math.RoundingMode;
 import java.util.Arrays;
 
-/** What raw latencies say, in the same numbers to the last digit as NumPy. */
+/** Statistics of raw latencies, equal to those of NumPy to the last digit. */
 public final class Statistics {
   private Statistics() {}
 

@@ -17,10 +17,10 @@ import org.pocketbert.json.JsonError;
 import org.pocketbert.tokenizer.Tokenizer;
 
 /**
- * An opened bundle: what {@code pocketbert export} wrote, checked on the bytes that will be used.
+ * An opened bundle from {@code pocketbert export}. Its checks read the same bytes as the runtime.
  *
- * <p>The model stays a mapping of its file: the memory that was hashed is the memory that the runtime reads. Keep
- * bundles where no other app can write.
+ * <p>The model is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no other app
+ * can write.
  */
 public final class Bundle {
   /** The input that holds token ids. */
@@ -34,12 +34,12 @@ public final class Bundle {
 
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
-  // As pocketbert_export.checks has them.
+  // The same names as in pocketbert_export.checks.
   static final List<String> TOKEN_OUTPUTS =
       Arrays.asList("sequence_output", "start_logits", "end_logits", "prediction_logits");
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
-  // Of the files that are never read into memory.
+  // For the files that are mapped and never copied into memory.
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
@@ -63,11 +63,11 @@ public final class Bundle {
   }
 
   /**
-   * Opens a bundle after every check that needs no runtime: the files are those that were written, they agree with one
-   * another, and the tokenizer gives the ids of every golden example.
+   * Opens a bundle after all checks that need no runtime: file digests, consistency of the files, and the ids of every
+   * golden example.
    *
    * @param path its folder
-   * @throws UserError one line that lists every missing or damaged file, or everything that does not agree
+   * @throws UserError lists every missing or damaged file, or every inconsistency, in one line
    */
   public static Bundle open(Path path) {
     Description description = describe(path);
@@ -93,7 +93,7 @@ public final class Bundle {
       if (!isListed && (hasLabels || !name.equals(LABELS))) {
         problems.add(name + " must be listed among the files in " + DESCRIPTION + "; it is not");
       } else if (isListed && !hasLabels && name.equals(LABELS)) {
-        problems.add(name + " must not be there for a task without labels; it is listed in " + DESCRIPTION);
+        problems.add(name + " must be absent for a task without labels; it is listed in " + DESCRIPTION);
       }
     }
     throwIfAny(problems, path);
@@ -108,7 +108,7 @@ public final class Bundle {
     return new Bundle(directory, description, contents.get(MODEL), tokenizer, goldens);
   }
 
-  /** The ids of bundle.json are those of the texts, so that a changed tokenizer cannot pass. */
+  /** Compares the ids in bundle.json with those from the tokenizer, to detect a changed tokenizer. */
   private static void checkIds(Description description, Tokenizer tokenizer, List<String> problems) {
     if (!problems.isEmpty()) {
       return;
@@ -125,16 +125,16 @@ public final class Bundle {
   }
 
   /**
-   * The lengths that a bundle says it has, ascending; nothing but bundle.json is read, so that many can be listed.
+   * Returns the lengths listed in bundle.json, ascending. It reads no other file, so listing many bundles is fast.
    *
-   * @throws UserError if that is missing or wrong
+   * @throws UserError if bundle.json is missing or wrong
    */
   public static int[] listedLengths(Path path) {
     return lengths(describe(path));
   }
 
   /**
-   * The files that a bundle says it has, bundle.json among them, with their sizes in bytes: plain names, without folders.
+   * Returns the files listed in bundle.json, and bundle.json itself, with their sizes in bytes. Names have no folders.
    *
    * @throws UserError if bundle.json is missing or wrong, or lists every file that is missing or of another size
    */
@@ -161,7 +161,7 @@ public final class Bundle {
 
   private static void throwIfAny(List<String> problems, Path path) {
     if (!problems.isEmpty()) {
-      problems.add("export it again, or copy it whole");
+      problems.add("export it again, or copy all its files");
     }
     UserError.throwIfAny(problems, "bundle " + path);
   }
@@ -185,7 +185,7 @@ public final class Bundle {
     try {
       return path.toRealPath();
     } catch (IOException error) {
-      throw new UserError("a bundle must be a folder that pocketbert export wrote; received " + path);
+      throw new UserError("a bundle must be a folder written by pocketbert export; received " + path);
     }
   }
 
@@ -208,38 +208,38 @@ public final class Bundle {
     return MODEL;
   }
 
-  /** The model file's bytes; the same memory at every call. */
+  /** The model file's bytes; every call returns the same memory. */
   public ByteBuffer model() {
     return model.duplicate();
   }
 
-  /** The model file's digest, which its bytes have. */
+  /** The model file's verified SHA-256. */
   public String modelSha256() {
     return description.files.get(MODEL).sha256;
   }
 
-  /** How many numbers are stored how: float32, dynamic_wi8, … */
+  /** The recipe: float32, dynamic_wi8, … */
   public String recipe() {
     return description.recipe;
   }
 
-  /** Numbers of tokens that the model can be called with, ascending. */
+  /** The model's sequence lengths, ascending. */
   public int[] lengths() {
     return lengths(description);
   }
 
-  /** The names of a classifier's answers, in the order of its logits; empty for other tasks. */
+  /** The labels in the order of the logits; empty for tasks without labels. */
   public List<String> labels() {
     return Collections.unmodifiableList(description.labels);
   }
 
-  /** The tokenizer of the bundle's kind and files. */
+  /** The bundle's tokenizer. */
   public Tokenizer tokenizer() {
     return tokenizer;
   }
 
   /**
-   * The signature for a number of tokens.
+   * Returns the signature for a length.
    *
    * @throws UserError if the bundle has none
    */
@@ -251,12 +251,12 @@ public final class Bundle {
     return name;
   }
 
-  /** What the network is for, as bundle.json names it: classification, …; null for a bare encoder. */
+  /** The task in bundle.json: classification, …; null for an encoder without a task. */
   public String taskKind() {
     return description.taskKind;
   }
 
-  /** The vocabulary's last token as a text of one token: a model whose table of words is shorter cannot answer it. */
+  /** Inputs with the vocabulary's last token only: a model with a shorter embedding table fails on them. */
   public Map<String, int[]> lastPiece(int length) {
     int[] ids = new int[length];
     Arrays.fill(ids, tokenizer.padId());
@@ -276,7 +276,8 @@ public final class Bundle {
   }
 
   /**
-   * The golden examples that fit a length, padded to it; where there is an answer for each token, those of that length.
+   * Returns the golden examples that fit a length, padded to it. If outputs are per token, only examples of this length
+   * fit.
    *
    * @throws UserError if none fits
    */

@@ -13,7 +13,7 @@ import org.pocketbert.tokenizer.UnigramTokenizer;
 import org.pocketbert.tokenizer.Vocabulary;
 import org.pocketbert.tokenizer.WordPieceTokenizer;
 
-/** Makes the tokenizer of a bundle's kind from files whose digests are checked. */
+/** Creates a bundle's tokenizer from verified files. */
 final class BundleTokenizer {
   private BundleTokenizer() {}
 
@@ -21,7 +21,7 @@ final class BundleTokenizer {
    * Reads the tokenizer's files.
    *
    * @param contents all files of the tokenizer's kind by name
-   * @param problems gets what is wrong with them, and whether bundle.json says another size
+   * @param problems receives problems of the files, and a different size in bundle.json
    * @return null if they cannot be read
    */
   static Tokenizer open(Description description, Map<String, ByteBuffer> contents, List<String> problems) {
@@ -35,7 +35,7 @@ final class BundleTokenizer {
     try {
       tokenizer = read(description, files);
     } catch (UserError error) {
-      // What is said of two files names them itself.
+      // Messages about two files already name them.
       problems.add((files.size() == 1 ? first + ": " : "") + error.getMessage());
       return null;
     }

@@ -14,14 +14,14 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.regex.Pattern;
 
-/** Files of a folder that comes from outside: plain names, no links, bounded sizes, digests of the bytes in hand. */
+/** Reads untrusted files: plain names, no links, bounded sizes, digests of the bytes in memory. */
 final class CheckedFile {
-  /** Letters, digits, dot, dash and underscore, not beginning with a dot: such a name cannot lead out of its folder. */
+  /** Letters, digits, dot, dash and underscore, without a leading dot. Such a name cannot leave its folder. */
   static final Pattern PLAIN_NAME = Pattern.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}");
 
   private CheckedFile() {}
 
-  /** What is wrong with a file, in words that follow its name. */
+  /** A problem with a file; the message continues a sentence that starts with its name. */
   static final class Unusable extends Exception {
     private static final long serialVersionUID = 1;
 
@@ -31,7 +31,7 @@ final class CheckedFile {
   }
 
   /**
-   * The size of a file, which is not opened.
+   * Returns the size of a file without opening it.
    *
    * @param folder a canonical path
    * @param name of the file in the folder
@@ -60,13 +60,13 @@ final class CheckedFile {
    *
    * @param folder a canonical path
    * @param name of the file in the folder
-   * @param mostBytes what it may have at most
-   * @return its bytes, read-only; nothing is copied
+   * @param mostBytes the largest allowed size
+   * @return its bytes, read-only and not copied
    * @throws Unusable if it is absent, not an ordinary file, too large or cannot be read
    */
   static ByteBuffer map(Path folder, String name, long mostBytes) throws Unusable {
     size(folder, name);
-    // Opened without following links too: the name may be another file by now.
+    // Do not follow links here either: the name may now be another file.
     try (FileChannel channel =
         FileChannel.open(folder.resolve(name), StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
       long size = channel.size();
@@ -79,14 +79,14 @@ final class CheckedFile {
     }
   }
 
-  /** The bytes of a buffer, copied. */
+  /** Copies the bytes of a buffer. */
   static byte[] bytes(ByteBuffer buffer) {
     byte[] bytes = new byte[buffer.remaining()];
     buffer.duplicate().get(bytes);
     return bytes;
   }
 
-  /** The bytes of a buffer as UTF-8; what is none becomes U+FFFD. */
+  /** Decodes a buffer as UTF-8; invalid bytes become U+FFFD. */
   static String text(ByteBuffer buffer) {
     return StandardCharsets.UTF_8.decode(buffer.duplicate()).toString();
   }

@@ -15,11 +15,11 @@ import java.util.regex.Pattern;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.TokenizerOptions;
 
-/** The content of bundle.json, schema version 2 or 3, checked as strictly as the Python side's JSON schema does. */
+/** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
 final class Description {
-  // Of bundles with a WordPiece tokenizer.
+  // Bundles with a WordPiece tokenizer.
   private static final long SCHEMA_VERSION = 2;
-  // The same with another tokenizer, whose kind it names.
+  // Bundles that name the kind of their tokenizer.
   private static final long OTHER_TOKENIZERS_VERSION = 3;
   private static final int MOST_FILES = 16;
   private static final int MOST_TOKENS = 1 << 16;
@@ -27,26 +27,26 @@ final class Description {
       Arrays.asList("classification", "multi_label", "regression", "masked_lm", "next_sentence", "span");
   private static final List<String> RECIPES = Arrays.asList("float32", "float16", "dynamic_wi8");
   private static final List<String> INPUTS = Arrays.asList(Bundle.WORD_IDS, Bundle.MASK, Bundle.TYPE_IDS);
-  // Control characters, line breaks and halves of characters; white space at an end.
+  // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
   private static final Pattern SPACE = Pattern.compile("\\p{Z}+");
   private static final Pattern DIGEST = Pattern.compile("[0-9a-f]{64}");
 
   final SortedMap<Integer, String> signatures = new TreeMap<>();
   final Map<String, File> files = new LinkedHashMap<>();
-  /** Without their answers. */
+  /** Without outputs. */
   final List<Golden> goldens = new ArrayList<>();
 
   final List<String> outputs;
   final List<String> labels = new ArrayList<>();
 
-  /** Null for a bare encoder. */
+  /** Null for an encoder without a task. */
   final String taskKind;
 
   final String recipe;
   final TokenizerKind tokenizerKind;
 
-  /** Of WordPiece; null for the other kinds, which have none. */
+  /** Options of WordPiece; null for other kinds. */
   final TokenizerOptions tokenizer;
 
   final long vocabSize;
@@ -79,8 +79,8 @@ final class Description {
   /**
    * Reads a parsed bundle.json.
    *
-   * @param subject opens the error's message
-   * @throws UserError lists everything that the schema does not allow
+   * @param subject start of the error's message
+   * @throws UserError lists every violation of the schema
    */
   static Description parse(Object json, String subject) {
     List<String> problems = new ArrayList<>();
@@ -89,7 +89,7 @@ final class Description {
     if (version != SCHEMA_VERSION && version != OTHER_TOKENIZERS_VERSION) {
       throw new UserError(
           subject + ": schema_version must be " + SCHEMA_VERSION + " or " + OTHER_TOKENIZERS_VERSION
-              + ", which this version reads; export the bundle again or take a newer app");
+              + " for this version; export the bundle again or update the app");
     }
     Description description = new Description(fields, version == OTHER_TOKENIZERS_VERSION, problems);
     UserError.throwIfAny(problems, subject);
@@ -116,7 +116,7 @@ final class Description {
         problems.add(signature.path("name") + " must be length_" + length);
       }
       if (length > MOST_TOKENS || signatures.put((int) length, name) != null) {
-        problems.add(signature.path("length") + " must be at most " + MOST_TOKENS + " and stand once");
+        problems.add(signature.path("length") + " must be unique and at most " + MOST_TOKENS);
       }
       signature.close();
     }
@@ -173,7 +173,7 @@ final class Description {
     List<String> names = new ArrayList<>();
     for (Fields tensor : fields.objects(name)) {
       if (names.contains(tensor.string("name"))) {
-        problems.add(tensor.path("name") + " must stand once");
+        problems.add(tensor.path("name") + " must be unique");
       }
       names.add(tensor.string("name"));
       if (!tensor.string("dtype").equals(type)) {
@@ -196,7 +196,7 @@ final class Description {
       if (!CheckedFile.PLAIN_NAME.matcher(name).matches()) {
         problems.add("$.files must have plain file names, without folders; received " + shown(name));
       } else if (name.equals(Bundle.DESCRIPTION)) {
-        problems.add("$.files must not list " + name + ", which cannot hold its own digest");
+        problems.add("$.files must not list " + name + "; it cannot contain its own digest");
       } else if (!DIGEST.matcher(digest).matches()) {
         problems.add(file.path("sha256") + " must be 64 hexadecimal digits");
       }
@@ -240,7 +240,7 @@ final class Description {
     return values;
   }
 
-  /** They are lines of a file, which people and programs tell apart. */
+  /** Labels are lines in a file; people and programs must be able to distinguish them. */
   private void checkLabels(List<String> problems) {
     Set<String> seen = new HashSet<>();
     for (String label : labels) {

@@ -8,15 +8,15 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * The members of a JSON object, taken one by one with their types; whatever is wrong goes into a list of problems.
+ * Reads the members of a JSON object with their types, and collects problems in a list.
  *
- * <p>A getter whose member is absent or of another type notes that and gives an empty value, so that one reading finds
- * everything. {@link #close} notes the members that nobody took.
+ * <p>If a member is absent or has another type, a getter adds a problem and returns an empty value, so one pass finds
+ * all problems. {@link #close} adds the members that were not read.
  */
 final class Fields {
-  // A key may be as long as the file.
+  // Keys can be as long as the file.
   private static final int MOST_SHOWN = 100;
-  // Beyond it JSON's numbers have gaps.
+  // Doubles above it skip integers.
   private static final long MOST_WHOLE = 1L << 53;
 
   private final String path;
@@ -81,7 +81,7 @@ final class Fields {
     return strings;
   }
 
-  /** The objects of a list, of which there is at least one. */
+  /** The objects of a list with at least one element. */
   List<Fields> objects(String name) {
     List<Fields> objects = new ArrayList<>();
     for (Object value : list(name)) {
@@ -125,7 +125,7 @@ final class Fields {
     return 1;
   }
 
-  /** Notes a member that may be absent, and is a number otherwise. */
+  /** Checks an optional number. */
   void numberIfPresent(String name) {
     Object value = take(name);
     if (members.containsKey(name) && !(value instanceof Number)) {
@@ -138,7 +138,7 @@ final class Fields {
     return wholeNumbers(list(name), name);
   }
 
-  /** The only element of a list, itself a list of whole numbers: a batch of one text. */
+  /** The whole numbers of a list with one list inside: a batch of one text. */
   long[] row(String name) {
     List<?> batch = list(name);
     if (batch.size() == 1 && batch.get(0) instanceof List) {
@@ -161,7 +161,7 @@ final class Fields {
     return numbers;
   }
 
-  /** The strings of an object with at least one member; their keys are free. */
+  /** The strings of an object with at least one member and any keys. */
   List<String> texts(String name) {
     Fields object = object(name);
     List<String> texts = new ArrayList<>();
@@ -174,11 +174,11 @@ final class Fields {
     return texts;
   }
 
-  /** Notes the members that were not taken. */
+  /** Adds a problem for each member that was not read. */
   void close() {
     for (String name : names()) {
       if (!taken.contains(name)) {
-        problems.add(path(name) + " is not known");
+        problems.add(path(name) + " is unknown");
       }
     }
   }

@@ -6,7 +6,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** An example of a bundle: a text, its ids, and what the float model and the file answered when it was exported. */
+/** A golden example: a text, its ids, and the outputs of the float model and the file at export. */
 public final class Golden {
   /** The text. */
   public final String text;
@@ -14,19 +14,19 @@ public final class Golden {
   /** The second text, or null. */
   public final String pair;
 
-  /** Places that the ids are padded to. */
+  /** Number of ids, including padding. */
   public final int length;
 
   /** Input name to {@link #length} ids. */
   public final Map<String, int[]> inputs;
 
-  /** Output name to the float model's answer; read it by index. */
+  /** Output name to the float model's values; read them by index. */
   public final Map<String, FloatBuffer> outputs;
 
-  /** Output name to the exported file's answer; read it by index. */
+  /** Output name to the exported file's values; read them by index. */
   public final Map<String, FloatBuffer> exportedOutputs;
 
-  /** An example whose answers are not known yet. */
+  /** Creates an example without outputs. */
   Golden(String text, String pair, int length, Map<String, int[]> inputs) {
     this(text, pair, length, inputs, new LinkedHashMap<>(), new LinkedHashMap<>());
   }
@@ -46,17 +46,17 @@ public final class Golden {
     this.exportedOutputs = Collections.unmodifiableMap(exportedOutputs);
   }
 
-  /** The example with its answers. */
+  /** Returns the example with its outputs. */
   Golden answered(Map<String, FloatBuffer> outputs, Map<String, FloatBuffer> exportedOutputs) {
     return new Golden(text, pair, length, inputs, outputs, exportedOutputs);
   }
 
-  /** The example cut or padded to another length, which must hold all tokens. */
+  /** Returns the example truncated or padded to another length, which must fit all tokens. */
   Golden at(int newLength, int padId) {
     return new Golden(text, pair, newLength, inputsAt(newLength, padId), outputs, exportedOutputs);
   }
 
-  /** Tokens, padding not counted. */
+  /** Number of tokens without padding. */
   public int tokenCount() {
     int count = 0;
     for (int value : inputs.get(Bundle.MASK)) {
@@ -77,13 +77,13 @@ public final class Golden {
     return fitted;
   }
 
-  /** How many values of an answer stand for something: those of its tokens, which come first, and not the padding's. */
+  /** Number of values of an output without those of padding, which come last. */
   public int realValues(String output) {
     int count = outputs.get(output).limit();
     return Bundle.TOKEN_OUTPUTS.contains(output) ? count / length * tokenCount() : count;
   }
 
-  /** The largest value of an answer, by amount. */
+  /** The largest absolute value of the file's outputs. */
   public double largestOutput() {
     double largest = 0;
     for (FloatBuffer values : exportedOutputs.values()) {

@@ -9,12 +9,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** The golden examples' answers, as {@code goldens.safetensors} has them: {@code INDEX/KIND/OUTPUT}. */
+/** Reads golden outputs from {@code goldens.safetensors}, with names {@code INDEX/KIND/OUTPUT}. */
 final class GoldenAnswers {
   private final Description description;
   private final Map<String, Safetensors.Tensor> tensors;
   private final List<String> problems;
-  // Of the first answer of each output; what counts tokens is 0.
+  // Shape of each output in the first example, with 0 for the axis of tokens.
   private final Map<String, int[]> shapes = new HashMap<>();
 
   private GoldenAnswers(Description description, Map<String, Safetensors.Tensor> tensors, List<String> problems) {
@@ -24,10 +24,10 @@ final class GoldenAnswers {
   }
 
   /**
-   * The golden examples with their answers.
+   * Returns the golden examples with their outputs.
    *
-   * @param content of the file
-   * @param problems gets a sentence for each rule that the file breaks; the result is of no use then
+   * @param content the file's bytes
+   * @param problems receives a sentence for each violated rule; then the result is unusable
    */
   static List<Golden> read(ByteBuffer content, Description description, List<String> problems) {
     try {
@@ -62,7 +62,7 @@ final class GoldenAnswers {
       } else if (!hasShape(tensor, output, length)) {
         problems.add(where + " must have " + expected(output, length) + "; it has " + Arrays.toString(tensor.shape));
       } else if (!isAsTheOthers(tensor, output)) {
-        problems.add(where + " must have the shape of the others; it has " + Arrays.toString(tensor.shape));
+        problems.add(where + " must have the same shape as in other examples; it has " + Arrays.toString(tensor.shape));
       } else if (!isFinite(tensor.values)) {
         problems.add(where + " must hold finite numbers");
       } else {
@@ -94,7 +94,7 @@ final class GoldenAnswers {
 
   private String expected(String output, int length) {
     if (!description.labels.isEmpty()) {
-      return "the shape [1, " + description.labels.size() + "], a number for each label";
+      return "the shape [1, " + description.labels.size() + "], one number per label";
     }
     return Bundle.TOKEN_OUTPUTS.contains(output) ? "the shape [1, " + length + ", …]" : "the shape [1, …]";
   }

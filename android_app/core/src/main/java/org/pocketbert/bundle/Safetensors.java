@@ -15,13 +15,13 @@ import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
 /**
- * Reads a safetensors file of 32-bit floats: the length of a header in 8 bytes, the header in JSON, then the values.
+ * Reads a safetensors file with 32-bit floats: the length of a header in 8 bytes, the header in JSON, then the values.
  *
- * <p>Nothing is copied: each tensor is a view of the bytes given.
+ * <p>Each tensor is a view of the given bytes, not a copy.
  */
 final class Safetensors {
   private static final int LENGTH_BYTES = 8;
-  // A tensor takes about 100 bytes of header.
+  // A tensor needs about 100 bytes in the header.
   private static final int MOST_HEADER_BYTES = 1 << 20;
 
   private Safetensors() {}
@@ -45,8 +45,8 @@ final class Safetensors {
    *
    * @param content all its bytes
    * @return tensors by name
-   * @throws CheckedFile.Unusable in words that follow the file's name, if the header is too long, no JSON or wrong, or if
-   *     the tensors do not fill the rest of the file one after another
+   * @throws CheckedFile.Unusable if the header is too long, invalid JSON or wrong, or if the tensors do not fill the
+   *     rest of the file without gaps or overlaps
    */
   static Map<String, Tensor> read(ByteBuffer content) throws CheckedFile.Unusable {
     ByteBuffer bytes = content.duplicate().order(ByteOrder.LITTLE_ENDIAN);
@@ -56,7 +56,7 @@ final class Safetensors {
     long headerBytes = bytes.getLong();
     if (headerBytes < 2 || headerBytes > Math.min(MOST_HEADER_BYTES, bytes.remaining())) {
       throw new CheckedFile.Unusable(
-          "must be a safetensors file with a header of at most " + MOST_HEADER_BYTES + " bytes; it says "
+          "must be a safetensors file with a header of at most " + MOST_HEADER_BYTES + " bytes; it claims "
               + headerBytes + " of " + bytes.remaining());
     }
     int dataStart = bytes.position() + (int) headerBytes;
@@ -99,13 +99,13 @@ final class Safetensors {
       int[] sizes = new int[shape.length];
       long count = 1;
       for (int i = 0; i < sizes.length; i++) {
-        // Beyond the file's size nothing can be right, and nothing may overflow.
+        // Larger sizes are wrong anyway; the limit prevents overflow.
         sizes[i] = (int) Math.min(shape[i], data.limit());
         count = Math.min(count * sizes[i], data.limit());
       }
       boolean fits = offsets.length == 2 && offsets[0] <= offsets[1] && offsets[1] <= data.limit();
       if (!fits || offsets[1] - offsets[0] != count * Float.BYTES || parts.put(offsets[0], offsets[1]) != null) {
-        problems.add(tensor.path("data_offsets") + " must be where " + count + " floats of the file lie");
+        problems.add(tensor.path("data_offsets") + " must enclose " + count + " floats inside the file");
         continue;
       }
       FloatBuffer values =
@@ -117,7 +117,7 @@ final class Safetensors {
       end = part.getKey() == end ? part.getValue() : -1;
     }
     if (problems.isEmpty() && end != data.limit()) {
-      problems.add("its tensors must fill it one after another");
+      problems.add("its tensors must fill it without gaps or overlaps");
     }
     return tensors;
   }

@@ -6,23 +6,23 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 
-/** The tokenizers that a bundle may have, and the files that each is read from. */
+/** The tokenizers in bundles, with their files. */
 enum TokenizerKind {
   WORDPIECE("vocab.txt"),
   BYTE_BPE("vocab.json", "merges.txt"),
   UNIGRAM("sentencepiece.bpe.model");
 
-  /** All but {@link #WORDPIECE}, whose bundles have schema version 2 and do not name it. */
+  /** The kinds named in bundle.json: all but {@link #WORDPIECE}, whose bundles have schema version 2. */
   static final List<TokenizerKind> NAMED = Arrays.asList(BYTE_BPE, UNIGRAM);
 
-  /** The first one holds the tokens. */
+  /** The first file has the tokens. */
   final List<String> files;
 
   TokenizerKind(String... files) {
     this.files = Collections.unmodifiableList(Arrays.asList(files));
   }
 
-  /** As bundle.json writes it. */
+  /** The spelling in bundle.json. */
   String word() {
     return name().toLowerCase(Locale.ROOT);
   }

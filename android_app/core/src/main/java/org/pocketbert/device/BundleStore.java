@@ -24,22 +24,22 @@ import org.pocketbert.UserError;
 import org.pocketbert.bundle.Bundle;
 
 /**
- * The bundles of a phone, in folders that others can write to; the one to be used is copied to where they cannot, and
- * the copy is checked.
+ * The bundles on a phone, in folders where others can write. Before use, a bundle is copied to private storage, and the
+ * copy is checked.
  */
 public final class BundleStore {
   private final List<Path> sources;
   private final Path ownFolder;
 
-  /** A bundle as a list shows it. */
+  /** A bundle in a list. */
   public static final class Entry {
     /** The folder's name. */
     public final String name;
 
-    /** What bundle.json says; empty if there is a problem. */
+    /** The lengths in bundle.json; empty if there is a problem. */
     public final int[] lengths;
 
-    /** Why it cannot be used, as a sentence; null if nothing is known against it. */
+    /** Why it is unusable; null if no problem is known. */
     public final String problem;
 
     private Entry(String name, int[] lengths, String problem) {
@@ -50,10 +50,10 @@ public final class BundleStore {
   }
 
   /**
-   * A store.
+   * Creates a store.
    *
-   * @param ownFolder where no other app can write; everything in it may be removed
-   * @param sources folders of bundles that may be missing; of one name in two of them the first counts
+   * @param ownFolder private storage; its content may be removed
+   * @param sources folders with bundles; they may be missing. If two have the same name, the first one wins
    */
   public BundleStore(Path ownFolder, Path... sources) {
     this.ownFolder = ownFolder;
@@ -61,11 +61,11 @@ public final class BundleStore {
   }
 
   /**
-   * Writes the bundles inside a zip file, as an APK is one, to a folder.
+   * Writes the bundles inside a zip file (such as an APK) to a folder.
    *
    * @param zip the file
-   * @param from folder in it that holds a folder for each bundle
-   * @param to may be missing; files that are there are replaced
+   * @param from folder in the file, with one folder per bundle
+   * @param to the target; it may be missing. Existing files are replaced
    */
   public static void unpack(String zip, String from, Path to) throws IOException {
     Pattern pattern = Pattern.compile(Pattern.quote(from) + "/(" + RunRequest.NAME + ")/(" + RunRequest.NAME + ")");
@@ -97,13 +97,13 @@ public final class BundleStore {
   }
 
   /**
-   * Copies a bundle and opens the copy, which replaces the one of before.
+   * Copies a bundle, replacing the previous copy, and opens it.
    *
-   * @throws UserError if there is none of that name, a file is missing or damaged, or there is no room for it
+   * @throws UserError if there is no bundle with this name, a file is missing or damaged, or storage is full
    */
   public Bundle take(String name) {
     for (Path source : sources) {
-      // The name is checked first: it must not lead out of the folder.
+      // Check the name first: it must not leave the folder.
       if (RunRequest.NAME.matcher(name).matches() && isFolder(source.resolve(name))) {
         Path copy = ownFolder.resolve(name);
         try {
@@ -129,12 +129,12 @@ public final class BundleStore {
     } catch (UserError error) {
       return new Entry(name, new int[0], plain(error, bundle, name));
     } catch (RuntimeException | OutOfMemoryError | StackOverflowError error) {
-      // Whatever is in one folder, the others stay in the list.
+      // One bad folder must not hide the others.
       return new Entry(name, new int[0], "bundle " + name + " must be readable; received " + error + "; remove it");
     }
   }
 
-  /** People know a bundle by its name; where the app keeps it is no use to them. */
+  /** Replaces the app's private path by the bundle's name, which people know. */
   private static String plain(UserError error, Path folder, String name) {
     return error.getMessage().replace(folder.toString(), name);
   }
@@ -156,12 +156,12 @@ public final class BundleStore {
       }
     } catch (IOException error) {
       throw new UserError(
-          "bundle " + from.getFileName() + " must be copied before it is used, which failed ("
-              + error.getMessage() + "); make room on the phone, or push it again");
+          "bundle " + from.getFileName() + " cannot be copied (" + error.getMessage()
+              + "); free storage on the phone, or push it again");
     }
   }
 
-  /** Copies so many bytes at most: the file may have become another one. */
+  /** Copies at most {@code size} bytes, because the file may have changed. */
   private static void copy(Path from, Path to, long size) throws IOException {
     try (FileChannel source = FileChannel.open(from, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
         FileChannel target = FileChannel.open(to, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
@@ -192,7 +192,7 @@ public final class BundleStore {
         }
       }
     } catch (IOException error) {
-      // A folder that nobody made yet has no bundles.
+      // A missing folder has no bundles.
       return folders;
     }
     return folders;

@@ -5,18 +5,18 @@ import java.util.Set;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Engine;
 
-/** What a run needs of a phone, so that everything else can be tested without one. */
+/** The phone as a run needs it. Tests replace it. */
 public interface Device {
-  /** What {@link #thermalStatus} gives where the system does not tell. */
+  /** Result of {@link #thermalStatus} if the system reports none. */
   int UNKNOWN = -1;
 
-  /** A clock in nanoseconds that only goes forward. */
+  /** Returns a monotonic clock in nanoseconds. */
   long nanoTime();
 
   /** Waits. */
   void sleep(long milliseconds);
 
-  /** What the runtime in this build of the app can run a network on. */
+  /** Returns where the runtime in this build of the app can run a network. */
   Set<Delegate> delegates();
 
   /** Opens a model, as {@link org.pocketbert.benchmark.Platform#open}, to run on one of {@link #delegates}. */
@@ -25,26 +25,26 @@ public interface Device {
   /** Android's thermal status, from 0 (none) to 6 (shutdown), or {@link #UNKNOWN}. */
   int thermalStatus();
 
-  /** How near throttling is, 1 being there (Android 11 and later); null where the system does not tell. */
+  /** Thermal headroom: 1 means throttling (Android 11 and later); null if unknown. */
   Double thermalHeadroom();
 
-  /** Whether the system saves power now. */
+  /** Whether power saving is on. */
   boolean powerSave();
 
-  /** What a person did that spoils the numbers, as a sentence; null if nothing. */
+  /** Why the measurement was disturbed, for example by a person; null if it was not. */
   String interruption();
 
-  /** Charge; null where the system does not tell. */
+  /** The battery's charge; null if unknown. */
   Integer batteryPercent();
 
-  /** Whether power comes in; null where the system does not tell. */
+  /** Whether the battery is charging; null if unknown. */
   Boolean charging();
 
   /**
-   * Restricts the calling thread, and those that it will start, to some processors.
+   * Restricts the calling thread and its later threads to some processors.
    *
-   * @param affinity a kind of processors, not {@code ANY}
-   * @throws org.pocketbert.UserError if that cannot be done here
+   * @param affinity {@code BIG} or {@code LITTLE}
+   * @throws org.pocketbert.UserError if this phone does not support it
    */
   void restrict(RunRequest.Affinity affinity);
 }

@@ -17,13 +17,13 @@ import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 
 /**
- * One configuration on a phone: {@link Benchmark} after a cool-down, ended with a sentence instead of a number if the
- * phone gets hotter, saves power or is taken away meanwhile.
+ * Measures one configuration on a phone: cools down, then runs {@link Benchmark}. The run fails with a reason if the
+ * phone gets hot, saves power, or another window covers the app.
  */
 public final class DeviceRun implements Platform {
   private static final int COOL_DOWN_SECONDS = 300;
   private static final int COOL_DOWN_STEP_SECONDS = 5;
-  // Asking the system takes a call to another process; seldom, so that caches stay the network's.
+  // Each look calls another process. Looking rarely keeps the network's data in the caches.
   private static final long NANOSECONDS_BETWEEN_LOOKS = 500_000_000;
   private static final String[] THERMAL_STATUS = {
     "none", "light", "moderate", "severe", "critical", "emergency", "shutdown"
@@ -35,9 +35,9 @@ public final class DeviceRun implements Platform {
   private long lastLook;
   private Stage lastStage;
 
-  /** Told how a run stands, on the thread that measures. */
+  /** Receives progress, on the measuring thread. */
   public interface Watcher {
-    /** As {@link StateLine#progress}. */
+    /** Reports a state; see {@link StateLine#progress}. */
     void at(StateLine.State state, int done, int of);
   }
 
@@ -50,10 +50,10 @@ public final class DeviceRun implements Platform {
   /**
    * Measures on the calling thread.
    *
-   * @param baseMemoryBytes as {@link Benchmark#measure} takes it
-   * @return a measurement of a result file, with its {@code device}; a spoiled one has the status {@code failed}
-   * @throws UserError if the request cannot be met: the bundle has no such length, or others beside it that the GPU is
-   *     not asked to hold; this build has no GPU; or processors cannot be chosen here
+   * @param baseMemoryBytes see {@link Benchmark#measure}
+   * @return a measurement for a result file, with its {@code device}; a disturbed one has the status {@code failed}
+   * @throws UserError if the request cannot be met: the bundle lacks the length, or has several for the GPU; this build
+   *     has no GPU; or the phone does not support the affinity
    */
   public static Map<String, Object> measure(
       Device device, Schedule schedule, RunRequest request, Bundle bundle, Long baseMemoryBytes, Watcher watcher) {
@@ -69,14 +69,13 @@ public final class DeviceRun implements Platform {
   private static void checkDelegate(Device device, Delegate delegate, Bundle bundle) {
     if (!device.delegates().contains(delegate)) {
       throw new UserError(
-          "delegate must be cpu in this build of the app, whose runtime has no GPU; received " + delegate.word()
-              + "; install the APK of make android RUNTIME=aar");
+          "delegate must be cpu in this build of the app; received " + delegate.word()
+              + "; for the GPU, install the APK from make android RUNTIME=aar");
     }
     if (delegate == Delegate.GPU && bundle.lengths().length > 1) {
       throw new UserError(
-          "with delegate gpu a bundle must have one length, because the GPU prepares all of them and the runtime "
-              + "reports its share of the first only; " + bundle.name() + " has " + Arrays.toString(bundle.lengths())
-              + "; export it with one of --lengths");
+          "a bundle must have one length for delegate gpu; " + bundle.name() + " has "
+              + Arrays.toString(bundle.lengths()) + "; export it with one of --lengths");
     }
   }
 
@@ -98,8 +97,8 @@ public final class DeviceRun implements Platform {
       check(device.interruption());
       if (seconds >= COOL_DOWN_SECONDS) {
         throw new EngineException(
-            "the phone must be cool before it is measured; its thermal status was still "
-                + name(device.thermalStatus()) + " after " + COOL_DOWN_SECONDS + " s; let it cool and repeat");
+            "the phone must be cool; its thermal status was still "
+                + name(device.thermalStatus()) + " after " + COOL_DOWN_SECONDS + " s; let it cool and measure again");
       }
       watcher.at(StateLine.State.COOLING, seconds, COOL_DOWN_SECONDS);
       device.sleep(1000 * COOL_DOWN_STEP_SECONDS);
@@ -108,9 +107,10 @@ public final class DeviceRun implements Platform {
 
   private void check() {
     check(device.interruption());
-    check(device.powerSave() ? "power-save was on, which slows processors; turn it off and repeat" : null);
+    check(device.powerSave() ? "power saving was on and slows processors; turn it off and measure again" : null);
     int status = device.thermalStatus();
-    check(status > 0 ? "the phone got hot: its thermal status became " + name(status) + "; let it cool and repeat" : null);
+    String hot = "the phone got hot: its thermal status became " + name(status) + "; let it cool and measure again";
+    check(status > 0 ? hot : null);
   }
 
   private static void check(String problem) {
@@ -133,7 +133,7 @@ public final class DeviceRun implements Platform {
     return conditions;
   }
 
-  /** Processor to kHz; null where the system does not tell. */
+  /** Processor to kHz; null if unknown. */
   static Map<String, Object> frequencies(String folder, String name) {
     Map<String, Object> frequencies = new LinkedHashMap<>();
     for (Map.Entry<Integer, Long> processor : LinuxFacts.kilohertz(folder, name).entrySet()) {

@@ -17,7 +17,7 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
-/** What a screen shows of a result file with one measurement. */
+/** A result file with one measurement, for display. */
 public final class PastResult {
   private static final long MOST_BYTES = 1 << 20;
 
@@ -27,7 +27,7 @@ public final class PastResult {
   /** Start of the run, ISO 8601 in UTC. */
   public final String created;
 
-  /** What was measured. */
+  /** The configuration's name. */
   public final String label;
 
   /** Digest of the model file. */
@@ -36,13 +36,13 @@ public final class PastResult {
   /** Tokens in a call. */
   public final int length;
 
-  /** Threads of the runtime. */
+  /** The runtime's threads. */
   public final int threads;
 
-  /** Whether it is a time of the GPU. */
+  /** Whether the GPU was measured. */
   public final boolean onGpu;
 
-  /** Whether calls were still getting faster or slower when the longest warm-up ended. */
+  /** Whether latency was not steady after the longest warm-up. */
   public final boolean isUnsteady;
 
   /** Why there is no number; null if there is one. */
@@ -90,7 +90,7 @@ public final class PastResult {
   /**
    * Reads a result file.
    *
-   * @throws UserError if it is absent or no such file
+   * @throws UserError if it is missing or not a result file
    */
   public static PastResult read(Path path) {
     try {
@@ -104,7 +104,7 @@ public final class PastResult {
     throw unreadable(path);
   }
 
-  /** All that can be read in a folder, the newest first; none if there is no such folder. */
+  /** Reads all result files in a folder, newest first; none if the folder is missing. */
   public static List<PastResult> all(Path folder) {
     List<PastResult> results = new ArrayList<>();
     try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "*.json")) {
@@ -112,7 +112,7 @@ public final class PastResult {
         try {
           results.add(read(file));
         } catch (UserError error) {
-          // Somebody else's file is no reason to hide ours.
+          // Skip unreadable files from elsewhere.
           continue;
         }
       }
@@ -124,7 +124,7 @@ public final class PastResult {
     return results;
   }
 
-  /** Whether both measured the same in the same way: file, length, threads, processors, runtime, and CPU or GPU. */
+  /** Whether both have the same model file, length, threads, affinity, runtime, and CPU or GPU. */
   public boolean isComparable(PastResult other) {
     return modelSha256 != null && modelSha256.equals(other.modelSha256) && length == other.length
         && threads == other.threads && affinity.equals(other.affinity) && Objects.equals(runtime, other.runtime)

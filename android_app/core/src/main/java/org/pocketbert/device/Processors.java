@@ -5,9 +5,9 @@ import java.util.SortedMap;
 import org.pocketbert.UserError;
 import org.pocketbert.benchmark.LinuxFacts;
 
-/** A phone's processors by their highest frequencies: that is what makes one big and another little. */
+/** Distinguishes a phone's big and little processors by their highest frequencies. */
 public final class Processors {
-  /** Where Linux shows them. */
+  /** Linux's folder for processors. */
   public static final String FOLDER = "/sys/devices/system/cpu";
 
   private final SortedMap<Integer, Long> kilohertz;
@@ -22,11 +22,11 @@ public final class Processors {
   }
 
   /**
-   * The processors of a kind.
+   * Returns the processors of a kind.
    *
    * @param affinity {@code BIG} or {@code LITTLE}
    * @return bit {@code i} for processor {@code i}
-   * @throws UserError if the system does not tell frequencies, or all processors have the same one
+   * @throws UserError if the frequencies are unknown or all equal
    */
   public long mask(RunRequest.Affinity affinity) {
     long slowest = Long.MAX_VALUE;
@@ -44,7 +44,7 @@ public final class Processors {
     }
     if (slowest >= fastest) {
       throw new UserError(
-          "affinity must be any where processors of two speeds cannot be told apart; received " + affinity.word());
+          "affinity must be any: this phone does not show processors of two speeds; received " + affinity.word());
     }
     return mask;
   }

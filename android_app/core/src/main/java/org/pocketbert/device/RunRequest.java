@@ -11,9 +11,9 @@ import java.util.regex.Pattern;
 import org.pocketbert.UserError;
 import org.pocketbert.engine.Delegate;
 
-/** What to measure, as somebody outside asks for it: closed lists and bounds for everything. */
+/** A request to measure, from outside the app. Every value has a list of choices or bounds. */
 public final class RunRequest {
-  /** Names of runs and bundles, which become names of files: no folders, nothing hidden. */
+  /** Names of runs and bundles. They become file names: no folders, no hidden files. */
   static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
 
   private static final int MOST_NAME = 64;
@@ -21,22 +21,22 @@ public final class RunRequest {
   private static final int MOST_THREADS = 16;
   private static final int MOST_REPEATS = 100;
 
-  /** Which processors the network may run on. */
+  /** The processors for the network. */
   public enum Affinity {
-    /** All that the system gives the app. */
+    /** All processors allowed by the system. */
     ANY,
-    /** All but the slowest kind. */
+    /** All except the slowest kind. */
     BIG,
     /** The slowest kind. */
     LITTLE;
 
-    /** As written in requests and results. */
+    /** The spelling in requests and results. */
     public String word() {
       return name().toLowerCase(Locale.ROOT);
     }
   }
 
-  /** Names the result file. */
+  /** Name of the result file. */
   public final String run;
 
   /** The bundle's folder. */
@@ -45,19 +45,19 @@ public final class RunRequest {
   /** Tokens in a call. */
   public final int length;
 
-  /** Threads that the runtime gets. */
+  /** The runtime's threads. */
   public final int threads;
 
-  /** What the network runs on. */
+  /** CPU or GPU. */
   public final Delegate delegate;
 
   /** Processors. */
   public final Affinity affinity;
 
-  /** Which repetition of the same configuration this is, from 1. */
+  /** Number of the repetition, from 1. */
   public final int repeat;
 
-  /** A request whose values are known to be good. */
+  /** Creates a request from valid values. */
   public RunRequest(
       String run, String bundle, int length, int threads, Delegate delegate, Affinity affinity, int repeat) {
     this.run = run;
@@ -72,10 +72,10 @@ public final class RunRequest {
   /**
    * Reads a request.
    *
-   * @param given {@code run}, {@code bundle}: names; {@code length}, {@code threads}: Integers; and, where the default
-   *     is not wanted, {@code delegate}: {@code cpu} or {@code gpu}; {@code affinity}: {@code any}, {@code big} or
-   *     {@code little}; {@code repeat}: an Integer, 1
-   * @throws UserError lists everything that is wrong, unknown keys too
+   * @param given {@code run}, {@code bundle}: names; {@code length}, {@code threads}: Integers; optional: {@code
+   *     delegate}: {@code cpu} or {@code gpu}; {@code affinity}: {@code any}, {@code big} or {@code little}; {@code
+   *     repeat}: an Integer, 1
+   * @throws UserError lists all problems, including unknown keys
    */
   public static RunRequest parse(Map<String, ?> given) {
     Map<String, Object> left = new LinkedHashMap<>(given);
@@ -103,10 +103,10 @@ public final class RunRequest {
   }
 
   /**
-   * The name that a request gives its run, so that a refusal reaches who asked, whatever else is wrong with the request.
+   * Returns the name of the run, so that the caller can match a refusal even if the rest of the request is wrong.
    *
-   * @param given as {@link #parse} takes it
-   * @return null if there is none of a name's length
+   * @param given see {@link #parse}
+   * @return null if there is no name or it is too long
    */
   public static String name(Map<String, ?> given) {
     Object run = given.get("run");
@@ -136,7 +136,7 @@ public final class RunRequest {
     return 1;
   }
 
-  /** One of the words; the first if the key is absent. */
+  /** Returns one of the words; the first one if the key is absent. */
   private static String word(Map<String, Object> left, String key, List<String> words, List<String> problems) {
     if (!left.containsKey(key)) {
       return words.get(0);
@@ -150,7 +150,7 @@ public final class RunRequest {
   }
 
   private static String received(Object value) {
-    return value == null ? "nothing was given" : "received " + shown(value.toString());
+    return value == null ? "received nothing" : "received " + shown(value.toString());
   }
 
   private static String shown(String value) {

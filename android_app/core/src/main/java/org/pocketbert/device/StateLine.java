@@ -6,19 +6,19 @@ import java.util.Map;
 import org.pocketbert.json.Json;
 
 /**
- * How a run stands, as the one line that a program reads from the phone's log.
+ * The state of a run, as one line in the phone's log for programs.
  *
- * <p>It is a JSON object in ASCII with all of {@code run}, {@code state}, {@code done}, {@code of}, {@code reason} and
+ * <p>Each line is a JSON object in ASCII with {@code run}, {@code state}, {@code done}, {@code of}, {@code reason} and
  * {@code result}.
  */
 public final class StateLine {
-  /** The log's tag of such lines; nothing else is logged under it. */
+  /** The log tag of these lines; no other line has it. */
   public static final String TAG = "PocketBERT";
 
   // Android's log cuts entries at about 4000 bytes; an escaped character has 6.
   private static final int MOST_REASON_CHARACTERS = 600;
 
-  /** States, in the order in which they come; a run ends with one of the last three. */
+  /** States in order; a run ends with one of the last three. */
   public enum State {
     STARTED,
     COOLING,
@@ -32,16 +32,18 @@ public final class StateLine {
 
   private StateLine() {}
 
-  /** Progress; for {@code of} see {@link org.pocketbert.benchmark.Platform#progress}, for cooling both are seconds. */
+  /**
+   * Returns a progress line; see {@link org.pocketbert.benchmark.Platform#progress}. While cooling, both are seconds.
+   */
   public static String progress(String run, State state, int done, int of) {
     return line(run, state, done, of, null, null);
   }
 
   /**
-   * The end.
+   * Returns the last line of a run.
    *
-   * @param run its name; null if that was refused
-   * @param reason a sentence; null if all went well
+   * @param run its name; null if the name was refused
+   * @param reason why there is no number; null on success
    * @param result the result file's name; null if there is none
    */
   public static String end(String run, State state, String reason, String result) {

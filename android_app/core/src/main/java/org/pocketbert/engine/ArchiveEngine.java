@@ -6,10 +6,10 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * TensorFlow Lite through its archive for Android, which alone has a GPU delegate.
+ * Runs TensorFlow Lite from its Android archive, the only build with a GPU delegate.
  *
- * <p>Its Java interface tells of a delegate only how many steps are left of the first graph's plan. So that a step that
- * is gone is the GPU's, nothing else is offered the graph: what the GPU leaves is computed by the plain kernels.
+ * <p>Its Java interface reports only how many steps remain in the first graph's plan. XNNPACK is therefore off with the
+ * GPU: every removed step is the GPU's, and plain kernels run the rest.
  */
 public final class ArchiveEngine implements Engine {
   private final ArchiveRuntime runtime;
@@ -24,9 +24,9 @@ public final class ArchiveEngine implements Engine {
    *
    * @param model the file's bytes, a direct buffer; it must not change while the engine is open
    * @param signature its name
-   * @param threads for what the GPU does not take
-   * @throws EngineException if the runtime cannot open the file, the file has no such signature or one of other types, or
-   *     the GPU cannot be had
+   * @param threads for the operators on the CPU
+   * @throws EngineException if the runtime cannot open the file, the signature is missing or has other types, or the
+   *     GPU is unavailable
    */
   public ArchiveEngine(ArchiveRuntime runtime, ByteBuffer model, String signature, int threads, Delegate delegate) {
     this.runtime = runtime;
@@ -35,11 +35,11 @@ public final class ArchiveEngine implements Engine {
     String action = delegate == Delegate.GPU ? "put the model on the GPU" : "open the model";
     opened = tried(action, () -> runtime.open(model, signature, threads, delegate));
     try {
-      String tensors = "give the tensors of " + signature;
+      String tensors = "list the tensors of " + signature;
       inputBuffers = buffers(tried(tensors, opened::inputBytes));
       outputBuffers = buffers(tried(tensors, opened::outputBytes));
     } catch (EngineException error) {
-      // Nobody else can: there is no engine to close.
+      // No caller can close it: the constructor fails.
       opened.close();
       throw error;
     }
@@ -87,7 +87,7 @@ public final class ArchiveEngine implements Engine {
   @Override
   public Delegation delegation() {
     String name = delegate == Delegate.GPU ? delegate.name() : "XNNPACK";
-    return Delegation.ofPlan(name, operators, tried("tell the length of its plan", opened::planLength));
+    return Delegation.ofPlan(name, operators, tried("read the length of its plan", opened::planLength));
   }
 
   @Override
@@ -104,7 +104,7 @@ public final class ArchiveEngine implements Engine {
       return action.get();
     } catch (RuntimeException error) {
       String said = String.valueOf(error.getMessage()).replaceAll("\\s+", " ").trim();
-      // An operator's version that is newer than this release.
+      // The operator's version is newer than this release.
       String hint = said.contains("Didn't find op") ? "; export it with --runtime=tflite-2.16" : "";
       throw new EngineException("TensorFlow Lite " + runtime.version() + " cannot " + what + ": " + said + hint);
     }

@@ -4,8 +4,8 @@ import java.nio.ByteBuffer;
 import java.util.Map;
 
 /**
- * TensorFlow Lite's archive for Android (its AAR) as far as {@link ArchiveEngine} calls it: the archive has native code
- * for Android alone, so that a computer's tests put something else here.
+ * The part of TensorFlow Lite's Android archive (AAR) used by {@link ArchiveEngine}. The archive's native code needs
+ * Android, so tests on a computer replace this interface.
  */
 public interface ArchiveRuntime {
   /** Its release. */
@@ -15,34 +15,33 @@ public interface ArchiveRuntime {
    * Opens a signature and allocates its tensors.
    *
    * @param model a direct buffer; it must not change while the model is open
-   * @param delegate {@code CPU} leaves the graph to XNNPACK; {@code GPU} offers it to the GPU in half precision, and to
-   *     nobody else
-   * @throws RuntimeException in the archive's own words
+   * @param delegate {@code CPU} uses XNNPACK; {@code GPU} uses the GPU in half precision, without XNNPACK
+   * @throws RuntimeException from the archive
    */
   OpenModel open(ByteBuffer model, String signature, int threads, Delegate delegate);
 
   /** A signature of a model, opened. */
   interface OpenModel extends AutoCloseable {
     /**
-     * Name of each input, all int32, to its size in bytes.
+     * Input name to size in bytes; all are int32.
      *
-     * @throws RuntimeException in the archive's own words, or if one has another type
+     * @throws RuntimeException from the archive, or if a tensor has another type
      */
     Map<String, Integer> inputBytes();
 
     /**
-     * Name of each output, all float32, to its size in bytes.
+     * Output name to size in bytes; all are float32.
      *
-     * @throws RuntimeException in the archive's own words, or if one has another type
+     * @throws RuntimeException from the archive, or if a tensor has another type
      */
     Map<String, Integer> outputBytes();
 
     /**
-     * One call.
+     * Runs the network once.
      *
      * @param inputs name to a direct buffer in the processor's byte order
-     * @param outputs name to such a buffer, which is filled
-     * @throws RuntimeException in the archive's own words
+     * @param outputs name to a buffer of the same kind, which is filled
+     * @throws RuntimeException from the archive
      */
     void run(Map<String, ByteBuffer> inputs, Map<String, ByteBuffer> outputs);
 

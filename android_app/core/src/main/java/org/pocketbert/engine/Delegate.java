@@ -2,14 +2,14 @@ package org.pocketbert.engine;
 
 import java.util.Locale;
 
-/** What a network is asked to run on. */
+/** Where a network should run. */
 public enum Delegate {
   /** The processor's cores. */
   CPU,
   /** The graphics processor, which computes in half precision. */
   GPU;
 
-  /** As written in requests. */
+  /** The spelling in requests. */
   public String word() {
     return name().toLowerCase(Locale.ROOT);
   }

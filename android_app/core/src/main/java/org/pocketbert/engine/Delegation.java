@@ -1,14 +1,14 @@
 package org.pocketbert.engine;
 
-/** The part of a graph that an accelerating library took over. */
+/** The part of a graph that a delegate runs. */
 public final class Delegation {
-  /** The library, for example {@code XNNPACK}. */
+  /** The delegate, for example {@code XNNPACK}. */
   public final String name;
 
-  /** Operators of the file's first graph that it runs. */
+  /** Number of operators in the first graph that it runs. */
   public final int delegatedOps;
 
-  /** All operators of that graph. */
+  /** Number of operators in that graph. */
   public final int totalOps;
 
   /** A delegation. */
@@ -19,13 +19,13 @@ public final class Delegation {
   }
 
   /**
-   * What a runtime's plan says that tells nothing but how many steps are left.
+   * Derives a delegation from the number of steps in a runtime's plan.
    *
-   * @param name the only library that was offered the graph
-   * @param totalOps operators of the graph, each of which is a step where nothing was taken
-   * @param planLength steps that are left; a library that takes a part of the graph puts one step in its place
-   * @return the fewest operators that explain it: all that were taken, if they are one part; null if nothing was taken,
-   *     or one operator at most
+   * @param name the only delegate
+   * @param totalOps number of operators in the graph; without a delegate, each is a step
+   * @param planLength number of steps; a delegated part of the graph becomes one step
+   * @return the smallest number of delegated operators for this plan, exact if they form one part; null if none or only
+   *     one operator was delegated
    */
   public static Delegation ofPlan(String name, int totalOps, int planLength) {
     return planLength < totalOps ? new Delegation(name, totalOps - planLength + 1, totalOps) : null;

@@ -1,10 +1,10 @@
 package org.pocketbert.engine;
 
-/** A runtime that cannot open or run a model; the message is a sentence for people. */
+/** A runtime cannot open or run a model. The message is for people. */
 public final class EngineException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
-  /** An exception whose message becomes a configuration's result. */
+  /** Creates an exception; its message becomes the configuration's reason. */
   public EngineException(String message) {
     super(message);
   }

@@ -26,10 +26,10 @@ import org.bytedeco.tensorflowlite.TfLiteRegistration;
 import org.bytedeco.tensorflowlite.TfLiteTensor;
 
 /**
- * TensorFlow Lite through the JavaCPP presets: the same class runs on the phone and, with the host's natives, in tests.
+ * Runs TensorFlow Lite through the JavaCPP presets, on phones and, with other native libraries, on computers.
  *
- * <p>It uses the C++ interface on purpose. The presets' C interface ({@code TfLiteInterpreterCreate}) answers rightly
- * but attaches no XNNPACK, and was several times slower on the same models.
+ * <p>It uses the C++ interface, because the presets' C interface ({@code TfLiteInterpreterCreate}) does not attach
+ * XNNPACK and was several times slower on the same models.
  */
 public final class TfLiteEngine implements Engine {
   // tflite::BuiltinOperator_DELEGATE.
@@ -49,18 +49,18 @@ public final class TfLiteEngine implements Engine {
    *
    * @param content the model's bytes, a direct buffer; it must not change while the engine is open
    * @param signature its name
-   * @param threads that the runtime may use
-   * @throws EngineException if the bytes are no model, the runtime lacks an operator, or there is no such signature
+   * @param threads the runtime's threads
+   * @throws EngineException if the bytes are not a model, the runtime lacks an operator, or the signature is missing
    */
   public TfLiteEngine(ByteBuffer content, String signature, int threads) {
     if (!content.isDirect()) {
-      throw new IllegalArgumentException("the runtime reads the model where it lies: a direct buffer is needed");
+      throw new IllegalArgumentException("the model must be in a direct buffer; the runtime reads it in place");
     }
     bytes = new BytePointer(content);
     model = FlatBufferModel.VerifyAndBuildFromBuffer(bytes, content.remaining());
     try {
       if (model == null || model.isNull() || !model.initialized()) {
-        throw new EngineException("the file is no TFLite model that TensorFlow Lite " + version() + " reads");
+        throw new EngineException("the file must be a TFLite model for TensorFlow Lite " + version());
       }
       try (InterpreterBuilder builder = new InterpreterBuilder(model, resolver)) {
         check("set the number of threads", builder.SetNumThreads(threads));
@@ -68,7 +68,7 @@ public final class TfLiteEngine implements Engine {
       }
       runner = interpreter.GetSignatureRunner(signature);
       if (runner == null || runner.isNull()) {
-        throw new EngineException("the model must have the signature " + signature + "; it has not");
+        throw new EngineException("the model must have the signature " + signature + "; it is missing");
       }
       inputNames = names(runner.input_names(), runner.input_size());
       outputNames = names(runner.output_names(), runner.output_size());
@@ -139,7 +139,7 @@ public final class TfLiteEngine implements Engine {
     if (name == null) {
       return null;
     }
-    // The graph keeps the operators that were replaced and gains one for each delegated part.
+    // The graph keeps replaced operators and gets one more for each delegated part.
     int total = (int) graph.nodes_size() - delegates;
     int left = (int) plan.limit() - delegates;
     return new Delegation(name.equals("TfLiteXNNPackDelegate") ? "XNNPACK" : name, total - left, total);
@@ -155,7 +155,7 @@ public final class TfLiteEngine implements Engine {
     bytes.close();
   }
 
-  /** An open dimension makes every call allocate, and a GPU takes none. */
+  /** Refuses open dimensions: every call would allocate, and GPUs do not support them. */
   private static void checkShape(String name, TfLiteIntArray shape) {
     for (int i = 0; shape != null && !shape.isNull() && i < shape.size(); i++) {
       if (shape.data(i) < 0) {

@@ -6,21 +6,21 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * JSON (RFC 8259), strictly, with the same code on phones and hosts.
+ * Strict JSON (RFC 8259), with the same code on phones and computers.
  *
- * <p>Android's {@code org.json} accepts comments, unquoted strings and repeated keys, and the host has no such class; the
- * files read here come from outside, so what is not JSON has to be refused. Values are {@link Map} (in the file's
- * order), {@link List}, {@link String}, {@link Boolean}, null, {@link Long} for whole numbers written without fraction and
- * exponent, and {@link Double} for other numbers.
+ * <p>Untrusted files need a strict parser. Android's {@code org.json} accepts comments, unquoted strings and repeated
+ * keys, and a JVM on a computer lacks it. Values are {@link Map} (in the file's order), {@link List}, {@link String},
+ * {@link Boolean}, null, {@link Long} for whole numbers written without fraction and exponent, and {@link Double} for
+ * other numbers.
  */
 public final class Json {
-  // Values take far more memory than their text: 8 million zeros fit into 16 MiB and fill a phone's heap. A bundle has some
-  // thousands.
+  // Values need far more memory than their text: 8 million zeros fit into 16 MiB and fill a phone's heap. A bundle has
+  // a few thousand.
   private static final int MAX_VALUES = 1 << 18;
   private static final int MAX_DEPTH = 64;
-  // What anybody writes has 25 at most; the rest of a longer number says nothing.
+  // Normal numbers have at most 25 characters.
   private static final int MAX_NUMBER_LENGTH = 100;
-  // All numbers of 18 characters fit into 64 bits.
+  // All numbers with 18 characters fit into 64 bits.
   private static final int MAX_WHOLE_LENGTH = 18;
 
   private final String text;
@@ -51,7 +51,7 @@ public final class Json {
    * Writes a value on one line.
    *
    * @param value maps with string keys, iterables, arrays of numbers, strings, numbers, booleans and null
-   * @throws IllegalArgumentException for NaN, infinities and other classes, which JSON does not have
+   * @throws IllegalArgumentException for NaN, infinities and other classes
    */
   public static String write(Object value) {
     StringBuilder out = new StringBuilder();
@@ -147,7 +147,7 @@ public final class Json {
       return "\"\\/\b\f\n\r\t".charAt(simple);
     }
     if (next != 'u') {
-      throw error("an escape that JSON has");
+      throw error("a valid escape");
     }
     int code = 0;
     for (int i = 0; i < 4; i++) {

@@ -2,7 +2,7 @@ package org.pocketbert.json;
 
 import java.util.Map;
 
-/** Values to JSON in ASCII, so that no encoding can spoil it. */
+/** Writes values as ASCII JSON, valid in every encoding. */
 final class JsonWriter {
   private JsonWriter() {}
 

@@ -4,10 +4,10 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * What BERT's clean-up does to each code point, from the table beside this class.
+ * BERT's normalization of each code point, from the table in this class's resources.
  *
- * <p>Nothing here asks {@link Character} or {@link java.text.Normalizer}: their Unicode version is that of the Java or
- * Android that runs, so that one text would have other tokens on another phone.
+ * <p>This class avoids {@link Character} and {@link java.text.Normalizer}: their Unicode version depends on the Java or
+ * Android version, so one text could have different tokens on two phones.
  */
 final class BertUnicode {
   static final int WORD = 0;
@@ -38,7 +38,7 @@ final class BertUnicode {
     static final BertUnicode TABLES = new BertUnicode();
   }
 
-  /** The tables, read when first requested. */
+  /** The tables, read on first use. */
   static BertUnicode tables() {
     return Loaded.TABLES;
   }
@@ -89,7 +89,7 @@ final class BertUnicode {
   }
 
   /**
-   * What is done with a code point that has been decomposed and lower-cased, if that is to be done.
+   * Returns the treatment of a code point after the options for accents and case.
    *
    * @return {@link #WORD}, {@link #SPACE}, {@link #ISOLATED} (a word of its own) or {@link #DROPPED}
    */
@@ -106,23 +106,23 @@ final class BertUnicode {
     return properties.get(code) == SPACE;
   }
 
-  /** Whether a code point of the given text vanishes before anything else happens; lone surrogates do. */
+  /** Whether a code point of the given text is removed first, as lone surrogates are. */
   boolean vanishes(int code) {
     return properties.get(code) == DROPPED || (code >= 0xD800 && code < 0xE000);
   }
 
-  /** The canonical combining class; 0 for what starts a new character. */
+  /** The canonical combining class; 0 for the start of a character. */
   int combiningClass(int code) {
     return combiningClasses.get(code);
   }
 
-  /** In lower case: one code point, or two. */
+  /** Returns one or two code points in lower case. */
   int[] lowerCase(int code) {
     int[] results = lowerCases.get(code);
     return results == null ? new int[] {code} : results;
   }
 
-  /** Canonical decomposition. */
+  /** Returns the canonical decomposition. */
   int[] decomposition(int code) {
     int syllable = code - SYLLABLES;
     if (syllable >= 0 && syllable < SYLLABLE_COUNT) {

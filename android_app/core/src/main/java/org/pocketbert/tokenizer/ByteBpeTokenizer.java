@@ -1,11 +1,11 @@
 package org.pocketbert.tokenizer;
 
 /**
- * RoBERTa's tokenizer, equal to {@code pocketbert.ByteBPETokenizer} and so to Hugging Face's tokenizers with {@code
- * add_prefix_space=False} and {@code trim_offsets=True}, whatever Unicode version this Java or Android has.
+ * RoBERTa's tokenizer. It equals {@code pocketbert.ByteBPETokenizer} and Hugging Face's tokenizers with {@code
+ * add_prefix_space=False} and {@code trim_offsets=True}, for every Unicode version of Java or Android.
  *
- * <p>Spans exclude the white space in front of a token. A token that is a part of a character spans the character; a
- * token of spaces alone has an empty span. A lone surrogate is U+FFFD.
+ * <p>Spans exclude the white space before a token. A token for part of a character spans the character; a token with
+ * only spaces has an empty span. A lone surrogate becomes U+FFFD.
  *
  * <p>Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019).
  */
@@ -13,11 +13,10 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
   private final ByteBpeVocabulary vocabulary;
 
   /**
-   * A tokenizer.
+   * Creates a tokenizer.
    *
-   * @param specialTokensInText whether a literal {@code </s>} or the like in a text is that special token, as a
-   *     bundle's golden examples have it ({@code <mask>} also takes the white space in front of it); false is right for
-   *     text from people that you do not trust
+   * @param specialTokensInText whether {@code </s>} and similar strings in a text are special tokens, as in a bundle's
+   *     golden examples ({@code <mask>} includes the white space before it). Pass false for untrusted text
    */
   public ByteBpeTokenizer(ByteBpeVocabulary vocabulary, boolean specialTokensInText) {
     super(
@@ -58,7 +57,7 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
   }
 
   /**
-   * The end of the word that begins at a place, as GPT-2's pattern has it: {@code 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|
+   * Returns the end of the word that starts at a position, by GPT-2's pattern: {@code 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|
    * ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+}.
    */
   private static int wordEnd(int[] text, int start, int to) {
@@ -66,18 +65,18 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
     if (contraction > 0) {
       return start + 1 + contraction;
     }
-    // A single space belongs to the word behind it.
+    // A single space belongs to the next word.
     int first = text[start] == ' ' && start + 1 < to && !isSpace(text[start + 1]) ? start + 1 : start;
     int kind = ByteLevelUnicode.kind(text[first]);
     int end = first + 1;
     while (end < to && ByteLevelUnicode.kind(text[end]) == kind) {
       end++;
     }
-    // Of several spaces the last one is left to the word behind them.
+    // The last of several spaces belongs to the next word.
     return kind == ByteLevelUnicode.SPACE && end < to && end - start > 1 ? end - 1 : end;
   }
 
-  /** Number of letters of an English contraction's ending, or 0. */
+  /** Returns the number of letters in an English contraction's ending, or 0. */
   private static int contraction(int[] text, int place, int to) {
     int first = place < to ? text[place] : 0;
     int second = place + 1 < to ? text[place + 1] : 0;

@@ -8,7 +8,7 @@ import org.pocketbert.UserError;
 import org.pocketbert.json.Json;
 import org.pocketbert.json.JsonError;
 
-/** The tokens and merges of byte-level BPE: the content of a vocab.json and the merges.txt of the same model. */
+/** The tokens and merges of byte-level BPE, from a model's vocab.json and merges.txt. */
 public final class ByteBpeVocabulary {
   private static final int BYTES = 256;
   private static final String HEADER = "#version";
@@ -16,7 +16,7 @@ public final class ByteBpeVocabulary {
   private final int size;
   private final int[] byteIds = new int[BYTES];
   private final Map<String, Integer> specialIds = new HashMap<>();
-  // From a pair of ids to its rank, and from the rank to the id of both together.
+  // From a pair of ids to its rank, and from the rank to the id of the merged token.
   private final LongIntMap ranks;
   private final int[] merged;
 
@@ -40,10 +40,10 @@ public final class ByteBpeVocabulary {
   /**
    * Reads both files.
    *
-   * @param vocabJson from tokens to the ids 0, 1, 2…
-   * @param mergesTxt a pair of tokens a line, in the order of merging; lines that begin with {@code #version} are
+   * @param vocabJson maps tokens to the ids 0, 1, 2…
+   * @param mergesTxt one pair of tokens per line, in the order of merging; lines with {@code #version} at the start are
    *     comments
-   * @throws UserError if one has another format, or the two contradict each other; everything is listed
+   * @throws UserError lists all problems if a file has another format or the two contradict each other
    */
   public static ByteBpeVocabulary parse(byte[] vocabJson, byte[] mergesTxt) {
     List<String> problems = new ArrayList<>();
@@ -164,7 +164,7 @@ public final class ByteBpeVocabulary {
     }
   }
 
-  /** GPT-2's character for a byte: printable ones of Latin-1 are themselves, the others follow from U+0100 on. */
+  /** Returns GPT-2's character for a byte: itself if printable in Latin-1, otherwise one from U+0100 on. */
   private static String byteCharacter(int value) {
     boolean printable = (value > 0x20 && value < 0x7F) || (value > 0xA0 && value != 0xAD);
     int code = value;
@@ -179,7 +179,7 @@ public final class ByteBpeVocabulary {
     return (long) left << 32 | right;
   }
 
-  /** How many tokens there are. */
+  /** Returns the number of tokens. */
   public int size() {
     return size;
   }
@@ -192,12 +192,12 @@ public final class ByteBpeVocabulary {
     return specialIds.get(token);
   }
 
-  /** The rank of a pair of ids, or {@link LongIntMap#ABSENT}. */
+  /** Returns the rank of a pair of ids, or {@link LongIntMap#ABSENT}. */
   int rank(int left, int right) {
     return ranks.get(key(left, right));
   }
 
-  /** The id of what the merge with a rank makes. */
+  /** Returns the id of the token created by the merge with this rank. */
   int merged(int rank) {
     return merged[rank];
   }

@@ -2,7 +2,7 @@ package org.pocketbert.tokenizer;
 
 import java.util.Arrays;
 
-/** A word while byte-level BPE merges its bytes: always the pair with the lowest rank, of those the leftmost. */
+/** Merges the bytes of a word: each step merges the leftmost pair with the lowest rank. */
 final class ByteBpeWord {
   private static final int GONE = -1;
   private static final byte SPACE = ' ';
@@ -10,23 +10,23 @@ final class ByteBpeWord {
   private final ByteBpeVocabulary vocabulary;
   private final byte[] bytes;
 
-  /** The place of the code point that each byte is a part of. */
+  /** Position of each byte's code point. */
   private final int[] origins;
 
-  /** The token that begins at each byte, or {@link #GONE}. */
+  /** The token that starts at each byte, or {@link #GONE}. */
   private final int[] ids;
 
-  /** Where the token that begins at a byte ends. */
+  /** End of the token that starts at a byte. */
   private final int[] ends;
 
-  /** Where the token that ends before a byte begins. */
+  /** Start of the token that ends before a byte. */
   private final int[] starts;
 
-  // A binary heap of pairs: rank above, the left token's place below, so that the smallest number comes first.
+  // A binary heap of pairs. High bits: rank; low bits: position of the left token. The smallest number comes first.
   private long[] heap;
   private int heapSize;
 
-  /** A word: the code points of a text from {@code from} to {@code to}. */
+  /** Creates a word from the code points between {@code from} and {@code to}. */
   ByteBpeWord(int[] text, int from, int to, ByteBpeVocabulary vocabulary) {
     this.vocabulary = vocabulary;
     bytes = Utf8.encode(text, from, to);
@@ -38,7 +38,7 @@ final class ByteBpeWord {
     heap = new long[size];
     int origin = from - 1;
     for (int i = 0; i < size; i++) {
-      // All bytes of a character but the first one are 10xxxxxx.
+      // All bytes of a character except the first are 10xxxxxx.
       origin += (bytes[i] & 0xC0) == 0x80 ? 0 : 1;
       origins[i] = origin;
       ids[i] = vocabulary.byteId(bytes[i]);
@@ -47,7 +47,7 @@ final class ByteBpeWord {
     }
   }
 
-  /** Merges, and adds what is left. */
+  /** Merges, and adds the remaining tokens. */
   void addTokens(TokenList tokens) {
     for (int i = 0; i + 1 < bytes.length; i++) {
       push(i);
@@ -56,7 +56,7 @@ final class ByteBpeWord {
       long pair = pop();
       int left = (int) pair;
       int rank = (int) (pair >>> 32);
-      // A pair may have changed since it was pushed; what it is now was pushed, too.
+      // Skip pairs that changed since they were pushed; their new form was pushed too.
       if (ids[left] != GONE && rank(left) == rank) {
         merge(left, rank);
       }
@@ -80,13 +80,13 @@ final class ByteBpeWord {
     }
   }
 
-  /** The rank of the pair whose left token begins at a place, or -1. */
+  /** Returns the rank of the pair with its left token at a position, or -1. */
   private int rank(int left) {
     int right = ends[left];
     return right == bytes.length ? LongIntMap.ABSENT : vocabulary.rank(ids[left], ids[right]);
   }
 
-  /** Adds a token without the spaces around it, as tokenizers' {@code trim_offsets} does. */
+  /** Adds a token; its span excludes spaces, as with {@code trim_offsets} in tokenizers. */
   private void add(int from, int to, TokenList tokens) {
     int leading = 0;
     while (from + leading < to && bytes[from + leading] == SPACE) {

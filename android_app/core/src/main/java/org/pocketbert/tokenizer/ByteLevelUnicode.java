@@ -1,9 +1,9 @@
 package org.pocketbert.tokenizer;
 
 /**
- * Letters, numbers and white space as Hugging Face's tokenizers see them, from the table beside this class.
+ * Letters, numbers and white space as in Hugging Face's tokenizers, from the table in this class's resources.
  *
- * <p>{@link Character} is of no use here: its Unicode version is that of the Java or Android that runs.
+ * <p>This class avoids {@link Character}, because its Unicode version depends on the Java or Android version.
  */
 final class ByteLevelUnicode {
   static final int OTHER = 0;
@@ -16,7 +16,7 @@ final class ByteLevelUnicode {
 
   private ByteLevelUnicode() {}
 
-  /** What a code point is: one of the constants. */
+  /** Returns a code point's kind, one of the constants. */
   static int kind(int code) {
     return KINDS.get(code);
   }

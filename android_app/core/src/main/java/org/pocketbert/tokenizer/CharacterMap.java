@@ -4,14 +4,14 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * A sentencepiece model's own normalization: from sequences of bytes to others, the longest one first.
+ * A sentencepiece model's own normalization. It replaces sequences of bytes, the longest match first.
  *
- * <p>The file has a double-array trie (darts-clone) and behind it the results, each ended by a zero byte.
+ * <p>The file has a double-array trie (darts-clone), followed by the replacements, each with a zero byte at its end.
  *
  * <p>Source: google/sentencepiece {@code normalizer.cc} and s-yata/darts-clone {@code darts.h}.
  */
 final class CharacterMap {
-  // A unit of the trie: the label below, a flag for a value, and the place of the children; or a value.
+  // A unit of the trie: its label in the low bits, a flag for a value, and the children's offset; or a value.
   private static final int IS_VALUE = 1 << 31;
   private static final int HAS_VALUE = 1 << 8;
   private static final int IS_FAR = 1 << 9;
@@ -27,7 +27,7 @@ final class CharacterMap {
   }
 
   /**
-   * Reads a map; no bytes are a map that changes nothing.
+   * Reads a map. An empty file is a map that changes nothing.
    *
    * @return null if it is damaged
    */
@@ -59,11 +59,11 @@ final class CharacterMap {
   }
 
   /**
-   * Appends what becomes of the beginning of a text: of the longest sequence that the map has, else of one character.
+   * Appends the replacement for the start of a text: for the longest sequence in the map, otherwise for one character.
    *
    * @param text UTF-8
-   * @param codes gets the resulting code points, if any
-   * @return how many bytes of the text that are
+   * @param codes receives the resulting code points, if any
+   * @return number of bytes read from the text
    */
   int normalize(byte[] text, int place, IntList codes) {
     int length = 0;
@@ -71,7 +71,7 @@ final class CharacterMap {
     int node = units.length == 0 ? 0 : offset(units[0]);
     for (int i = place; i < text.length; i++) {
       node ^= text[i] & 0xFF;
-      // Places are below 2^30, so that a damaged trie ends the walk here.
+      // Offsets are below 2^30, so a damaged trie ends the walk here.
       if (node >= units.length || (units[node] & (IS_VALUE | 0xFF)) != (text[i] & 0xFF)) {
         break;
       }

@@ -3,23 +3,23 @@ package org.pocketbert.tokenizer;
 import java.util.Arrays;
 
 /**
- * A text after BERT's clean-up: code points, and for each the code point of the given text that it comes from.
+ * A text after BERT's normalization: code points, each with its source position in the given text.
  *
- * <p>Control characters, U+0000, U+FFFD and lone surrogates vanish. The options say whether text is decomposed (NFD,
- * marks in canonical order) and loses its nonspacing marks, and whether letters are lower-cased. Special tokens are
- * entries of their own.
+ * <p>Control characters, U+0000, U+FFFD and lone surrogates are removed. Depending on the options, the text is
+ * decomposed (NFD, marks in canonical order) without nonspacing marks, and letters are lower-cased. Each special token
+ * is one entry.
  */
 final class CleanText {
   /** Code points; -1 - i for the special token i. */
   final IntList codes = new IntList();
 
-  /** What {@link BertUnicode#kind} says of them. */
+  /** Their {@link BertUnicode#kind}. */
   final IntList kinds = new IntList();
 
-  /** Offset of each in the given text. */
+  /** Start of each in the given text. */
   final IntList begins = new IntList();
 
-  /** Offset behind it. */
+  /** End of each in the given text. */
   final IntList ends = new IntList();
 
   private final BertUnicode unicode = BertUnicode.tables();
@@ -28,13 +28,13 @@ final class CleanText {
   /**
    * Cleans a text.
    *
-   * @param text anything
-   * @param specialTokens strings that stand for themselves wherever they are found; all begin with the same character,
-   *     which none contains again
+   * @param text any text
+   * @param specialTokens strings kept as single entries. All start with the same character, which occurs only once in
+   *     each
    */
   CleanText(String text, TokenizerOptions options, String[] specialTokens) {
     this.options = options;
-    // What becomes of each code point of the text: its first result follows a starter, `within` counts its results.
+    // Normalizes each code point of the text: its first result follows a starter, `within` counts its results.
     IntList entries = new IntList();
     IntList within = new IntList();
     IntList origins = new IntList();
@@ -75,8 +75,8 @@ final class CleanText {
     int origin = -1;
     for (int place = 0; place < entries.size(); place++) {
       int entry = order == null ? place : order[place];
-      // Origins do not move along with marks: Hugging Face's tokenizers, which this follows, only count which entries
-      // of the sorted text begin a new character of the given text.
+      // As in Hugging Face's tokenizers, origins do not move with the marks: only the number of entries that start a
+      // new character of the given text counts.
       if (within.get(entry) == 0) {
         origin++;
       }
@@ -117,7 +117,7 @@ final class CleanText {
     return code < 0 ? 0 : unicode.combiningClass(code);
   }
 
-  /** Places of the entries with the marks between two starters sorted by class; null if they are sorted already. */
+  /** Returns the order of the entries with marks sorted by class between starters; null if already sorted. */
   private int[] canonicalOrder(IntList entries) {
     int[] order = null;
     int size = entries.size();
@@ -135,7 +135,7 @@ final class CleanText {
             order[i] = i;
           }
         }
-        // Class above, place below: sorted as numbers, equal classes keep their order.
+        // High bits: class; low bits: position. Sorting the numbers keeps the order of equal classes.
         long[] keys = new long[end - first];
         for (int i = first; i < end; i++) {
           keys[i - first] = (long) combiningClass(entries, i) << 32 | i;

@@ -8,14 +8,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A byte for each code point, 0 unless it was filled in; most pages of it do not exist. */
+/** One byte per code point, 0 by default. Empty pages are not stored. */
 final class CodePointTable {
   private static final int CODE_POINTS = 0x110000;
   private static final int PAGE_BITS = 8;
   private final byte[][] pages = new byte[CODE_POINTS >> PAGE_BITS][];
 
   /**
-   * The lines of a generated table among this class' resources, as words; comments are left out.
+   * Reads a generated table from this class's resources, as lines of words without comments.
    *
    * @param file a plain file name
    */
@@ -23,7 +23,7 @@ final class CodePointTable {
     List<String[]> lines = new ArrayList<>();
     try (InputStream stream = CodePointTable.class.getResourceAsStream(file)) {
       if (stream == null) {
-        throw new IllegalStateException(file + " must lie beside " + CodePointTable.class.getName());
+        throw new IllegalStateException(file + " must be in the resources of " + CodePointTable.class.getName());
       }
       BufferedReader reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8));
       for (String line = reader.readLine(); line != null; line = reader.readLine()) {
@@ -42,7 +42,7 @@ final class CodePointTable {
     return page == null ? 0 : page[code & ((1 << PAGE_BITS) - 1)] & 0xFF;
   }
 
-  /** Sets the ranges, hexadecimal {@code FIRST} or {@code FIRST-LAST}, from a place in {@code words} on. */
+  /** Sets ranges, hexadecimal {@code FIRST} or {@code FIRST-LAST}, starting at an index in {@code words}. */
   void fill(String[] words, int from, int value) {
     for (int i = from; i < words.length; i++) {
       int dash = words[i].indexOf('-');

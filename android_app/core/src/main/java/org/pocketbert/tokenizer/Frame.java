@@ -25,7 +25,7 @@ final class Frame {
     this.secondType = secondType;
   }
 
-  /** RoBERTa's and XLM-R's: {@code <s> A </s></s> B </s>}, type 0 everywhere. */
+  /** The frame of RoBERTa and XLM-R: {@code <s> A </s></s> B </s>}, with type 0 everywhere. */
   static Frame roberta(int first, int last, int pad) {
     return new Frame(first, last, pad, 2, 0);
   }

@@ -2,7 +2,7 @@ package org.pocketbert.tokenizer;
 
 import java.util.Arrays;
 
-/** Integers without boxes. */
+/** A list of primitive integers. */
 final class IntList {
   private int[] values = new int[32];
   private int size;

@@ -2,18 +2,18 @@ package org.pocketbert.tokenizer;
 
 import java.util.Arrays;
 
-/** From numbers to non-negative numbers, without boxes: open addressing in two arrays. */
+/** Maps primitive longs to non-negative integers, with open addressing in two arrays. */
 final class LongIntMap {
   static final int ABSENT = -1;
 
-  // 2^64 over the golden ratio, which spreads neighbouring keys (Knuth, The Art of Computer Programming 6.4).
+  // 2^64 divided by the golden ratio spreads neighbouring keys (Knuth, The Art of Computer Programming 6.4).
   private static final long MULTIPLIER = 0x9E3779B97F4A7C15L;
   private long[] keys;
   private int[] values;
   private int shift;
   private int size;
 
-  /** A map with room for so many keys; more make it larger. */
+  /** Creates a map for this number of keys; it grows if needed. */
   LongIntMap(int expected) {
     int bits = 4;
     while ((1L << bits) < 2L * expected) {
@@ -29,12 +29,12 @@ final class LongIntMap {
     shift = 64 - bits;
   }
 
-  /** The value of a key, or {@link #ABSENT}. */
+  /** Returns the value of a key, or {@link #ABSENT}. */
   int get(long key) {
     return values[slot(key)];
   }
 
-  /** Sets a value if the key has none; returns the value that it had, or {@link #ABSENT}. */
+  /** Sets a value if the key has none. Returns the previous value, or {@link #ABSENT}. */
   int putIfAbsent(long key, int value) {
     int slot = slot(key);
     int present = values[slot];

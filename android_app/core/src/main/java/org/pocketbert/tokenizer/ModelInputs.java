@@ -3,15 +3,15 @@ package org.pocketbert.tokenizer;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** What a network is fed with for one text or pair; all arrays have the same length. */
+/** A network's inputs for one text or pair. All arrays have the same length. */
 public final class ModelInputs {
-  /** Ids, special tokens included, then padding. */
+  /** Ids, including special tokens, then padding. */
   public final int[] wordIds;
 
   /** 1 for a token, 0 for padding. */
   public final int[] mask;
 
-  /** 1 for the second text and the separator behind it. */
+  /** 1 for the second text and its separator. */
   public final int[] typeIds;
 
   ModelInputs(int length) {
@@ -20,7 +20,7 @@ public final class ModelInputs {
     typeIds = new int[length];
   }
 
-  /** The arrays under the names that PocketBERT's networks give their inputs. */
+  /** Returns the arrays by the input names of PocketBERT's networks. */
   public Map<String, int[]> byName() {
     Map<String, int[]> inputs = new LinkedHashMap<>();
     inputs.put("input_word_ids", wordIds);
@@ -29,7 +29,7 @@ public final class ModelInputs {
     return inputs;
   }
 
-  /** Places, padding included. */
+  /** Returns the number of ids, including padding. */
   public int length() {
     return wordIds.length;
   }

@@ -1,8 +1,8 @@
 package org.pocketbert.tokenizer;
 
 /**
- * A text as sentencepiece normalizes it: mapped characters, one {@code ▁} for white space between words and before the
- * first one, none at the end.
+ * A text after sentencepiece's normalization: mapped characters, with one {@code ▁} for white space before each word
+ * and none at the end.
  *
  * <p>Source: google/sentencepiece {@code Normalizer::Normalize}, with XLM-R's settings.
  */
@@ -12,10 +12,10 @@ final class NormalizedText {
   /** The code points. */
   final int[] codes;
 
-  /** For each, and for the end: the place in the given text of the character that it comes from. */
+  /** Position of the source character in the given text, for each code point and for the end. */
   private final int[] origins;
 
-  /** Normalizes the code points of a text from {@code from} to {@code to}. */
+  /** Normalizes the code points of a text between {@code from} and {@code to}. */
   NormalizedText(int[] text, int from, int to, CharacterMap map) {
     byte[] bytes = Utf8.encode(text, from, to);
     IntList results = new IntList();
@@ -35,7 +35,7 @@ final class NormalizedText {
       }
       for (int i = 0; i < size; i++) {
         int code = character.get(i);
-        // Spaces behind a space go only at the beginning of what a character becomes.
+        // Repeated spaces are dropped only at the start of a character's replacement.
         boolean dropped = afterSpace && code == ' ';
         if (!dropped) {
           afterSpace = false;
@@ -61,11 +61,11 @@ final class NormalizedText {
   }
 
   private static boolean endsWithSpace(IntList character, boolean afterSpace) {
-    // What consists of dropped spaces leaves the state as it is.
+    // A replacement of dropped spaces only does not change the state.
     return afterSpace || character.get(character.size() - 1) == ' ';
   }
 
-  /** Adds the token that the code points from {@code begin} to {@code end} make. */
+  /** Adds a token for the code points between {@code begin} and {@code end}. */
   void addToken(int id, int begin, int end, TokenList tokens) {
     int first = begin;
     while (first < end && codes[first] == SPACE_SYMBOL) {

@@ -1,7 +1,7 @@
 package org.pocketbert.tokenizer;
 
 /**
- * Reads the fields of a protocol buffer one after the other, in the bytes of a file.
+ * Reads the fields of a protocol buffer in order, from the bytes of a file.
  *
  * <p>Call {@link #next}, then the method for the field's value or {@link #skip}.
  */
@@ -16,7 +16,7 @@ final class ProtoReader {
   private int place;
   private int wireType;
 
-  /** The bytes are no complete protocol buffer. */
+  /** The bytes are not a complete protocol buffer. */
   static final class Malformed extends Exception {
     private static final long serialVersionUID = 1;
   }
@@ -31,7 +31,7 @@ final class ProtoReader {
     end = to;
   }
 
-  /** The next field's number; 0 at the end. */
+  /** Returns the next field's number; 0 at the end. */
   int next() throws Malformed {
     if (place == end) {
       return 0;
@@ -45,7 +45,7 @@ final class ProtoReader {
     return (int) number;
   }
 
-  /** An integer, an enumeration's number, or 1 for true. */
+  /** Returns an integer, an enumeration's number, or 1 for true. */
   long integer() throws Malformed {
     require(VARINT);
     return varint();
@@ -61,7 +61,7 @@ final class ProtoReader {
     return Float.intBitsToFloat(bits);
   }
 
-  /** A message inside this one; its bytes, if it is something else. */
+  /** Returns a nested message, or the bytes of another value. */
   ProtoReader message() throws Malformed {
     require(BYTES);
     long length = varint();
@@ -84,12 +84,12 @@ final class ProtoReader {
     }
   }
 
-  /** Where what is left begins in the file. */
+  /** Returns the start of the unread bytes in the file. */
   int from() {
     return place;
   }
 
-  /** Where it ends. */
+  /** Returns their end. */
   int to() {
     return end;
   }

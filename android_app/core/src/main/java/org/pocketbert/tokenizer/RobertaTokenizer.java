@@ -1,6 +1,6 @@
 package org.pocketbert.tokenizer;
 
-/** What byte-level BPE and unigram have in common: any text is valid, and special tokens in it divide it. */
+/** Shared code of byte-level BPE and unigram: any text is valid, and special tokens divide it. */
 abstract class RobertaTokenizer extends Tokenizer {
   private static final int REPLACEMENT = 0xFFFD;
   private final boolean specialTokensInText;
@@ -10,19 +10,19 @@ abstract class RobertaTokenizer extends Tokenizer {
     this.specialTokensInText = specialTokensInText;
   }
 
-  /** The id of one of {@link SpecialTokens#ALL}. */
+  /** Returns the id of one of {@link SpecialTokens#ALL}. */
   abstract int specialId(String token);
 
   /**
-   * Adds the tokens of a part of a text that holds no special tokens; its neighbours have no influence.
+   * Adds the tokens of a part without special tokens, independent of the rest of the text.
    *
    * @param text code points
-   * @param from the part's first place
-   * @param to the place behind it
+   * @param from start of the part
+   * @param to end of the part
    */
   abstract void addTokens(int[] text, int from, int to, TokenList tokens);
 
-  /** Where the part from {@code from} to {@code to} ends if the special token follows it. */
+  /** Returns the end of the part between {@code from} and {@code to} if the special token follows it. */
   abstract int endBefore(String token, int[] text, int from, int to);
 
   @Override
@@ -43,7 +43,7 @@ abstract class RobertaTokenizer extends Tokenizer {
     return tokens.tokens();
   }
 
-  /** The code points of a text; a lone surrogate is U+FFFD. */
+  /** Returns the code points of a text; a lone surrogate becomes U+FFFD. */
   private static int[] codePoints(String text) {
     int[] codes = new int[text.codePointCount(0, text.length())];
     int place = 0;

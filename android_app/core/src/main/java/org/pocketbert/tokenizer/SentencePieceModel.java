@@ -8,9 +8,9 @@ import org.pocketbert.UserError;
 /**
  * XLM-R's sentencepiece.bpe.model: tokens with their scores, and the normalization of texts.
  *
- * <p>The file's first three tokens are {@code <unk>}, {@code <s>} and {@code </s>}. XLM-R's ids come from fairseq: {@code
- * <s>} 0, {@code <pad>} 1, {@code </s>} 2, {@code <unk>} 3; those of the other tokens are one above the file's, and {@code
- * <mask>} is the last one.
+ * <p>The file's first three tokens are {@code <unk>}, {@code <s>} and {@code </s>}. XLM-R's ids come from fairseq:
+ * {@code <s>} 0, {@code <pad>} 1, {@code </s>} 2, {@code <unk>} 3. The ids of other tokens are one higher than in the
+ * file, and {@code <mask>} has the last id.
  *
  * <p>Source: google/sentencepiece {@code sentencepiece_model.proto}.
  */
@@ -26,7 +26,7 @@ public final class SentencePieceModel {
   private static final int UNIGRAM = 1;
   private static final int NORMAL = 1;
   private static final int[] FIRST_TYPES = {2, 3, 3};
-  // A token takes eight bytes of the file at least: its own, its score and their tags.
+  // A token needs at least eight bytes: its text, its score and their tags.
   private static final int TYPICAL_BYTES = 18;
 
   final TokenTrie trie;
@@ -35,7 +35,7 @@ public final class SentencePieceModel {
   /** Scores by id. */
   private float[] scores;
 
-  /** The score of a character that no token covers. */
+  /** The score of a character without a token. */
   final float unknownScore;
 
   private final int count;
@@ -44,7 +44,7 @@ public final class SentencePieceModel {
   /**
    * Reads a model.
    *
-   * @throws UserError if the file is cut off, damaged, or not one of XLM-R's form; everything is listed
+   * @throws UserError lists all problems if the file is truncated, damaged, or unlike XLM-R's
    */
   public static SentencePieceModel parse(byte[] content) {
     try {
@@ -89,21 +89,21 @@ public final class SentencePieceModel {
     if (!first.equals(FIRST)) {
       problems.clear();
       problems.add(
-          "the first tokens of XLM-R's models are <unk>, <s> and </s>; received "
+          "the first tokens of XLM-R's models must be <unk>, <s> and </s>; received "
               + (first.isEmpty() ? "none" : String.join(", ", first))
               + "; take the sentencepiece.bpe.model of an XLM-R model");
     } else if (!hasTrainer || !hasNormalizer) {
       problems.clear();
       problems.add(
-          "it must hold its tokens, trainer_spec and normalizer_spec; received a file without one of them, which is cut"
-              + " off; copy it again");
+          "it must have tokens, trainer_spec and normalizer_spec; received a file without one of them; copy the file "
+              + "again");
     } else {
       faults.list(problems);
     }
     UserError.throwIfAny(problems, "sentencepiece model");
   }
 
-  /** Tokens that are not as they have to be. */
+  /** Invalid tokens. */
   private static final class Faults {
     int empty;
     final List<String> repeated = new ArrayList<>();
@@ -118,7 +118,7 @@ public final class SentencePieceModel {
         problems.add("tokens must be unique; received again: " + Vocabulary.some(repeated));
       }
       if (!special.isEmpty()) {
-        problems.add("only the first three tokens are special ones; received " + Vocabulary.some(special));
+        problems.add("only the first three tokens may be special; received " + Vocabulary.some(special));
       }
       if (!otherTypes.isEmpty()) {
         problems.add(
@@ -218,12 +218,12 @@ public final class SentencePieceModel {
     }
   }
 
-  /** How many ids there are: those of the file's tokens, {@code <pad>} and {@code <mask>}. */
+  /** Returns the number of ids: the file's tokens, {@code <pad>} and {@code <mask>}. */
   public int size() {
     return count + 2;
   }
 
-  /** The id of one of {@link SpecialTokens#ALL}. */
+  /** Returns the id of one of {@link SpecialTokens#ALL}. */
   int specialId(String token) {
     return token.equals(SpecialTokens.MASK) ? count + FAIRSEQ_OFFSET : SpecialTokens.ALL.indexOf(token);
   }

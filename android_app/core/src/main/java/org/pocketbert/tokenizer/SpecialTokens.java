@@ -3,7 +3,7 @@ package org.pocketbert.tokenizer;
 import java.util.Arrays;
 import java.util.List;
 
-/** The special tokens of RoBERTa and XLM-R, as they are written. */
+/** The special tokens of RoBERTa and XLM-R. */
 final class SpecialTokens {
   static final String BOS = "<s>";
   static final String PAD = "<pad>";
@@ -11,12 +11,12 @@ final class SpecialTokens {
   static final String UNK = "<unk>";
   static final String MASK = "<mask>";
 
-  /** All, in the order of XLM-R's ids, where MASK has the last one. */
+  /** All special tokens in the order of XLM-R's ids; MASK is last. */
   static final List<String> ALL = Arrays.asList(BOS, PAD, EOS, UNK, MASK);
 
   private SpecialTokens() {}
 
-  /** The special token that a place of a text begins with, or null. None begins with another one. */
+  /** Returns the special token at a position of a text, or null. No special token starts with another. */
   static String at(int[] text, int place) {
     if (text[place] == '<') {
       for (String token : ALL) {

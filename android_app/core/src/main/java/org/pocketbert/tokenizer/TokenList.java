@@ -1,6 +1,6 @@
 package org.pocketbert.tokenizer;
 
-/** Tokens while they are collected. */
+/** Collects tokens. */
 final class TokenList {
   private final IntList ids = new IntList();
   private final IntList starts = new IntList();

@@ -2,12 +2,12 @@ package org.pocketbert.tokenizer;
 
 import java.util.Arrays;
 
-/** From sequences of code points to ids, walked one code point at a time; the node 0 is the root. */
+/** Maps sequences of code points to ids, one code point at a time. Node 0 is the root. */
 final class TokenTrie {
   static final int ROOT = 0;
   static final int NONE = -1;
 
-  // Bits of a code point.
+  // Bits in a code point.
   private static final int CODE_BITS = 21;
 
   /** From a node and a code point to the next node. */
@@ -18,24 +18,24 @@ final class TokenTrie {
 
   private int size = 1;
 
-  /** A trie for about so many tokens. */
+  /** Creates a trie for about this number of tokens. */
   TokenTrie(int tokens) {
     edges = new LongIntMap(2 * tokens);
     ids = new int[Math.max(16, 2 * tokens)];
     ids[ROOT] = NONE;
   }
 
-  /** The node behind a node, or {@link #NONE}. */
+  /** Returns the next node, or {@link #NONE}. */
   int next(int node, int code) {
     return edges.get((long) node << CODE_BITS | code);
   }
 
-  /** The id of the token that ends in a node, or {@link #NONE}. */
+  /** Returns the id of the token that ends in a node, or {@link #NONE}. */
   int id(int node) {
     return ids[node];
   }
 
-  /** The node that a token ends in, added if need be: valid UTF-8 in a part of an array. */
+  /** Returns the node of a token, given as valid UTF-8 in a part of an array; adds it if needed. */
   int node(byte[] bytes, int from, int to) {
     int node = ROOT;
     for (int place = from; place < to; place += Utf8.length(bytes[place])) {

@@ -4,8 +4,8 @@ import java.util.Arrays;
 import org.pocketbert.UserError;
 
 /**
- * Turns texts into what a network is fed with: {@link WordPieceTokenizer}, {@link ByteBpeTokenizer} or {@link
- * UnigramTokenizer}. An object may be used by several threads at once.
+ * Turns texts into a network's inputs: {@link WordPieceTokenizer}, {@link ByteBpeTokenizer} or {@link
+ * UnigramTokenizer}. Tokenizers are thread-safe.
  */
 public abstract class Tokenizer {
   private final int vocabSize;
@@ -16,27 +16,27 @@ public abstract class Tokenizer {
     this.frame = frame;
   }
 
-  /** How many ids there are, special tokens included. */
+  /** Returns the number of ids, including special tokens. */
   public final int vocabSize() {
     return vocabSize;
   }
 
-  /** The id that fills up. */
+  /** Returns the id of padding. */
   public final int padId() {
     return frame.pad;
   }
 
-  /** Tokens without special tokens, with their offsets; nothing is cut off. */
+  /** Returns all tokens with their offsets, without special tokens or truncation. */
   public abstract Tokens tokenize(String text);
 
   /**
-   * One text or two with special tokens: BERT's {@code [CLS] text [SEP] pair [SEP]}, RoBERTa's and XLM-R's {@code <s>
-   * text </s></s> pair </s>}.
+   * Encodes one or two texts with special tokens: BERT's {@code [CLS] text [SEP] pair [SEP]}, RoBERTa's and XLM-R's
+   * {@code <s> text </s></s> pair </s>}.
    *
    * @param pair the second text, or null
-   * @param lengths what the network can be called with, ascending: the shortest one that holds all tokens is taken;
-   *     what is over the longest one is cut off at the end, of pairs from the longer text first
-   * @throws UserError if there is no length, or one has no room for the special tokens
+   * @param lengths the network's lengths, ascending. The result has the shortest one that fits all tokens. Longer texts
+   *     are truncated at the end; in pairs, the longer text first
+   * @throws UserError if there is no length, or one is too short for the special tokens
    */
   public final ModelInputs encode(String text, String pair, int... lengths) {
     int specials = frame.specialTokens(pair != null);
@@ -54,7 +54,7 @@ public abstract class Tokenizer {
     int firstLength = first.length;
     int secondLength = second.length;
     if (firstLength + secondLength > available) {
-      // As transformers' longest_first: if both must give, each gets half, and the longer one the odd place.
+      // As with longest_first in transformers: if both are too long, each keeps half, and the longer one the odd token.
       int shorter = pair == null ? 0 : Math.min(Math.min(firstLength, secondLength), available / 2);
       boolean firstIsLonger = firstLength > secondLength || pair == null;
       firstLength = firstIsLonger ? available - shorter : shorter;

@@ -1,17 +1,17 @@
 package org.pocketbert.tokenizer;
 
-/** How a WordPiece tokenizer cleans up text, as {@code tokenizer} in a bundle.json says it. */
+/** How a WordPiece tokenizer normalizes text: {@code tokenizer} in bundle.json. */
 public final class TokenizerOptions {
   final boolean lowercase;
   final boolean stripAccents;
   final boolean tokenizeChineseChars;
 
   /**
-   * All three options.
+   * Creates options.
    *
    * @param lowercase lower-case all letters
    * @param stripAccents decompose letters and drop their accents
-   * @param tokenizeChineseChars make each CJK ideograph a word of its own
+   * @param tokenizeChineseChars make each CJK ideograph a word
    */
   public TokenizerOptions(boolean lowercase, boolean stripAccents, boolean tokenizeChineseChars) {
     this.lowercase = lowercase;
@@ -19,7 +19,7 @@ public final class TokenizerOptions {
     this.tokenizeChineseChars = tokenizeChineseChars;
   }
 
-  /** BERT's defaults: accents go where letters are lower-cased, and ideographs are words. */
+  /** Returns BERT's defaults: drop accents if letters are lower-cased, and make ideographs words. */
   public static TokenizerOptions of(boolean lowercase) {
     return new TokenizerOptions(lowercase, lowercase, true);
   }

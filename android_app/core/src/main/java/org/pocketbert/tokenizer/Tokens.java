@@ -1,14 +1,14 @@
 package org.pocketbert.tokenizer;
 
-/** The tokens of a text and where they come from. */
+/** The tokens of a text and their positions in it. */
 public final class Tokens {
   /** Ids of the tokens. */
   public final int[] ids;
 
-  /** Offset of each token's first code point in the given text; a lone surrogate counts as one. */
+  /** Start of each token in code points of the given text; a lone surrogate counts as one. */
   public final int[] starts;
 
-  /** Offset behind each token's last code point. */
+  /** End of each token. */
   public final int[] ends;
 
   Tokens(int[] ids, int[] starts, int[] ends) {

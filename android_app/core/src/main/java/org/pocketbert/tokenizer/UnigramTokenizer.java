@@ -3,12 +3,12 @@ package org.pocketbert.tokenizer;
 import java.util.Arrays;
 
 /**
- * XLM-R's tokenizer, equal to {@code pocketbert.UnigramTokenizer} and so to sentencepiece, which finds the tokens with the
+ * XLM-R's tokenizer. It equals {@code pocketbert.UnigramTokenizer} and sentencepiece, and finds the tokens with the
  * highest sum of scores.
  *
- * <p>Spans are those of the characters that a token comes from, without white space in front. Tokens that come from the
- * same character all span it; characters that normalization drops belong to the one before them. A token of white space
- * alone has an empty span. A lone surrogate is U+FFFD.
+ * <p>A span covers the source characters of a token, without white space before them. Tokens from the same character
+ * all span it; characters dropped by normalization belong to the one before them. A token with only white space has an
+ * empty span. A lone surrogate becomes U+FFFD.
  *
  * <p>Source: XLM-R (Conneau et al. 2020), Kudo 2018 and google/sentencepiece {@code unigram_model.cc}.
  */
@@ -16,10 +16,10 @@ public final class UnigramTokenizer extends RobertaTokenizer {
   private final SentencePieceModel model;
 
   /**
-   * A tokenizer.
+   * Creates a tokenizer.
    *
-   * @param specialTokensInText whether a literal {@code </s>} or the like in a text is that special token, as a
-   *     bundle's golden examples have it; false is right for text from people that you do not trust
+   * @param specialTokensInText whether {@code </s>} and similar strings in a text are special tokens, as in a bundle's
+   *     golden examples. Pass false for untrusted text
    */
   public UnigramTokenizer(SentencePieceModel model, boolean specialTokensInText) {
     super(
@@ -46,7 +46,7 @@ public final class UnigramTokenizer extends RobertaTokenizer {
     int[] starts = new int[codes.length + 1];
     int[] ids = new int[codes.length + 1];
     findBestPath(codes, starts, ids);
-    // Backwards from the end; unknown tokens that follow one another are one.
+    // Walks backwards from the end and merges successive unknown tokens.
     int[] ends = new int[codes.length];
     int count = 0;
     for (int end = codes.length; end > 0; end = starts[end]) {
@@ -63,10 +63,10 @@ public final class UnigramTokenizer extends RobertaTokenizer {
   }
 
   /**
-   * Fills in the token that ends at each place on the best path there.
+   * Stores the last token of the best path to each position.
    *
-   * @param starts gets where it begins
-   * @param ids gets its id
+   * @param starts receives its start
+   * @param ids receives its id
    */
   private void findBestPath(int[] codes, int[] starts, int[] ids) {
     TokenTrie trie = model.trie;
@@ -84,7 +84,7 @@ public final class UnigramTokenizer extends RobertaTokenizer {
         int id = trie.id(node);
         if (id != TokenTrie.NONE) {
           known |= end == start + 1;
-          // As float: rounding decides between equal sums, of which the first one found stays.
+          // In float: rounding decides between nearly equal sums; the first of equal sums wins.
           float score = model.score(id) + before;
           if (starts[end] < 0 || score > best[end]) {
             best[end] = score;

@@ -4,11 +4,11 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 
-/** UTF-8 and code points; both kinds of text are arrays here. */
+/** Converts between UTF-8 and code points, both in arrays. */
 final class Utf8 {
   private Utf8() {}
 
-  /** Bytes of code points that are no surrogates. */
+  /** Encodes code points without surrogates. */
   static byte[] encode(int[] text, int from, int to) {
     int length = 0;
     for (int i = from; i < to; i++) {
@@ -22,7 +22,7 @@ final class Utf8 {
     return bytes;
   }
 
-  /** Number of bytes of a code point. */
+  /** Returns the number of bytes of a code point. */
   static int length(int code) {
     return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   }
@@ -37,17 +37,17 @@ final class Utf8 {
       bytes[place + i] = (byte) (0x80 | (code & 0x3F));
       code >>= 6;
     }
-    // As many leading ones as there are bytes.
+    // The number of leading ones is the number of bytes.
     bytes[place] = (byte) (0xF00 >> count | code);
     return place + count;
   }
 
-  /** Number of bytes of the character that begins with this byte of valid UTF-8. */
+  /** Returns the number of bytes in the character that starts with this byte of valid UTF-8. */
   static int length(byte first) {
     return first >= 0 ? 1 : (first & 0xE0) == 0xC0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : 4;
   }
 
-  /** The code point at a place of valid UTF-8. */
+  /** Returns the code point at a position of valid UTF-8. */
   static int decode(byte[] bytes, int place) {
     int count = length(bytes[place]);
     int code = count == 1 ? bytes[place] : bytes[place] & (0x7F >> count);
@@ -66,7 +66,7 @@ final class Utf8 {
     return ascii || string(bytes, from, to) != null;
   }
 
-  /** A part of an array as a string; null if it is not UTF-8. */
+  /** Returns a part of an array as a string; null if it is not UTF-8. */
   static String string(byte[] bytes, int from, int to) {
     try {
       return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes, from, to - from)).toString();

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
 
-/** The tokens of a WordPiece vocabulary; the id of a token is its line in the file, counted from 0. */
+/** A WordPiece vocabulary. The id of a token is its line in the file, counted from 0. */
 public final class Vocabulary {
   static final String PAD = "[PAD]";
   static final String UNK = "[UNK]";
@@ -19,7 +19,7 @@ public final class Vocabulary {
   static final String MASK = "[MASK]";
   static final String[] SPECIAL_TOKENS = {PAD, UNK, CLS, SEP, MASK};
 
-  // tensorflow-text keeps a token's length in eight bits, so that the Python side takes no longer ones.
+  // tensorflow-text stores a token's length in eight bits, so the Python tokenizer has this limit.
   private static final int MAX_TOKEN_BYTES = 255;
   private static final int MAX_LISTED = 5;
 
@@ -27,10 +27,11 @@ public final class Vocabulary {
   private final int longestPiece;
 
   /**
-   * A vocabulary from its tokens.
+   * Creates a vocabulary from its tokens.
    *
    * @param tokens in the order of their ids
-   * @throws UserError if special tokens are missing, or tokens are repeated, empty, too long or have control characters; everything is listed
+   * @throws UserError lists all problems: missing special tokens; repeated, empty or too long tokens; control
+   *     characters
    */
   public Vocabulary(List<String> tokens) {
     List<String> problems = new ArrayList<>();
@@ -63,30 +64,30 @@ public final class Vocabulary {
     }
     if (!missing.isEmpty()) {
       problems.add(
-          "it must hold " + String.join(" ", SPECIAL_TOKENS) + "; received " + tokens.size() + " tokens without "
+          "it must have " + String.join(" ", SPECIAL_TOKENS) + "; received " + tokens.size() + " tokens without "
               + String.join(" ", missing));
     }
     if (!repeated.isEmpty()) {
-      problems.add("a token stands once; received " + some(repeated));
+      problems.add("tokens must be unique; received " + some(repeated));
     }
     if (!empty.isEmpty()) {
-      problems.add("a token has at least one character; received empty lines " + some(empty));
+      problems.add("tokens must not be empty; received empty lines " + some(empty));
     }
     if (!controls.isEmpty()) {
-      problems.add("a token has no control characters; received some in lines " + some(controls));
+      problems.add("tokens must not have control characters; received some in lines " + some(controls));
     }
     if (!tooLong.isEmpty()) {
       problems.add(
-          "a token has at most " + MAX_TOKEN_BYTES + " bytes; received longer ones in lines " + some(tooLong));
+          "tokens must have at most " + MAX_TOKEN_BYTES + " bytes; received longer ones in lines " + some(tooLong));
     }
     UserError.throwIfAny(problems, "vocabulary");
     longestPiece = longest;
   }
 
   /**
-   * Reads the content of a vocab.txt: one token a line, UTF-8; lines end with LF, CR LF or CR.
+   * Reads the content of a vocab.txt: one token per line in UTF-8. Lines end with LF, CR LF or CR.
    *
-   * @throws UserError if it is not UTF-8, or as the constructor does
+   * @throws UserError if it is not UTF-8; see also the constructor
    */
   public static Vocabulary parse(byte[] content) {
     String text;
@@ -118,23 +119,23 @@ public final class Vocabulary {
     return new Vocabulary(tokens);
   }
 
-  /** How many tokens there are. */
+  /** Returns the number of tokens. */
   public int size() {
     return ids.size();
   }
 
-  /** The id of a token, or -1. */
+  /** Returns the id of a token, or -1. */
   public int id(String token) {
     Integer id = ids.get(token);
     return id == null ? -1 : id;
   }
 
-  /** UTF-16 units of the longest token. */
+  /** Returns the length of the longest token in UTF-16 units. */
   int longestPiece() {
     return longestPiece;
   }
 
-  /** Control characters are the same in every version of Unicode. */
+  /** Whether a token has control characters, which are the same in every Unicode version. */
   private static boolean hasControl(String token) {
     return token.chars().anyMatch(each -> each < 0x20 || (each >= 0x7F && each < 0xA0));
   }

@@ -3,13 +3,13 @@ package org.pocketbert.tokenizer;
 import org.pocketbert.UserError;
 
 /**
- * BERT's WordPiece tokenizer, equal to {@code pocketbert.WordPieceTokenizer} and so to transformers' {@code
- * BertTokenizerFast}, token by token and offset by offset, whatever Unicode version this Java or Android has.
+ * BERT's WordPiece tokenizer. Its tokens and offsets equal those of {@code pocketbert.WordPieceTokenizer} and
+ * transformers' {@code BertTokenizerFast}, for every Unicode version of Java or Android.
  *
- * <p>To use it in an app, copy this package with its table {@code bert_unicode.txt}; it needs nothing else but {@link
- * UserError}. An object may be used by several threads at once.
+ * <p>To use it in your app, copy this package with its tables, the package {@code json} and {@link UserError}.
+ * Tokenizers are thread-safe.
  *
- * <p>Source: BERT (Devlin et al. 2019) and google-research/bert {@code tokenization.py} in the reading of Hugging
+ * <p>Source: BERT (Devlin et al. 2019) and google-research/bert {@code tokenization.py}, as implemented in Hugging
  * Face's {@code tokenizers}.
  */
 public final class WordPieceTokenizer extends Tokenizer {
@@ -23,21 +23,21 @@ public final class WordPieceTokenizer extends Tokenizer {
   private final int unkId;
 
   /**
-   * A tokenizer with BERT's default options.
+   * Creates a tokenizer with BERT's default options.
    *
    * @param lowercase true for uncased vocabularies: lower-case and drop accents
-   * @param specialTokensInText as for the other constructor
+   * @param specialTokensInText see the other constructor
    */
   public WordPieceTokenizer(Vocabulary vocabulary, boolean lowercase, boolean specialTokensInText) {
     this(vocabulary, TokenizerOptions.of(lowercase), specialTokensInText);
   }
 
   /**
-   * A tokenizer.
+   * Creates a tokenizer.
    *
-   * @param options what happens to letters, accents and ideographs
-   * @param specialTokensInText whether a literal {@code [SEP]} or the like in a text is that special token, as a
-   *     bundle's golden examples have it; false is right for text from people that you do not trust
+   * @param options treatment of letters, accents and ideographs
+   * @param specialTokensInText whether {@code [SEP]} and similar strings in a text are special tokens, as in a bundle's
+   *     golden examples. Pass false for untrusted text
    */
   public WordPieceTokenizer(Vocabulary vocabulary, TokenizerOptions options, boolean specialTokensInText) {
     super(
@@ -71,7 +71,7 @@ public final class WordPieceTokenizer extends Tokenizer {
     return new Tokens(ids.toArray(), starts.toArray(), ends.toArray());
   }
 
-  /** The tokens of the word that the entries from {@code first} to {@code end} make: longest match first. */
+  /** Adds the tokens of the word between {@code first} and {@code end}, longest match first. */
   private void addWord(CleanText clean, int first, int end, IntList ids, IntList starts, IntList ends) {
     int code = clean.codes.get(first);
     int before = ids.size();

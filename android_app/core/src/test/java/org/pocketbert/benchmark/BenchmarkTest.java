@@ -29,11 +29,11 @@ import org.pocketbert.engine.Engine;
 import org.pocketbert.engine.EngineException;
 import org.pocketbert.json.Json;
 
-/** The protocol on an engine and a clock made by hand: a call takes as long as the test says. */
+/** Tests the protocol with a fake engine and clock: each test sets the duration of a call. */
 public class BenchmarkTest {
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
 
-  /** Opening takes 3 ms, the first call 70 ms, call {@code n} what {@code latencyUs} says. */
+  /** Opening takes 3 ms, the first call 70 ms, call {@code n} the time in {@code latencyUs}. */
   private static class FakePlatform implements Platform, Engine {
     long now = 5;
     int calls;
@@ -129,7 +129,7 @@ public class BenchmarkTest {
     // 30 ms a call: a second is reached in the seventh batch of 5, and 2 seconds of records in call 67.
     assertEquals(35, result.get("warm_up_runs"));
     assertEquals(true, result.get("warmed_up"));
-    // What the process had before the bundle was opened, and not what it has by now.
+    // The memory before the bundle was opened, not the current one.
     assertEquals(12_345L, result.get("base_memory_bytes"));
     assertTrue((Long) result.get("peak_memory_bytes") > 1_000_000);
     assertEquals(67, latencies(result).length);
@@ -138,7 +138,7 @@ public class BenchmarkTest {
       assertEquals(30_000, latency, 0);
     }
     assertEquals(19, ((Map<?, ?>) result.get("delegate")).get("delegated_ops"));
-    // First call, golden check, last token, warm-up, records: nothing else runs, nothing is left out.
+    // First call, golden check, last token, warm-up, recorded calls, and no others.
     assertEquals(1 + 1 + 1 + 35 + 67, platform.calls);
   }
 
@@ -171,7 +171,7 @@ public class BenchmarkTest {
     };
     Map<String, Object> result = measure(fast);
     assertEquals(1000, latencies(result).length);
-    // A second of calls of 0.1 ms; a batch more if the sum of so many parts is a bit below it.
+    // One second of calls with 0.1 ms; one more batch if rounding leaves the sum below it.
     assertEquals(10_000, (Integer) result.get("warm_up_runs"), 5);
   }
 
@@ -250,7 +250,7 @@ public class BenchmarkTest {
       assertEquals(each[1].equals(true) ? "failed" : "ok", result.get("status"));
       if (each[1].equals(true)) {
         String error = (String) result.get("error");
-        assertTrue(error, error.startsWith("its recorded answers are not the float model's"));
+        assertTrue(error, error.startsWith("its recorded outputs must match the float model's"));
         assertEquals(0, platform.calls);
       }
     }
@@ -258,7 +258,7 @@ public class BenchmarkTest {
 
   @Test
   public void aConstantInAllLogitsHidesNothing() throws IOException {
-    // 0.02 apart where they should be equal: next to nothing beside 100, and everything beside what is left without it.
+    // They differ by 0.02: little compared with 100, but much after the constant is subtracted.
     BundleFolder folder = folder();
     folder.description.put("recipe", "float16");
     folder.answers.put("0/outputs/logits", new BundleFolder.Answer(new int[] {1, 2}, 100, 100.02f));

@@ -15,18 +15,18 @@ import java.util.Map;
 import java.util.stream.Collectors;
 import org.pocketbert.json.Json;
 
-/** A bundle made by hand, whose model is a few bytes that nobody runs; tests change what they are about. */
+/** A handmade bundle with a dummy model of a few bytes. Tests change parts of it. */
 public final class BundleFolder {
   public final Path path;
   public final Map<String, Object> description = new LinkedHashMap<>();
 
-  /** What goldens.safetensors gets. */
+  /** The content of goldens.safetensors. */
   public final Map<String, Answer> answers = new LinkedHashMap<>();
 
-  // The padding id is 1: a 0 would hide that somebody forgot it.
+  // The padding id is 1: a 0 would hide missing padding.
   private static final String VOCABULARY = "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n";
 
-  /** Files are written at once, {@code bundle.json} by {@link #write}. */
+  /** Writes all files except {@code bundle.json}; call {@link #write} for it. */
   public BundleFolder(Path path) throws IOException {
     this.path = Files.createDirectories(path);
     Map<String, Object> files = new LinkedHashMap<>();
@@ -58,12 +58,12 @@ public final class BundleFolder {
     write();
   }
 
-  /** {@code good}: 3 tokens in 4 places. */
+  /** {@code good}: 3 tokens, length 4. */
   public static Map<String, Object> golden() {
     return golden(4);
   }
 
-  /** {@code good}: 3 tokens in so many places. */
+  /** {@code good}: 3 tokens, any length. */
   public static Map<String, Object> golden(int length) {
     Map<String, Object> inputs = new LinkedHashMap<>();
     inputs.put("input_word_ids", row(length, 1, 2, 5, 3));
@@ -89,7 +89,7 @@ public final class BundleFolder {
     }
   }
 
-  /** Leaves length 7 alone, as the GPU wants it. */
+  /** Keeps length 7 only, for the GPU. */
   public void keepOneLength() throws IOException {
     description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));
     description.put("goldens", Arrays.asList(golden(7)));
@@ -114,24 +114,24 @@ public final class BundleFolder {
     describe();
   }
 
-  /** A file of that form, which the header may contradict. */
+  /** A file in this format; the header may contradict it. */
   public static byte[] safetensors(String header, byte[] data) {
     byte[] text = header.getBytes(StandardCharsets.UTF_8);
     ByteBuffer content = ByteBuffer.allocate(8 + text.length + data.length).order(ByteOrder.LITTLE_ENDIAN);
     return content.putLong(text.length).put(text).put(data).array();
   }
 
-  /** Writes {@code bundle.json} alone. */
+  /** Writes {@code bundle.json} only. */
   public void describe() throws IOException {
     Files.write(path.resolve("bundle.json"), Json.write(description).getBytes(StandardCharsets.UTF_8));
   }
 
-  /** Writes a file and gives its entry. */
+  /** Writes a file and returns its entry. */
   public Map<String, Object> file(String name, String content) throws IOException {
     return file(name, content.getBytes(StandardCharsets.UTF_8));
   }
 
-  /** Writes a file and gives its entry. */
+  /** Writes a file and returns its entry. */
   public Map<String, Object> file(String name, byte[] bytes) throws IOException {
     Files.write(path.resolve(name), bytes);
     return object("sha256", CheckedFile.sha256(ByteBuffer.wrap(bytes)), "size_bytes", bytes.length);

@@ -94,7 +94,7 @@ public class BundleTest {
     BundleFolder damaged = folder();
     damaged.part("files").put("vocab.txt", damaged.file("vocab.txt", "[UNK]\n"));
     damaged.write();
-    assertRefused(damaged.path, "vocab.txt: vocabulary: it must hold [PAD]");
+    assertRefused(damaged.path, "vocab.txt: vocabulary: it must have [PAD]");
   }
 
   @Test
@@ -109,7 +109,7 @@ public class BundleTest {
     third.write();
     assertRefused(
         third.path,
-        "goldens.safetensors: 0/outputs/logits must have the shape [1, 3], a number for each label; it has [1, 2]");
+        "goldens.safetensors: 0/outputs/logits must have the shape [1, 3], one number per label; it has [1, 2]");
     BundleFolder unlisted = folder();
     unlisted.part("files").remove("labels.txt");
     unlisted.write();
@@ -117,7 +117,7 @@ public class BundleTest {
     BundleFolder surplus = folder();
     surplus.description.put("task", null);
     surplus.write();
-    assertRefused(surplus.path, "labels.txt must not be there for a task without labels");
+    assertRefused(surplus.path, "labels.txt must be absent for a task without labels");
   }
 
   @Test
@@ -178,13 +178,13 @@ public class BundleTest {
       folder.description.put(
           "outputs", Arrays.asList(BundleFolder.object("name", "sequence_output", "dtype", "float32")));
       folder.write();
-      assertRefused(folder.path, "0/exported_outputs/sequence_output must have the shape of the others");
+      assertRefused(folder.path, "0/exported_outputs/sequence_output must have the same shape as in other examples");
     }
   }
 
   @Test
   public void answersOfABareEncoderMayBeLarge() throws IOException {
-    // 2 texts of 128 and 384 tokens, of 4,096 numbers each, twice: 32 MiB, which JSON was refused with.
+    // 2 texts with 128 and 384 tokens, 4,096 numbers each, twice: 32 MiB, too large for JSON.
     BundleFolder folder = folder();
     int[] lengths = {128, 384};
     List<Object> goldens = new ArrayList<>();
@@ -313,7 +313,7 @@ public class BundleTest {
     folder.description.put("goldens", Arrays.asList(with(BundleFolder.golden(), "length", 5)));
     folder.write();
     assertRefused(
-        folder.path, "$.recipe must be a string", "$.extra is not known", "$.tokenizer.lowercase must be true or false",
+        folder.path, "$.recipe must be a string", "$.extra is unknown", "$.tokenizer.lowercase must be true or false",
         "$.task.kind must be one of classification", "$.files.vocab.txt.sha256 must be 64",
         "$.files.vocab.txt.size_bytes must be a whole number", "$.runtimes must hold strings",
         "$.goldens[0].inputs.input_mask must be 5 whole numbers below 2", "$.goldens[0].length must be one of [4, 7]");
@@ -375,16 +375,17 @@ public class BundleTest {
     for (Object version : new Object[] {1, 4, "2", null}) {
       folder.description.put("schema_version", version);
       folder.write();
-      assertRefused(folder.path, "schema_version must be 2 or 3, which this version reads; export the bundle again");
+      assertRefused(folder.path, "schema_version must be 2 or 3 for this version; export the bundle again");
     }
     folder.description.put("schema_version", 3);
     folder.write();
-    assertRefused(folder.path, "$.tokenizer.kind must be a string", "$.tokenizer.lowercase is not known");
+    assertRefused(folder.path, "$.tokenizer.kind must be a string", "$.tokenizer.lowercase is unknown");
     Files.write(folder.path.resolve("bundle.json"), "{".getBytes(StandardCharsets.UTF_8));
     assertRefused(folder.path, "bundle.json expected a key in quotes in line 1, found the end");
     Files.write(folder.path.resolve("bundle.json"), new byte[] {'"', (byte) 0xff, '"'});
     assertRefused(folder.path, "must be UTF-8");
     assertRefused(temporary.getRoot().toPath(), "bundle.json must be there");
-    assertRefused(temporary.getRoot().toPath().resolve("nothing"), "a bundle must be a folder");
+    assertRefused(
+        temporary.getRoot().toPath().resolve("nothing"), "a bundle must be a folder written by pocketbert export");
   }
 }

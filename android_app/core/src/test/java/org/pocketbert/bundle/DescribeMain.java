@@ -9,7 +9,7 @@ import java.util.List;
 import org.pocketbert.UserError;
 import org.pocketbert.json.Json;
 
-/** For the tests on the Python side: a bundle.json a line in, and what is wrong with it a line out. */
+/** For tests in Python: reads one bundle.json per line, and writes its problems on one line. */
 public final class DescribeMain {
   private DescribeMain() {}
 

@@ -67,7 +67,7 @@ public class SafetensorsTest {
     byte[] cut = Arrays.copyOf(content, content.length - 1);
     assertTrue(refusal(cut).startsWith("must be a safetensors file"));
     byte[] more = Arrays.copyOf(content, content.length + 4);
-    assertTrue(refusal(more).contains("one after another"));
+    assertTrue(refusal(more).contains("without gaps or overlaps"));
   }
 
   @Test

@@ -67,7 +67,7 @@ public class BundleStoreTest {
     new BundleFolder(shipped.resolve("second"));
     Bundle first = store.take("first");
     assertEquals("first", first.name());
-    // What happens to the original afterwards cannot reach the copy.
+    // Later changes to the original must not affect the copy.
     Files.write(folder.path.resolve("model.tflite"), "not the one".getBytes("US-ASCII"));
     assertArrayEquals("not a model".getBytes("US-ASCII"), Files.readAllBytes(own.resolve("first/model.tflite")));
     store.take("second");
@@ -102,7 +102,7 @@ public class BundleStoreTest {
   public void noRoomIsASentence() throws IOException {
     new BundleFolder(pushed.resolve("b"));
     Files.write(own, new byte[1]);
-    assertTrue(refusal("b").contains("make room on the phone"));
+    assertTrue(refusal("b").contains("free storage on the phone"));
   }
 
   @Test

@@ -14,7 +14,7 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.json.Json;
 
-/** Writes the measurements of a phone made by hand, good ones and a spoiled one, for Python's schema to judge. */
+/** Writes measurements of a fake phone, valid and disturbed, for a check with Python's schema. */
 final class DeviceRunMain {
   private DeviceRunMain() {}
 

@@ -21,7 +21,7 @@ import org.pocketbert.bundle.BundleFolder;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 
-/** When a run on a phone is a number and when a sentence; the phone is made by hand. */
+/** Tests when a run on a fake phone gives a number, and when a reason. */
 public class DeviceRunTest {
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
 
@@ -63,12 +63,12 @@ public class DeviceRunTest {
     assertEquals("none", ((Map<?, ?>) result.get("thermal_end")).get("status"));
     assertEquals(12_345L, result.get("base_memory_bytes"));
     assertEquals(Delegate.CPU, device.opened);
-    // 2 seconds of calls of 30 ms: the 67th passes them, and 66.7 are expected.
+    // 2 seconds with calls of 30 ms: the 67th passes them; 66.7 are expected.
     assertEquals("CHECKING 0/1", seen.get(0));
     assertEquals("WARMING_UP 0/0", seen.get(1));
     assertEquals("MEASURING 67/67", seen.get(seen.size() - 1));
     assertTrue(seen.toString(), seen.contains("MEASURING 0/66"));
-    // Every half second, not at every call: that would disturb what is measured.
+    // Every half second: looking at every call would disturb the measurement.
     assertTrue(seen.size() + "", seen.size() < 14);
   }
 
@@ -81,10 +81,10 @@ public class DeviceRunTest {
       }
     };
     Map<String, Object> result = measure(faster);
-    // 2 seconds of calls of 8 ms, where calls of 10 ms let 200 be expected.
+    // 2 seconds with calls of 8 ms; from calls of 10 ms, 200 are expected.
     assertEquals(250, ((double[]) result.get("latency_us")).length);
     seen.removeIf(line -> !line.startsWith("MEASURING"));
-    // Half a second is over after 63 calls.
+    // Half a second ends after 63 calls.
     assertEquals(
         Arrays.asList(
             "MEASURING 0/200", "MEASURING 63/200", "MEASURING 126/200", "MEASURING 189/200", "MEASURING 250/250"),
@@ -151,7 +151,7 @@ public class DeviceRunTest {
   public void savingPowerSpoilsARun() throws IOException {
     FakeDevice device = new FakeDevice();
     device.powerSave = true;
-    assertFailed(device, "power-save was on");
+    assertFailed(device, "power saving was on");
     assertEquals(0, device.calls);
     assertFailed(
         new FakeDevice() {
@@ -165,7 +165,7 @@ public class DeviceRunTest {
             return powerSave || calls > 70;
           }
         },
-        "power-save was on");
+        "power saving was on");
   }
 
   @Test
@@ -197,7 +197,7 @@ public class DeviceRunTest {
     assertThrows(UserError.class, () -> measure(new FakeDevice(), other));
   }
 
-  /** A run on the GPU, of a bundle of one length. */
+  /** A run on the GPU with one length. */
   private Map<String, Object> onGpu(FakeDevice device) throws IOException {
     BundleFolder folder = new BundleFolder(temporary.getRoot().toPath().resolve("bundle"));
     folder.keepOneLength();
@@ -226,9 +226,9 @@ public class DeviceRunTest {
       device.delegation = other;
       Map<String, Object> result = onGpu(device);
       assertEquals("failed", result.get("status"));
-      assertTrue((String) result.get("error"), ((String) result.get("error")).startsWith("the GPU took nothing"));
+      assertTrue((String) result.get("error"), ((String) result.get("error")).startsWith("the GPU ran no operator"));
         assertEquals(0, ((double[]) result.get("latency_us")).length);
-      // The first call alone: nothing is timed for nobody.
+      // Only the first call: nothing is timed in vain.
       assertEquals(1, device.calls);
     }
   }
@@ -239,7 +239,7 @@ public class DeviceRunTest {
     device.delegates = EnumSet.of(Delegate.CPU);
     UserError error = assertThrows(UserError.class, () -> onGpu(device));
     assertTrue(error.getMessage(), error.getMessage().startsWith("delegate must be cpu in this build of the app"));
-    assertTrue(error.getMessage(), error.getMessage().endsWith("install the APK of make android RUNTIME=aar"));
+    assertTrue(error.getMessage(), error.getMessage().endsWith("install the APK from make android RUNTIME=aar"));
     assertEquals(0, device.calls);
   }
 

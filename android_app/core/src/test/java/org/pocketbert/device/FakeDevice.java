@@ -10,7 +10,7 @@ import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
 import org.pocketbert.engine.Engine;
 
-/** A phone made by hand whose network takes 30 ms a call if no test says more, and answers as {@code BundleFolder}'s. */
+/** A fake phone. Its network takes 30 ms per call by default and gives the outputs of {@code BundleFolder}. */
 class FakeDevice implements Device, Engine {
   long now;
   int calls;
@@ -22,7 +22,7 @@ class FakeDevice implements Device, Engine {
   String interruption;
   RunRequest.Affinity restricted = RunRequest.Affinity.ANY;
 
-  /** Called before each call of the network, which is where tests let things happen. */
+  /** Called before each call of the network; tests override it. */
   void before(int call) {}
 
   long latencyUs() {

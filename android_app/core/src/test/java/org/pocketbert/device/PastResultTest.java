@@ -119,7 +119,7 @@ public class PastResultTest {
     List<PastResult> results = PastResult.all(temporary.getRoot().toPath().resolve("results"));
     assertFalse(results.get(0).isComparable(results.get(1)));
     assertTrue(results.get(1).isComparable(results.get(2)));
-    // A file that does not say was measured on all of them.
+    // A file without affinity was measured on all processors.
     assertTrue(results.get(0).isComparable(results.get(3)));
   }
 

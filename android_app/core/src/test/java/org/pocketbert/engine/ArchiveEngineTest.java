@@ -18,9 +18,9 @@ import org.junit.Before;
 import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
 
-/** What is made of the archive's answers; the archive itself runs on Android alone, so another stands in for it. */
+/** Tests the engine with a stand-in for the archive, which needs Android. */
 public class ArchiveEngineTest {
-  /** Adds up its three int32 inputs of 3 numbers and gives two outputs: the first two sums, and the third. */
+  /** Adds its three int32 inputs of 3 numbers; returns two outputs: the first two sums, and the third. */
   private static final class StandIn implements ArchiveRuntime, ArchiveRuntime.OpenModel {
     int planLength;
     RuntimeException failure;
@@ -150,7 +150,7 @@ public class ArchiveEngineTest {
     runtime.planLength = 4;
     Delegation gpu = open(Delegate.GPU).delegation();
     assertEquals("GPU", gpu.name);
-    // Three operators are left, and one step stands for all that went.
+    // Three operators remain, and one step replaces the delegated ones.
     assertEquals(operators - 3, gpu.delegatedOps);
     assertEquals(operators, gpu.totalOps);
     assertEquals("XNNPACK", open(Delegate.CPU).delegation().name);
@@ -178,7 +178,7 @@ public class ArchiveEngineTest {
     runtime.tensorFailure = new IllegalArgumentException("Invalid signature name: length_9");
     EngineException error = assertThrows(EngineException.class, () -> open(Delegate.GPU));
     assertEquals(
-        "TensorFlow Lite 2.16.1 cannot give the tensors of length_9: Invalid signature name: length_9",
+        "TensorFlow Lite 2.16.1 cannot list the tensors of length_9: Invalid signature name: length_9",
         error.getMessage());
     assertTrue(runtime.closed);
   }
@@ -188,7 +188,7 @@ public class ArchiveEngineTest {
     runtime.planFailure = new IllegalStateException("closed");
     ArchiveEngine engine = open(Delegate.GPU);
     EngineException error = assertThrows(EngineException.class, engine::delegation);
-    assertEquals("TensorFlow Lite 2.16.1 cannot tell the length of its plan: closed", error.getMessage());
+    assertEquals("TensorFlow Lite 2.16.1 cannot read the length of its plan: closed", error.getMessage());
   }
 
   @Test
@@ -205,7 +205,7 @@ public class ArchiveEngineTest {
     cut.limit(100);
     for (ByteBuffer bytes : new ByteBuffer[] {ByteBuffer.allocateDirect(0), ByteBuffer.allocateDirect(64), cut}) {
       EngineException error = assertThrows(EngineException.class, () -> FirstGraph.operators(bytes));
-      assertTrue(error.getMessage(), error.getMessage().startsWith("the file is no TFLite model"));
+      assertTrue(error.getMessage(), error.getMessage().startsWith("the file must be a TFLite model"));
     }
   }
 }

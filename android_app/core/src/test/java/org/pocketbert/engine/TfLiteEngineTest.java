@@ -21,7 +21,7 @@ import org.junit.Test;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
 
-/** The runtime itself, on a bundle of a tiny network; see resources/bundles/README.md. */
+/** Tests the runtime on a bundle with a tiny network; see resources/bundles/README.md. */
 public class TfLiteEngineTest {
   private static Bundle bundle() throws URISyntaxException {
     Path path = Paths.get(TfLiteEngineTest.class.getResource("/bundles/dynamic_wi8").toURI());
@@ -47,7 +47,7 @@ public class TfLiteEngineTest {
             FloatBuffer known = golden.exportedOutputs.get("logits");
             assertEquals(known.limit(), logits.length);
             for (int i = 0; i < logits.length; i++) {
-              // pocketbert_bench.configurations: activations quantized on the fly may move by a step in every layer.
+              // pocketbert_bench.configurations: dynamically quantized activations may move by a step in every layer.
               assertEquals(known.get(i), logits[i], 0.1 * golden.largestOutput());
             }
           }
@@ -85,7 +85,7 @@ public class TfLiteEngineTest {
     try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), 1)) {
       engine.run(zeros(9));
       Delegation delegation = engine.delegation();
-      // The C interface would answer the same, several times as slowly, with nothing delegated.
+      // The C interface would give the same outputs, several times slower, without delegated operators.
       assertNotNull(delegation);
       assertEquals("XNNPACK", delegation.name);
       assertTrue(delegation.delegatedOps + " of " + delegation.totalOps, delegation.delegatedOps > 100);
@@ -95,7 +95,7 @@ public class TfLiteEngineTest {
     }
   }
 
-  /** Threads of this process that this one made in native code: they have its name, and the JVM's have others. */
+  /** Native threads created by this thread: they have its name, unlike the JVM's threads. */
   private static long ownThreads() throws IOException {
     String name = new String(Files.readAllBytes(Paths.get("/proc/thread-self/comm")));
     try (Stream<Path> tasks = Files.list(Paths.get("/proc/self/task"))) {
@@ -118,7 +118,7 @@ public class TfLiteEngineTest {
       long before = ownThreads();
       try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), threads)) {
         engine.run(zeros(9));
-        // The caller works too.
+        // The calling thread computes too.
         assertEquals(threads - 1, ownThreads() - before);
       }
       assertEquals(before, ownThreads());
@@ -130,7 +130,7 @@ public class TfLiteEngineTest {
     Bundle bundle = bundle();
     try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), 1)) {
       EngineException error = assertThrows(EngineException.class, () -> engine.run(zeros(8)));
-      // Not the runtime's own complaint about what happens to lie in its memory.
+      // The message must not depend on the runtime's uninitialized memory.
       assertTrue(error.getMessage(), error.getMessage().endsWith("must be int32 of 36 bytes; received 8 numbers"));
       assertThrows(EngineException.class, () -> engine.run(Collections.singletonMap(Bundle.MASK, new int[9])));
       Map<String, int[]> misnamed = zeros(9);
@@ -146,7 +146,7 @@ public class TfLiteEngineTest {
     Bundle bundle = bundle();
     EngineException error =
         assertThrows(EngineException.class, () -> new TfLiteEngine(bundle.model(), "length_8", 1));
-    assertEquals("the model must have the signature length_8; it has not", error.getMessage());
+    assertEquals("the model must have the signature length_8; it is missing", error.getMessage());
     ByteBuffer half = bundle.model();
     half.limit(half.limit() / 2);
     assertThrows(EngineException.class, () -> new TfLiteEngine(half, "length_9", 1));

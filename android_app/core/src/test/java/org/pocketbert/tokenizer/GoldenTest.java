@@ -11,7 +11,7 @@ import org.junit.Test;
 import org.pocketbert.TestFiles;
 import org.pocketbert.json.Json;
 
-/** Equality with what transformers' fast tokenizer recorded; see tests/goldens/README-wordpiece.md. */
+/** Compares with the outputs of transformers' fast tokenizer; see tests/goldens/README-wordpiece.md. */
 public class GoldenTest {
   private static int[] integers(Object list) {
     return ((List<?>) list).stream().mapToInt(each -> ((Number) each).intValue()).toArray();

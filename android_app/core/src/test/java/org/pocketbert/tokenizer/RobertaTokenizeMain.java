@@ -12,10 +12,10 @@ import java.util.List;
 import org.pocketbert.json.Json;
 
 /**
- * Tokenizes for the tests on the Python side: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
+ * Tokenizes for tests in Python: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
  *
- * <p>The folder has a vocab.json and a merges.txt, or a sentencepiece.bpe.model. The input holds a JSON string a line; the
- * output a JSON array of ids, starts and ends a line. An input line [text, pair, length] gives the model's inputs.
+ * <p>The folder has a vocab.json and a merges.txt, or a sentencepiece.bpe.model. The input has one JSON string per
+ * line; the output one JSON array of ids, starts and ends. An input line [text, pair, length] gives the model's inputs.
  * {@code RobertaTokenizeMain FOLDER speed INPUT} prints how long loading and tokenizing the input's texts take.
  */
 public final class RobertaTokenizeMain {

@@ -12,10 +12,10 @@ import java.util.stream.Collectors;
 import org.pocketbert.json.Json;
 
 /**
- * Tokenizes for the tests on the Python side: {@code TokenizeMain VOCAB LOWERCASE STRIP_ACCENTS
+ * Tokenizes for tests in Python: {@code TokenizeMain VOCAB LOWERCASE STRIP_ACCENTS
  * TOKENIZE_CHINESE_CHARS TOKEN_OR_TEXT INPUT OUTPUT}.
  *
- * <p>The input holds a JSON string a line; the output a JSON array of ids, starts and ends a line.
+ * <p>The input has one JSON string per line; the output one JSON array of ids, starts and ends.
  */
 public final class TokenizeMain {
   private TokenizeMain() {}

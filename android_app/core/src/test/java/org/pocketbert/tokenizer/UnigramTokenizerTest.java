@@ -116,7 +116,7 @@ public class UnigramTokenizerTest {
     assertMessage("of type NORMAL; received others: x", model(token("x", 1, 6), TRAINER, field(3)));
     assertMessage("received <mask>", model(token("<mask>", 1, 1), TRAINER, field(3)));
     assertMessage("1 empty ones", model(token("", 1, 1), TRAINER, field(3)));
-    assertMessage("first tokens of XLM-R's models are <unk>, <s> and </s>; received a of type 1", token("a", 1, 1));
+    assertMessage("first tokens of XLM-R's models must be <unk>, <s> and </s>; received a of type 1", token("a", 1, 1));
     assertMessage("another format", "[PAD]\n[UNK]\n".getBytes(StandardCharsets.US_ASCII));
   }
 

@@ -12,7 +12,7 @@ import java.util.List;
 import org.junit.Test;
 import org.pocketbert.UserError;
 
-/** The tokenizer by itself; expected values worked out by hand, as in tests/pocketbert/tokenizers. */
+/** Compares the tokenizer with values worked out by hand, as in tests/pocketbert/tokenizers. */
 public class WordPieceTokenizerTest {
   private static final int PAD = 0;
   private static final int UNK = 1;
@@ -157,7 +157,7 @@ public class WordPieceTokenizerTest {
     assertTrue(assertThrows(UserError.class, () -> Vocabulary.parse(latin)).getMessage().contains("UTF-8"));
     byte[] withNull = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\0\n".getBytes(StandardCharsets.UTF_8);
     message = assertThrows(UserError.class, () -> Vocabulary.parse(withNull)).getMessage();
-    assertEquals("vocabulary: a token has no control characters; received some in lines 6", message);
+    assertEquals("vocabulary: tokens must not have control characters; received some in lines 6", message);
   }
 
   @Test

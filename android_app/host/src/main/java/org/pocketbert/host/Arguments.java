@@ -14,17 +14,17 @@ final class Arguments {
       """
       Times bundles on this computer with the code that times them on a phone.
 
-      Each bundle has to answer its golden examples before it is timed. One that does not, or whose process dies, is
-      named in a sentence, the others are measured all the same, and the exit code is 1.
+      Each bundle must reproduce its golden examples before it is timed. If one does not, or its process dies, you get
+      a reason, the others are still measured, and the exit code is 1.
 
       usage: java -jar pocketbert-host.jar [flags] BUNDLE…
-        --lengths=32,128     tokens; all that a bundle has if absent
-        --threads=1,2        numbers of threads; 1 if absent
-        --name=NAME          the network's name; the bundle folder's if absent
-        --weights=random     what they are, trained or random; a bundle does not tell
-        --output=FILE        result file to write, for pocketbert report
+        --lengths=32,128     sequence lengths (default: all in the bundle)
+        --threads=1,2        thread counts (default: 1)
+        --name=NAME          the network's name (default: the bundle folder's name)
+        --weights=random     whether the weights are trained or random (default: unknown)
+        --output=FILE        write a result file for pocketbert report
         --overwrite          replace the result file
-        --help               this text
+        --help               show this text
       """;
 
   private static final List<String> WEIGHTS = List.of("trained", "random");
@@ -33,11 +33,11 @@ final class Arguments {
   final boolean help;
   final boolean overwrite;
   final Path output;
-  /** Null: nobody said. */
+  /** Null if not given. */
   final String name;
-  /** Null: nobody said. */
+  /** Null if not given. */
   final String weights;
-  /** Empty: all that a bundle has. */
+  /** Empty for all lengths in a bundle. */
   final List<Integer> lengths;
 
   final List<Integer> threads;
@@ -49,7 +49,7 @@ final class Arguments {
    */
   Arguments(String... words) {
     List<String> problems = new ArrayList<>();
-    boolean askedForHelp = false;
+    boolean needsHelp = false;
     boolean mayReplace = false;
     Path file = null;
     String network = null;
@@ -59,7 +59,7 @@ final class Arguments {
     for (String word : words) {
       String value = word.substring(word.indexOf('=') + 1);
       if (word.equals("--help")) {
-        askedForHelp = true;
+        needsHelp = true;
       } else if (word.equals("--overwrite")) {
         mayReplace = true;
       } else if (word.startsWith("--output=") && !value.isEmpty()) {
@@ -80,7 +80,7 @@ final class Arguments {
         bundles.add(Path.of(word));
       }
     }
-    help = askedForHelp;
+    help = needsHelp;
     overwrite = mayReplace;
     output = file;
     name = network;
@@ -91,18 +91,18 @@ final class Arguments {
       problems.add("--weights must be one of " + String.join(", ", WEIGHTS) + "; received " + weights);
     }
     if (bundles.isEmpty()) {
-      problems.add("at least one bundle is needed; received none; for example runs/sst2_int8");
+      problems.add("pass at least one bundle; received none; for example runs/sst2_int8");
     }
     for (Path bundle : bundles) {
       if (!Files.isDirectory(bundle)) {
-        problems.add("a bundle is a folder that pocketbert export made; received " + bundle);
+        problems.add("a bundle must be a folder written by pocketbert export; received " + bundle);
       }
     }
     if (output != null && Files.exists(output) && !overwrite) {
-      problems.add(output + " must not be there yet; add --overwrite to replace it");
+      problems.add(output + " already exists; add --overwrite to replace it");
     }
     if (output != null && !Files.isDirectory(output.toAbsolutePath().getParent())) {
-      problems.add(output + " must lie in a folder that exists; make it first");
+      problems.add(output + " must be in an existing folder; create the folder first");
     }
     if (!help) {
       UserError.throwIfAny(problems, "pocketbert-host");
@@ -113,7 +113,7 @@ final class Arguments {
     Set<Integer> numbers = new LinkedHashSet<>();
     for (String number : value.split(",", -1)) {
       if (!number.matches("[1-9][0-9]{0,5}") || !numbers.add(Integer.valueOf(number))) {
-        problems.add(flag + " takes different positive numbers, as in " + flag + "=1,2; received " + value);
+        problems.add(flag + " must be different positive numbers, such as " + flag + "=1,2; received " + value);
         break;
       }
     }

@@ -8,7 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.pocketbert.benchmark.LinuxFacts;
 
-/** What a Linux computer says of itself, in the fields of a result file. */
+/** Describes a Linux computer in the fields of a result file. */
 final class HostMachine {
   private HostMachine() {}
 
@@ -29,7 +29,7 @@ final class HostMachine {
     return machine;
   }
 
-  /** The hottest thermal zone's temperature. */
+  /** Returns the hottest thermal zone's temperature. */
   static Map<String, Object> thermal() {
     Double hottest = null;
     try (DirectoryStream<Path> zones = Files.newDirectoryStream(Path.of("/sys/class/thermal"), "thermal_zone*")) {

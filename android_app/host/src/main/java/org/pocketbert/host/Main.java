@@ -21,7 +21,9 @@ import org.pocketbert.benchmark.Statistics;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.json.Json;
 
-/** The benchmark as a command: a process for each configuration, in shuffled order; see {@link Arguments#HELP}. */
+/**
+ * Runs the benchmark as a command, with one process per configuration in shuffled order. See {@link Arguments#HELP}.
+ */
 public final class Main {
   private static final long SECONDS_TO_ANSWER = 300;
 
@@ -63,11 +65,11 @@ public final class Main {
     }
     if (arguments.output != null) {
       List<String> notes = new ArrayList<>();
-      notes.add("The Android app's core on a computer: same code as on a phone, other kernels.");
+      notes.add("Measured by the Android app's Java core on a computer: same code as on a phone, other kernels.");
       if ("random".equals(arguments.weights)) {
         notes.add("Weights are random: latency and size are meaningful, outputs are not.");
       }
-      String title = "Latency of exported bundles by the Java core";
+      String title = "Latency of bundles, measured by the Java core";
       ResultFile.write(
           arguments.output,
           ResultFile.of(title, started, "host", machine, measurements, notes),
@@ -102,7 +104,7 @@ public final class Main {
     return jobs;
   }
 
-  /** The folders' names; where two share one, as student/float32 and teacher/float32 do, the paths as given. */
+  /** Returns folder names, or the given paths if two names are equal, such as student/float32 and teacher/float32. */
   static Map<Path, String> labels(List<Path> bundles) throws IOException {
     Map<Path, String> names = new HashMap<>();
     Map<Path, String> paths = new HashMap<>();
@@ -126,7 +128,7 @@ public final class Main {
           new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(errors.toFile()).start();
       if (!process.waitFor(SECONDS_TO_ANSWER, TimeUnit.SECONDS)) {
         process.destroyForcibly();
-        return Benchmark.failed(job.configuration, "the process did not answer within " + SECONDS_TO_ANSWER + " s");
+        return Benchmark.failed(job.configuration, "the process gave no result within " + SECONDS_TO_ANSWER + " s");
       }
       if (process.exitValue() != 0) {
         return Benchmark.failed(
@@ -151,10 +153,10 @@ public final class Main {
         said = line.trim();
       }
     }
-    return said.isEmpty() ? "" : "; its last words: " + said.substring(0, Math.min(200, said.length()));
+    return said.isEmpty() ? "" : "; its last message: " + said.substring(0, Math.min(200, said.length()));
   }
 
-  /** What a person reads of a measurement. */
+  /** Formats a measurement for people. */
   static String line(Map<String, Object> measurement) {
     int threads = number(measurement.get("threads"));
     String name =
@@ -172,7 +174,7 @@ public final class Main {
         Statistics.median(latencyUs) / 1e3,
         Statistics.percentile(latencyUs, 90) / 1e3,
         latencyUs.length,
-        Boolean.FALSE.equals(measurement.get("warmed_up")) ? ", which had not become steady" : "");
+        Boolean.FALSE.equals(measurement.get("warmed_up")) ? ", not steady" : "");
   }
 
   private static int number(Object value) {

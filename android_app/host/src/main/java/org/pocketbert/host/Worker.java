@@ -13,7 +13,7 @@ import org.pocketbert.benchmark.Schedule;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.json.Json;
 
-/** The process that one configuration is measured in: {@code Worker LABEL BUNDLE LENGTH THREADS OUTPUT}. */
+/** Measures one configuration in its own process: {@code Worker LABEL BUNDLE LENGTH THREADS OUTPUT}. */
 final class Worker {
   private Worker() {}
 

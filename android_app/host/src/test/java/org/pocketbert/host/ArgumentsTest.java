@@ -47,14 +47,14 @@ public class ArgumentsTest {
                 "--weights=new", "--name="));
     for (String part :
         new String[] {
-          "a bundle is a folder that pocketbert export made; received nothing",
-          "--threads takes different positive numbers, as in --threads=1,2; received 0",
-          "received 8,8", "result.json must not be there yet", "received --fast", "received --output=",
+          "a bundle must be a folder written by pocketbert export; received nothing",
+          "--threads must be different positive numbers, such as --threads=1,2; received 0",
+          "received 8,8", "result.json already exists", "received --fast", "received --output=",
           "--weights must be one of trained, random; received new", "received --name=",
         }) {
       assertTrue(error.getMessage(), error.getMessage().contains(part));
     }
     assertTrue(
-        assertThrows(UserError.class, () -> new Arguments()).getMessage().contains("at least one bundle is needed"));
+        assertThrows(UserError.class, () -> new Arguments()).getMessage().contains("pass at least one bundle"));
   }
 }

@@ -35,7 +35,7 @@ public class MainTest {
     assertEquals("net at 17 tokens, 1 thread: median 1.23 ms, p90 2.03 ms, 3 runs", Main.line(measurement));
     measurement.putAll(Map.of("threads", 4, "warmed_up", false));
     assertEquals(
-        "net at 17 tokens, 4 threads: median 1.23 ms, p90 2.03 ms, 3 runs, which had not become steady",
+        "net at 17 tokens, 4 threads: median 1.23 ms, p90 2.03 ms, 3 runs, not steady",
         Main.line(measurement));
     measurement.putAll(Map.of("status", "failed", "error", "it was hot"));
     assertEquals("net at 17 tokens, 4 threads: failed: it was hot", Main.line(measurement));
