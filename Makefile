@@ -1,10 +1,10 @@
-# The same targets for people and for .ci/run. `make help` lists them.
+# Targets for people and for .ci/run. `make help` lists them.
 
 VENV ?= .venv
-# Two workers with one TensorFlow thread each keep two cores busy; more would wait for one another.
+# Two workers with one TensorFlow thread each keep two cores busy.
 TEST_WORKERS ?= 2
 PYTEST_FLAGS ?=
-# What `make smoke` installs: the wheel by plain pip, and the wheel on the lock files of these versions.
+# `make smoke` installs the wheel with plain pip, and on the lock files of these versions.
 SMOKE ?= pip 3.12 3.13
 
 BIN := $(VENV)/bin
@@ -12,8 +12,8 @@ LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 SOURCES := modeling export benchmarks
 
-# PYTHON, a version or a path, makes the environment again if it has another version. Without it, an environment keeps
-# its Python, and a new one gets the newest that has a lock file.
+# If PYTHON (a version or a path) differs from the environment's version, the environment is created again. Without it,
+# an environment keeps its Python, and a new one gets the newest version with a lock file.
 version_of = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null)
 ifdef PYTHON
 ifneq ($(call version_of,$(BIN)/python),$(call version_of,$$(tools/find_python.sh $(PYTHON) 2> /dev/null)))
@@ -31,12 +31,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
 	sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## from nothing to a report on a real network, in less than five minutes
+demo: $(INSTALLED) ## train, distil, export and time a real network in about five minutes
 	$(BIN)/pocketbert quickstart --output runs/quickstart
 
 venv: $(INSTALLED) ## install the pinned packages and this one into .venv
 
-# `venv --clear` when the Python is another one than the environment's.
+# `venv --clear` if the environment has another Python.
 $(LOCKED): $(wildcard requirements/*.lock)
 	@python=$$(tools/find_python.sh $(PYTHON)) || exit 2; \
 	version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
@@ -49,14 +49,14 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(INSTALLED) ## the default test suite
+test: $(INSTALLED) ## run the default tests
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
 
-smoke: $(INSTALLED) ## build the wheel, and use it in fresh environments of several Pythons
+smoke: $(INSTALLED) ## build the wheel and use it in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)
 
-android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then against Python
+android-test: $(INSTALLED) ## test the Android app's Java core, and compare it with Python
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
 	  echo "android-test needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
 	mvn --quiet --batch-mode --file android_app/pom.xml package
@@ -64,8 +64,8 @@ android-test: $(INSTALLED) ## the Android app's Java core: its own tests, then a
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android
 
-# Robolectric runs the app's screens; the core's tests have run by then.
-android: android-test ## the Android app: its tests on a JVM, then an APK that is checked; BUNDLES="DIR…" go inside, RUNTIME=aar has the GPU
+# Robolectric runs the app's screens; the core's tests have already run.
+android: android-test ## test the Android app on a JVM, build and check the APK; BUNDLES="DIR…" adds bundles, RUNTIME=aar the GPU
 	$(BIN)/python tools/apk_artifacts.py --require
 	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
@@ -73,34 +73,34 @@ android: android-test ## the Android app: its tests on a JVM, then an APK that i
 	$(BIN)/pytest -m android --durations 5 $(PYTEST_FLAGS) tests/android
 	$(BIN)/python tools/build_apk.py $(addprefix --runtime ,$(RUNTIME)) $(addprefix --bundle ,$(BUNDLES))
 
-arm64-check: $(INSTALLED) ## every recipe on ARM64's kernels under QEMU: its answers, and instructions; BUNDLES="DIR…" are asked too
+arm64-check: $(INSTALLED) ## check outputs and instruction counts on ARM64 kernels under QEMU; BUNDLES="DIR…" adds yours
 	$(BIN)/python tools/arm64_check.py $(BUNDLES)
 	$(BIN)/pytest -m arm64 $(PYTEST_FLAGS) tests/android
 
-bazel-test: $(INSTALLED) ## a part of the tests by Bazel, without a network; needs Debian's Bazel and one make android-test
+bazel-test: $(INSTALLED) ## run a part of the tests with Bazel, without network; needs Debian's Bazel and one make android-test
 	@command -v bazel > /dev/null && test -d /usr/share/bazel/rules/java -a -d /usr/share/bazel/rules/proto || { \
 	  echo "bazel-test needs Bazel; Debian has bazel-bootstrap bazel-rules-java bazel-rules-proto." >&2; exit 2; }
 	PATH="$(abspath $(BIN)):$$PATH" bazel test --jobs=$(TEST_WORKERS) //...
 
-lint: $(INSTALLED) ## formatting, style, types and the one-way rule between packages
+lint: $(INSTALLED) ## check format, style, types, imports between packages, and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES) tools
 	PYTHONPATH=benchmarks $(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/prose_lint.py
 
-fmt: $(INSTALLED) ## put the code into the one format
+fmt: $(INSTALLED) ## format the code
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure beside other libraries, all or STUDIES="NAME…"; writes benchmarks/studies/results
+bench: $(INSTALLED) ## compare with other libraries (STUDIES="NAME…" for some); writes benchmarks/studies/results
 	PYTHONPATH=benchmarks $(BIN)/python -m studies $(STUDIES)
 
 docs: $(INSTALLED) ## build the guide and the API pages into site/
 	$(BIN)/mkdocs build --strict
 
-# Newer Pythons start from the pins of 3.11, so that versions differ only where they must. An update is only as good as
-# an installation from nothing, so that is what ends it.
+# Newer Pythons start from the pins of 3.11, so versions differ only if necessary. At the end, fresh installations test
+# the update.
 lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh environment
 	for version in 3.11 3.12 3.13; do \
 	  test $$version = 3.11 || cp requirements/3.11.lock requirements/$$version.lock; \
@@ -112,6 +112,6 @@ lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh
 	  --python-version 3.11 export/pocketbert_export/tflite_2_16.in -o export/pocketbert_export/tflite_2_16.lock
 	$(MAKE) --no-print-directory smoke SMOKE="3.11 3.12 3.13"
 
-clean: ## remove what the other targets made, the environment too
+clean: ## remove the outputs of all targets, including the environment
 	rm -rf $(VENV) out site runs android_app/out android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""How the tests of the Android core get at its classes: Maven has built them (`make android-test`)."""
+"""Runs the Android core's classes, built by Maven (`make android-test`)."""
 
 from __future__ import annotations
 

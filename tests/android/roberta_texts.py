@@ -33,7 +33,7 @@ def _shown(character: str) -> str:
 
 
 def hard_texts(awkward: Any, words: list[str], count: int, seed: int) -> list[str]:
-    """Texts of the generator, with special tokens, contractions and spaces of RoBERTa and XLM-R between them."""
+    """Generated texts, joined with special tokens, contractions and spaces of RoBERTa and XLM-R."""
     draw = random.Random(seed)
     texts = awkward.awkward_texts(count, words, seed)
 
@@ -54,7 +54,7 @@ def xnli(shared: Path) -> Iterator[str]:
 
 
 def run(java: Any, files: Path, folder: Path, lines: Sequence[Any], special: str = "token") -> list[list[list[int]]]:
-    """What the Java tokenizer gives for each line."""
+    """Results of the Java tokenizer for each line."""
     given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
     given.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="ascii")
     java("org.pocketbert.tokenizer.RobertaTokenizeMain", files, special, given, found)

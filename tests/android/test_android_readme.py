@@ -1,4 +1,4 @@
-"""The README's Java is Java that compiles and runs."""
+"""The README's Java examples are the tested ones."""
 
 from __future__ import annotations
 

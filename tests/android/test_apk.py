@@ -1,4 +1,4 @@
-"""The app as built: both ways to Android's bytecode, what they keep, and checks that notice what is wrong."""
+"""Builds the APK with both dexers, checks its content, and checks that faults are found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def artifacts() -> apk_artifacts.Artifacts:
 
 @pytest.fixture(scope="session")
 def built(artifacts: apk_artifacts.Artifacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the APK was built by ProGuard and dx."""
+    """Returns a folder with an APK built by ProGuard and dx."""
     folder = tmp_path_factory.mktemp("dx")
     build_apk.build(folder, artifacts, build_apk.throw_away_key(), "dx", [BUNDLE])
     return folder
@@ -68,7 +68,7 @@ def test_the_build_with_the_gpu_is_good_and_a_build_of_its_own(dexer: str, tmp_p
 
 
 def test_what_r8_keeps_measures_a_bundle(built: Path, artifacts: apk_artifacts.Artifacts, tmp_path: Path) -> None:
-    """R8 writes class files instead of Android's; the host's natives are found by the same names as the phone's."""
+    """R8 writes class files for a JVM; the computer's native libraries have the same names as the phone's."""
     jar, host = tmp_path / "shrunk.jar", APP / "host" / "target"
     build_apk.run_r8(built, artifacts, "--classfile", "--output", jar)
     platform = "org/bytedeco/javacpp/properties/linux-x86_64.properties"

@@ -1,4 +1,4 @@
-"""What an APK is held to, as far as no tool of Android's is needed."""
+"""APK checks that need no Android tool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APP = Path(__file__).parents[2] / "android_app"
 def test_the_intended_manifest_is_good() -> None:
     manifest = copy.deepcopy(apk_checks.MANIFEST)
     assert apk_checks.manifest_problems(manifest, "javacpp") == []
-    # A library of the phone's maker is requested where the GPU is, and nowhere else.
+    # Only the GPU build may declare vendor libraries.
     (problem,) = apk_checks.manifest_problems(manifest, "aar")
     assert problem == "the manifest must have 3 of uses-native-library; it has 0"
     manifest |= copy.deepcopy(apk_checks.MORE_MANIFEST["aar"])
@@ -47,7 +47,7 @@ def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path
     (problem,) = apk_checks.bundle_problems(bundle, "aar")
     assert "exported with --runtime=tflite-2.16, the archive's release; it lists litert" in problem
     (bundle / "bundle.json").write_text('{"runtimes": ["litert", "tflite-2.16"]}', encoding="utf-8")
-    # What is left to say is of the answers, which are requested as of any bundle.
+    # The remaining problems concern outputs, as for any bundle.
     assert not any("must be exported" in problem for problem in apk_checks.bundle_problems(bundle, "aar"))
 
 
@@ -140,7 +140,7 @@ def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
 def test_the_recorded_sums_are_of_the_versions_that_maven_is_told() -> None:
     names = set(apk_artifacts.recorded(java_test_artifacts.SUMS))
     pom = (APP / "app" / "pom.xml").read_text(encoding="utf-8")
-    # With a scope, a type or a folder of their own: what tests run with, and no plugin.
+    # Dependencies of tests have their own scope, type or folder; plugins do not.
     pattern = r"<artifactId>([^<]*)</artifactId>\s*<version>([0-9][^<$]*)</version>\s*<(?:type|scope|out)"
     told = re.findall(pattern, pom)
     assert {artifact for artifact, _ in told} == {

@@ -1,4 +1,4 @@
-"""What is made of answers on ARM64's kernels, and with -m arm64 those kernels themselves, under QEMU."""
+"""Checks of outputs on ARM64 kernels; with -m arm64, the kernels themselves under QEMU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_line_of_answers_is_read() -> None:
 
 
 def test_the_worst_value_of_the_worst_call_counts() -> None:
-    # A thousandth of the largest value, 4, is allowed.
+    # The tolerance is a thousandth of the largest value, 4.
     asked = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
     answers = [
         KernelAnswer({"a": [1.0, -4.003], "b": [2.0]}, 10, 5),
@@ -97,7 +97,7 @@ def test_what_is_missing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """What asks, and a bundle with int8 weights."""
+    """Returns the built program and a bundle with int8 weights."""
     folder = tmp_path_factory.mktemp("arm64")
     arm64_check.build(folder)
     bundles = arm64_check.reference_bundles(folder)
@@ -112,7 +112,7 @@ def test_a_bundle_that_answers_wrongly_is_found(
     wrong = tmp_path / "wrong"
     shutil.copytree(good, wrong)
     bundle_folders.change_answers(wrong, {"/exported_outputs/logits": lambda logits: logits + 1})
-    # Both were made before.
+    # The fixture has already built both.
     monkeypatch.setattr(arm64_check, "build", lambda into: shutil.copytree(folder, into, dirs_exist_ok=True))
     monkeypatch.setattr(arm64_check, "reference_bundles", lambda _: [good])
     output = tmp_path / "found.json"
@@ -122,6 +122,6 @@ def test_a_bundle_that_answers_wrongly_is_found(
     assert [line.split(" tokens")[0] for line in problems] == ["wrong at 32", "wrong at 64"]
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found["measured_on"] == "qemu" and len(found["bundles"]) == 4
-    # TensorFlow Lite's own kernels, without XNNPACK, take several times as many.
+    # TensorFlow Lite's own kernels, without XNNPACK, need several times as many.
     assert all(0.6 < each["vector_share"] < 0.9 for each in found["bundles"])
     assert not any(line.startswith("dynamic_wi8") for line in printed.err.splitlines())

@@ -1,4 +1,4 @@
-"""Gradle, Maven, the manifest and the command that drives the app say the same; nothing here can build with Gradle."""
+"""Compares Gradle, Maven, the manifest and the command for phones, without running Gradle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_versions_are_mavens(catalogue: dict[str, dict[str, object]]) -> None:
         "junit:junit": {"ref": "junit"},
         "org.bytedeco:tensorflow-lite": {"ref": "tflite"},
     }
-    # Maven compiles against Android 15, API 35, the last that Robolectric runs on JDK 17; a newer one has all of it.
+    # Maven compiles against Android 15 (API 35), Robolectric's last one on JDK 17. Newer versions include all of it.
     assert maven["android"].startswith("15-") and versions["compileSdk"] == versions["targetSdk"] == "36"
 
 
@@ -84,7 +84,7 @@ def test_both_builds_have_the_same_sources() -> None:
     included = re.findall(r'":(\w+)"', script("settings.gradle.kts"))
     assert tuple(included) == MODULES
     mavens = set(re.findall(r"<module>(\w+)</module>", script("pom.xml")))
-    # The command for computers is none of Android Studio's; `apk` and `arm64` fetch what commands of ours need.
+    # Android Studio does not build `host`; `apk` and `arm64` fetch dependencies of our commands.
     assert mavens == {*MODULES, "host", "apk", "arm64"}
     in_modules = [path for name in MODULES for path in (APP / name / "src/main/java").rglob("*.java")]
     others = {path.relative_to(APP).parts[0] for path in APP.rglob("src/main/**/*.java") if path not in in_modules}
@@ -100,7 +100,7 @@ def test_both_builds_have_the_processors_runtime() -> None:
 
 
 def test_the_manifest_leaves_to_gradle_what_gradle_refuses(manifest: ElementTree.Element) -> None:
-    """AGP 8 wants no package in the manifest, and its lint ends a release build where `debuggable` is written."""
+    """AGP 8 refuses a package in the manifest, and its lint fails release builds with `debuggable`."""
     assert manifest.get("package") is None
     assert not [each for each in manifest.iter() if f"{ANDROID}debuggable" in each.attrib]
     assert "isDebuggable" not in script("app/build.gradle.kts")
@@ -118,7 +118,7 @@ def test_the_wrapper_is_pinned_to_a_gradle_that_the_plugin_takes(catalogue: dict
         "distributionBase", "distributionPath", "distributionUrl", "distributionSha256Sum", "networkTimeout",
         "validateDistributionUrl", "zipStoreBase", "zipStorePath",
     }  # fmt: skip
-    # AGP 8.13 takes Gradle 8.13 and later 8.x; Gradle 9 removed what it calls.
+    # AGP 8.13 supports Gradle 8.13 and later 8.x. Gradle 9 removed functions it calls.
     assert re.fullmatch(
         r"https\\://services\.gradle\.org/distributions/gradle-8\.13-bin\.zip", wrapper["distributionUrl"]
     )
@@ -128,7 +128,7 @@ def test_the_wrapper_is_pinned_to_a_gradle_that_the_plugin_takes(catalogue: dict
 
 @pytest.mark.android
 def test_no_two_jars_bring_a_resource_of_the_same_name() -> None:
-    """AGP ends the build at the second one, except for the manifest, which it always leaves out."""
+    """AGP fails the build on duplicates, except for the manifest, which it always omits."""
     artifacts = apk_artifacts.fetch("r8")
     excluded = re.search(r"resources\.excludes \+= setOf\(([^)]*)\)", script("app/build.gradle.kts"))
     assert excluded

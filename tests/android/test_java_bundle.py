@@ -1,4 +1,4 @@
-"""What the schema of bundle.json refuses, the Java reader refuses: a good one is spoiled in every place."""
+"""The Java reader refuses the same changes of a valid bundle.json as the JSON schema, at every place."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.java
 
 CORE = Path(__file__).parents[2] / "android_app/core/src"
 BUNDLE = CORE / "test/resources/bundles/dynamic_wi8/bundle.json"
-# One of each kind; a place that allows one of them is not spoiled by it, which the schema says.
+# One value of each kind. The schema decides which are valid at a place.
 OTHERS = (None, True, 0, -1, 1.5, "", "x", [], [1], {}, {"x": 1})
 
 
 def places(value: Any) -> Iterator[list[Any]]:
-    """Paths of all members and elements; of a list the first and the last, of numbers none."""
+    """Paths of all members, and of first and last elements in lists except lists of numbers."""
     keys: list[Any] = list(value) if isinstance(value, dict) else []
     if isinstance(value, list) and value and not isinstance(value[0], int | float):
         keys = sorted({0, len(value) - 1})
@@ -37,7 +37,7 @@ def places(value: Any) -> Iterator[list[Any]]:
 
 
 def spoiled(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What was done, and the description after it."""
+    """Yields each change and the changed description."""
     for path in places(description):
         changes = [("removed", None), *((f"now {other!r}", other) for other in OTHERS)]
         for what, other in changes:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.java
 
 
 def library(files: Path, special: str = "token") -> Any:
-    """The tokenizer that transformers makes of the files."""
+    """Creates transformers' tokenizer from the files."""
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
@@ -50,7 +50,7 @@ def assert_equal(java: Any, files: Path, folder: Path, texts: Sequence[str], spe
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All bytes and merges that make long words, among them of spaces."""
+    """All bytes, and merges for long words, including spaces."""
     from tokenizers.implementations import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
@@ -100,7 +100,7 @@ def test_pairs_are_transformers(java: Any, toy: Path, tmp_path: Path) -> None:
 
     tokenizer = RobertaTokenizerFast(str(toy / "vocab.json"), str(toy / "merges.txt"))
     texts = ["the cat", "the cat's 123 sat on", "", "aaaa aaab abab über"]
-    # transformers takes an empty second text for none.
+    # transformers treats an empty second text as none.
     seconds = [*filter(None, texts), None]
     lines = [(first, second, length) for first in texts for second in seconds for length in (4, 7, 12, 50)]
     found = roberta_texts.run(java, toy, tmp_path, lines)

@@ -1,4 +1,4 @@
-"""What the app's core writes about a run on a phone is a result file of the one schema."""
+"""The app's core writes result files that match the schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_run_on_a_phone_satisfies_the_schema(java: Any, tmp_path: Path) -> Non
     written = tmp_path / "measurements.json"
     java("org.pocketbert.device.DeviceRunMain", written)
     measurements = json.loads(written.read_text(encoding="ascii"))
-    # Three runs of one configuration, which no command puts into one file.
+    # Three runs of one configuration in one file, for this test only.
     for number, measurement in enumerate(measurements):
         measurement["label"] += f" {number}"
     host = results.to_json(results.result_file("a run", quick=False))
@@ -30,5 +30,5 @@ def test_a_run_on_a_phone_satisfies_the_schema(java: Any, tmp_path: Path) -> Non
     for measurement in measurements:
         assert set(measurement["device"]) == {field.name for field in dataclasses.fields(results.DeviceConditions)}
         assert measurement["device"]["affinity"] == "big"
-    # What the schema has beyond the core's members would be a member that the app forgets. It measures no load.
+    # Other members in the schema would be missing in the app. It measures no load.
     assert {field.name for field in dataclasses.fields(results.Measurement)} == {*good, "load"}

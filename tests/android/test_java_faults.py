@@ -1,4 +1,4 @@
-"""Faults of a bundle that show without the float model: Java refuses those that Python refuses."""
+"""Java refuses the same faulty bundles as Python, if the fault shows without the float model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def more_pieces(pieces: list[str]) -> list[str]:
     return [*pieces, *(f"x{number}" for number in range(10))]
 
 
-# Name → what is done to a good bundle, and words of Java's sentence.
+# Name → change of a valid bundle, and part of Java's message.
 FAULTS: dict[str, tuple[Inject, str]] = {
     "ten_pieces_more": (vocabulary(more_pieces), "vocab.txt must have 97 lines"),
     "a_null_piece": (vocabulary(lambda pieces: [*pieces[:-1], "\0"]), "tokens must not have control characters"),
@@ -134,7 +134,7 @@ def test_java_refuses_all_of_them(faulty: dict[str, Path]) -> None:
             assert FAULTS[name][1] in done.stderr[start : start + 300], name
 
 
-# What shows when the file runs: what is done → words of the sentence that stands where the time would.
+# Faults found by running the file: name → change, and part of the reason in place of a latency.
 FAULTS_OF_THE_MODEL: dict[str, tuple[Inject, str]] = {
     "an_open_batch": (graph(open_batch), "must have a fixed shape; dimension 0 is open"),
     "an_input_of_another_name": (renamed("inputs", b"input_mask", b"mask"), "the inputs must be"),

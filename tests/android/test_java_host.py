@@ -1,4 +1,4 @@
-"""The Java core as a command on this computer, on bundles of every recipe: results in the host's own form."""
+"""Runs the Java core as a command on bundles of every recipe, and reads its result files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
     done = host(*bundles.values(), "--threads=1,2", f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("median") == len(bundles) * 2 * 2
-    # Reading checks the schema, and that every summary follows from its latencies.
+    # Reading checks the schema and every summary.
     result = results.read(output)
     assert (result.measured_on, result.machine.python) == ("host", None)
     expected = [
@@ -70,16 +70,16 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
     for theirs in expected:
         ours = found[theirs.label, theirs.length, theirs.threads]
         assert (ours.recipe, ours.model, ours.signature) == (theirs.recipe, theirs.model, theirs.calls[0].signature)
-        # A bundle does not tell.
+        # A bundle does not record this.
         assert ours.weights is None
         assert ours.golden and ours.delegate and ours.runtime
-        # The answers are those that LiteRT gave at export: same maths, other release and other order of sums.
+        # Compared with LiteRT's outputs at export: same mathematics, but another release and order of sums.
         assert ours.golden.examples == len(theirs.calls)
         assert ours.golden.tolerance == pytest.approx(theirs.tolerance(), rel=1e-12)
         assert ours.golden.max_absolute_difference <= theirs.tolerance()
         assert ours.runtime.name == "tflite"
         assert ours.delegate.name == "XNNPACK"
-        # Without XNNPACK answers are as right and several times as slow.
+        # Without XNNPACK, outputs are right too, but several times slower.
         assert ours.delegate.delegated_ops > 0.8 * ours.delegate.total_ops
         assert len(ours.latency_us) >= 50
 
@@ -112,7 +112,7 @@ def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path:
     theirs = delegate(interpreter)
     assert theirs and measurement.delegate
     assert measurement.delegate.total_ops == theirs["total_ops"]
-    # Another release of XNNPACK may know an operator more or less.
+    # Another release of XNNPACK may support one operator more or less.
     assert measurement.delegate.delegated_ops == pytest.approx(theirs["delegated_ops"], abs=2)
 
 
@@ -120,7 +120,7 @@ def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, 
     padded = shutil.copytree(bundles["float32"], tmp_path / "padded")
     model, extra = padded / "model.tflite", 2**28
     with model.open("rb+") as file:
-        # Bytes after the graph, which no runtime reads, but which are hashed as all others.
+        # Bytes after the graph are hashed, but no runtime reads them.
         file.truncate(model.stat().st_size + extra)
     description = json.loads((padded / "bundle.json").read_text(encoding="utf-8"))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -136,7 +136,7 @@ def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, 
 
 def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
     broken = shutil.copytree(bundles["float32"], tmp_path / "broken")
-    # Both recorded answers, so that they agree with each other.
+    # Change both recorded outputs, so that they still agree.
     bundle_folders.change_answers(broken, {"outputs/logits": lambda logits: logits + [0.0, 0.5, 0.0]})
     output = tmp_path / "result.json"
     done = host(broken, bundles["float32"], "--lengths=17", f"--output={output}")

@@ -102,7 +102,7 @@ def flipped(name: str) -> Callable[[Path], object]:
 
 
 def rewritten(name: str, edit: Callable[[bytes], bytes]) -> Callable[[Path], object]:
-    """A file of other content, with its own digest."""
+    """Changes a file and records its new digest."""
 
     def change(bundle: Path) -> None:
         (bundle / name).write_bytes(edit((bundle / name).read_bytes()))
@@ -123,7 +123,7 @@ def reversed_ids(content: bytes) -> bytes:
     return json.dumps(ids | dict(zip(plain, [ids[token] for token in reversed(plain)], strict=True))).encode()
 
 
-# Name → kind, what is done to a good bundle, and words of Java's sentence.
+# Name → kind, change of a valid bundle, and part of Java's message.
 FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "merges": ("byte_bpe", flipped("merges.txt"), "merges.txt must have the sha256"),
     "tokens": ("byte_bpe", flipped("vocab.json"), "vocab.json must have the sha256"),
@@ -161,6 +161,6 @@ def test_changed_bundles_are_refused(bundles: dict[str, Path], tmp_path: Path) -
     done = host(*(tmp_path / name for name in FAULTS))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     for name, (_, _, words) in FAULTS.items():
-        # The sentence about a bundle ends where the next bundle begins.
+        # The message about a bundle ends before the next bundle.
         sentence = done.stderr.partition(f"{tmp_path / name}")[2].split(str(tmp_path))[0]
         assert words in sentence, (name, sentence)

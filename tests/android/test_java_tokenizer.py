@@ -43,7 +43,7 @@ def assert_equal(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
 ) -> list[list[int]]:
-    """Compares ids, starts and ends, and gives the ids."""
+    """Compares ids, starts and ends; returns the ids."""
     given, found = folder / "texts.jsonl", folder / "tokens.jsonl"
     given.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="ascii")
     strip = lowercase if strip_accents is None else strip_accents
@@ -82,7 +82,7 @@ def test_20000_generated_texts(java: Any, shared: Path, tmp_path: Path, awkward:
     words = [piece for piece in pieces if piece.isalpha() and len(piece) > 2]
     texts = awkward.awkward_texts(20_000, words, seed=71)
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=LOWERCASE[name])
-    # A test of unknown tokens alone would say little.
+    # Enough tokens must be known.
     known = sum(each != 100 for row in ids for each in row)
     assert known > 100_000
 
@@ -128,7 +128,7 @@ def test_special_tokens_as_text_and_lone_surrogates(
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_every_code_point(java: Any, tmp_path: Path, lowercase: bool) -> None:
-    """Between two letters each shows what it is: nothing, a space, a word of its own, or part of one."""
+    """Between two letters, each is dropped, a space, a separate word, or part of a word."""
     tables = normalization(lowercase)
     changed = tables.code[CODE_POINTS:][tables.kind[CODE_POINTS:] == WORD].tolist()
     characters = sorted({chr(code) for code in changed} | {"a"})
@@ -138,5 +138,5 @@ def test_every_code_point(java: Any, tmp_path: Path, lowercase: bool) -> None:
     codes = [code for code in range(CODE_POINTS) if not 0xD800 <= code < 0xE000]
     texts = [" ".join(f"a{chr(code)}a" for code in codes[start : start + 64]) for start in range(0, len(codes), 64)]
     ids = assert_equal(java, tmp_path, vocabulary, texts, lowercase=lowercase)
-    # Everything that something becomes has been seen as a continuation; the first letter of all is always the "a".
+    # All results occur as continuations; the first letter is always "a".
     assert {each for row in ids for each in row} >= set(range(len(pieces) - len(characters), len(pieces)))

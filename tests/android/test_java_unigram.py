@@ -19,7 +19,7 @@ LITERALS = re.compile(f"({'|'.join(roberta_texts.SPECIAL)})")
 
 
 def expected(processor: Any, texts: Sequence[str]) -> list[list[list[int]]]:
-    """Ids and spans of texts without special tokens: sentencepiece's, with the rule for spans of the class."""
+    """Ids and spans of texts without special tokens, from sentencepiece and the class's rule for spans."""
     rows = []
     encoded = processor.encode(list(texts), return_type="offset_mapping")
     for tokens, (_, origins) in zip(encoded, processor.normalize(list(texts), with_offsets=True), strict=True):
@@ -27,7 +27,7 @@ def expected(processor: Any, texts: Sequence[str]) -> list[list[list[int]]]:
         end = 0
         for token in tokens["pieces"]:
             begin, end = end + len(token) - len(token.lstrip("\u2581")), end + len(token)
-            # The first place that comes from a later character; a token of white space alone is empty.
+            # The first position of a later character. A token with only white space has an empty span.
             later = (place for place in range(end, len(origins) - 1) if origins[place] > origins[end - 1])
             starts.append(origins[begin])
             ends.append(origins[end] if begin == end else origins[next(later, len(origins) - 1)])

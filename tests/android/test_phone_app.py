@@ -1,4 +1,4 @@
-"""The app's side of the line between a phone and the command, as its Java sources have it."""
+"""Compares the protocol between phone and command with the app's Java sources."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_time_limits_are_longer_than_the_apps() -> None:
 
 def test_bundles_and_results_lie_where_the_app_looks() -> None:
     text = (APP / "app/src/main/java/org/pocketbert/app/AppFolders.java").read_text(encoding="utf-8")
-    # What getExternalFilesDir gives an app, as adb's shell calls it.
+    # The path of getExternalFilesDir, as adb's shell sees it.
     assert phone_app.FILES == f"/sdcard/Android/data/{phone_app.APPLICATION}/files" and "getExternalFilesDir" in text
     assert '"bundles"' in text and '"results"' in text
     driver = (ROOT / "benchmarks/pocketbert_bench/device.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The table that the Java tokenizer reads says what the Python tokenizer's clean-up does, of every code point."""
+"""The Java tokenizer's table equals the Python tokenizer's normalization for every code point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_up_to_date() -> None:
 
 
 def test_the_byte_level_table_is_up_to_date() -> None:
-    # test_java_byte_bpe.py compares what Java makes of every code point with the library.
+    # test_java_byte_bpe.py compares Java's results for every code point with the library.
     found = java_unicode_table.BYTE_LEVEL_TABLE.read_text(encoding="utf-8")
     assert java_unicode_table.byte_level_table() == found
 
@@ -76,7 +76,7 @@ def test_what_it_says_of_every_code_point(lines: list[list[str]], options: tuple
     own = ~dropped & ~space
     own[list(changed)] = False
     np.testing.assert_array_equal(tables.count == 0, dropped)
-    # What becomes itself, in one go; surrogates are no code points of any text.
+    # Unchanged code points in one text, without surrogates.
     np.testing.assert_array_equal(tables.start[own], np.flatnonzero(own))
     np.testing.assert_array_equal(tables.kind[:CODE_POINTS][own], kinds[own])
     np.testing.assert_array_equal(tables.combining[:CODE_POINTS][own], combining[own])
