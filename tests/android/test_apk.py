@@ -36,7 +36,7 @@ def built(artifacts: apk_artifacts.Artifacts, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def test_results_of_the_activity_satisfy_the_schema() -> None:
+def test_activity_results_match_the_schema() -> None:
     for name in ("api_28.json", "api_35.json"):
         result = results.read(APP / "app/target/results" / name)
         assert result.measured_on == "device"
@@ -46,7 +46,7 @@ def test_results_of_the_activity_satisfy_the_schema() -> None:
         assert result.machine.packages["android_api"] == name[4:6]
 
 
-def test_dx_makes_a_good_apk_with_its_bundle(built: Path) -> None:
+def test_dx_builds_an_apk_with_bundle(built: Path) -> None:
     apk_checks.check(built / "signed.apk", PAGE, [BUNDLE], "javacpp")
     with zipfile.ZipFile(built / "signed.apk") as apk:
         shipped = [name for name in apk.namelist() if name.startswith("assets/bundles/dynamic_wi8/")]
@@ -54,7 +54,7 @@ def test_dx_makes_a_good_apk_with_its_bundle(built: Path) -> None:
 
 
 @pytest.mark.parametrize("dexer", ["r8", "dx"])
-def test_the_build_with_the_gpu_is_good_and_a_build_of_its_own(dexer: str, tmp_path: Path) -> None:
+def test_gpu_build_passes_its_own_checks(dexer: str, tmp_path: Path) -> None:
     archive = apk_artifacts.fetch("r8", "aar")
     apk = build_apk.build(tmp_path, archive, build_apk.throw_away_key(), dexer, [])
     apk_checks.check(apk, PAGE, [], "aar")
@@ -100,7 +100,7 @@ def test_lambdas_that_nobody_rewrote_are_noticed(
     assert "invoke-custom" in problem
 
 
-def test_libraries_that_some_phones_cannot_load_are_noticed(tmp_path: Path) -> None:
+def test_unloadable_libraries_are_found(tmp_path: Path) -> None:
     other = tmp_path / "libother.so"
     source = tmp_path / "empty.c"
     source.write_text("int f(void) { return 1; }\n", encoding="ascii")
@@ -139,7 +139,7 @@ def test_an_old_signature_is_noticed(built: Path, tmp_path: Path) -> None:
     assert "schemes 2 and 3 only" in problem
 
 
-def test_a_bundle_that_answers_wrongly_is_not_shipped(tmp_path: Path) -> None:
+def test_bundle_with_wrong_outputs_is_refused(tmp_path: Path) -> None:
     bundle = tmp_path / "wrong"
     shutil.copytree(BUNDLE, bundle)
     bundle_folders.change_answers(bundle, {"outputs/logits": lambda logits: logits + 1})
@@ -147,9 +147,7 @@ def test_a_bundle_that_answers_wrongly_is_not_shipped(tmp_path: Path) -> None:
     assert "those recorded at export" in problem
 
 
-def test_an_artifact_with_another_content_is_refused(
-    artifacts: apk_artifacts.Artifacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_artifact_is_refused(artifacts: apk_artifacts.Artifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     sums = {**apk_artifacts.recorded(), artifacts.android.name: "0" * 64}
     monkeypatch.setattr(apk_artifacts, "recorded", lambda: sums)
     with pytest.raises(apk_artifacts.BuildError, match="android-all-.*must have the sha256 0{64}; it has e17105"):

@@ -34,12 +34,12 @@ def test_the_intended_manifest_is_good() -> None:
     assert "required must be false; it is true" in problem
 
 
-def test_pages_of_four_kilobytes_are_allowed_to_the_archives_libraries_alone() -> None:
+def test_only_archive_libraries_allow_small_pages() -> None:
     assert set(apk_checks.SMALL_PAGES) == set(apk_checks.LIBRARIES["aar"]) - set(apk_checks.LIBRARIES["javacpp"])
     assert set(apk_checks.SMALL_PAGES.values()) == {4096}
 
 
-def test_a_bundle_inside_has_to_have_been_tried_on_the_archives_release(tmp_path: Path) -> None:
+def test_gpu_build_requires_archive_runtime(tmp_path: Path) -> None:
     assert apk_checks.TFLITE_2_16 == runtimes.TFLITE_2_16
     bundle = tmp_path / "sst2"
     bundle.mkdir()
@@ -80,7 +80,7 @@ def test_a_further_door_is_noticed(element: str) -> None:
     assert any(f"of {element}; it has" in problem for problem in apk_checks.manifest_problems(manifest, "javacpp"))
 
 
-def test_every_version_of_the_poms_has_its_sum() -> None:
+def test_every_pom_version_has_a_sum() -> None:
     pom, apk = ((APP / path).read_text(encoding="utf-8") for path in ("pom.xml", "apk/pom.xml"))
     versions = dict(re.findall(r"<(\w+)\.version>([^<]+)</", pom))
     dependencies = re.findall(r"<artifactId>([\w-]+)</artifactId>\s*<version>([^<]+)</version>(?!\s*</parent>)", apk)
@@ -95,7 +95,7 @@ def test_every_version_of_the_poms_has_its_sum() -> None:
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in recorded.values())
 
 
-def test_missing_tools_are_a_line_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_are_listed_with_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(apk_artifacts.PACKAGES, "no-such-tool", "its-package")
     with pytest.raises(apk_artifacts.BuildError, match="no-such-tool.*--no-install-recommends.*its-package") as raised:
         apk_artifacts.require_packages()
@@ -108,7 +108,7 @@ def test_the_packages_are_told() -> None:
     assert {"aapt", "apksigner", "clang", "openjdk-17-jdk-headless"} <= set(done.stdout.split())
 
 
-def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
+def test_java_test_files_match_recorded_sums(tmp_path: Path) -> None:
     def report(module: str, *paths: Path) -> None:
         folder = tmp_path / module / "target" / "surefire-reports"
         folder.mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_what_java_tests_run_with_has_recorded_sums(tmp_path: Path) -> None:
         assert said in str(raised.value)
 
 
-def test_the_recorded_sums_are_of_the_versions_that_maven_is_told() -> None:
+def test_recorded_sums_match_maven_versions() -> None:
     names = set(apk_artifacts.recorded(java_test_artifacts.SUMS))
     pom = (APP / "app" / "pom.xml").read_text(encoding="utf-8")
     # Dependencies of tests have their own scope, type or folder; plugins do not.

@@ -41,7 +41,7 @@ def test_a_line_of_answers_is_read() -> None:
     assert math.isnan(arm64_check.values_of("1 end 1 nan")["end"][0])
 
 
-def test_the_worst_value_of_the_worst_call_counts() -> None:
+def test_largest_difference_of_all_calls_counts() -> None:
     # The tolerance is a thousandth of the largest value, 4.
     asked = configuration({"a": [[1.0, -4.0]], "b": [[2.0]]}, {"a": [[0.0, 0.0]], "b": [[0.0]]})
     answers = [
@@ -62,7 +62,7 @@ def test_what_is_no_number_is_off(value: float) -> None:
     assert problem == "mine at 9 tokens must reproduce its golden examples within 0.002; it is off by inf"
 
 
-def test_what_is_allowed_is_allowed_to_the_last() -> None:
+def test_difference_at_the_tolerance_passes() -> None:
     (problem,) = arm64_check.answer_problems([CHECKED, dataclasses.replace(CHECKED, name="off", difference=0.0101)])
     assert problem.startswith("off at 9 tokens")
 
@@ -72,7 +72,7 @@ def test_other_outputs_are_refused() -> None:
         arm64_check.checked(configuration({"a": [[1.0]]}), 9, [KernelAnswer({"b": [1.0]}, 1, 1)])
 
 
-def test_a_count_may_be_two_hundredths_larger() -> None:
+def test_count_two_percent_larger_passes() -> None:
     expected = {"a": 1000, "b": 1000}
     assert arm64_check.count_problems({"a": 1020, "b": 10}, expected) == []
     (more,) = arm64_check.count_problems({"a": 1021}, expected)
@@ -105,7 +105,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.arm64
-def test_a_bundle_that_answers_wrongly_is_found(
+def test_bundle_with_wrong_outputs_fails(
     built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, good = built

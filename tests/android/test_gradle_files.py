@@ -70,7 +70,7 @@ def test_the_app_is_the_manifests(catalogue: dict[str, dict[str, object]], manif
     assert f'"{phone_app.ABI}"' in gradle
 
 
-def test_the_command_knows_the_app_by_its_names(manifest: ElementTree.Element) -> None:
+def test_command_has_the_app_names(manifest: ElementTree.Element) -> None:
     activities = {each.get(f"{ANDROID}name"): each for each in manifest.iter("activity")}
     application, _, benchmark = phone_app.BENCHMARK.partition("/")
     assert application == phone_app.APPLICATION
@@ -99,7 +99,7 @@ def test_both_builds_have_the_processors_runtime() -> None:
     assert engines == set(apk_artifacts.RUNTIMES)
 
 
-def test_the_manifest_leaves_to_gradle_what_gradle_refuses(manifest: ElementTree.Element) -> None:
+def test_manifest_omits_settings_refused_by_gradle(manifest: ElementTree.Element) -> None:
     """AGP 8 refuses a package in the manifest, and its lint fails release builds with `debuggable`."""
     assert manifest.get("package") is None
     assert not [each for each in manifest.iter() if f"{ANDROID}debuggable" in each.attrib]
@@ -111,7 +111,7 @@ def test_nothing_is_written_while_gradle_configures() -> None:
         assert not re.search(r"writeText|mkdirs|writeBytes|\.copyTo\(|\.readText", script(name)), name
 
 
-def test_the_wrapper_is_pinned_to_a_gradle_that_the_plugin_takes(catalogue: dict[str, dict[str, object]]) -> None:
+def test_wrapper_pins_a_compatible_gradle(catalogue: dict[str, dict[str, object]]) -> None:
     lines = script("gradle/wrapper/gradle-wrapper.properties").splitlines()
     wrapper = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     assert set(wrapper) == {
@@ -127,7 +127,7 @@ def test_the_wrapper_is_pinned_to_a_gradle_that_the_plugin_takes(catalogue: dict
 
 
 @pytest.mark.android
-def test_no_two_jars_bring_a_resource_of_the_same_name() -> None:
+def test_jars_share_no_resource_name() -> None:
     """AGP fails the build on duplicates, except for the manifest, which it always omits."""
     artifacts = apk_artifacts.fetch("r8")
     excluded = re.search(r"resources\.excludes \+= setOf\(([^)]*)\)", script("app/build.gradle.kts"))

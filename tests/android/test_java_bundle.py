@@ -60,7 +60,7 @@ def spoiled(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 @pytest.mark.parametrize("version", SCHEMAS)
-def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path, version: int) -> None:
+def test_reader_is_strict_as_the_schema(java: Any, tmp_path: Path, version: int) -> None:
     description = json.loads(BUNDLE.read_text(encoding="utf-8"))
     if version == OTHER_TOKENIZERS_VERSION:
         size = description["tokenizer"]["vocab_size"]
@@ -78,7 +78,7 @@ def test_the_reader_is_as_strict_as_the_schema(java: Any, tmp_path: Path, versio
     assert [what for what, answer in zip(refused, bad, strict=True) if answer == "ok"] == []
 
 
-def test_recipes_and_their_bounds_are_the_exporters() -> None:
+def test_recipes_and_bounds_match_exporter() -> None:
     java = CORE / "main/java/org/pocketbert"
     source = (java / "benchmark/ModelCheck.java").read_text(encoding="utf-8")
     bounds = re.findall(r'bounds\.put\("(\w+)", new double\[\] \{([^,]+), ([^}]+)\}\);', source)
@@ -94,13 +94,13 @@ def test_recipes_and_their_bounds_are_the_exporters() -> None:
     assert set(re.findall(r'tolerances\.put\("(\w+)"', tolerances)) == set(found)
 
 
-def test_the_outputs_that_have_an_answer_for_each_token_are_the_exporters() -> None:
+def test_token_outputs_match_exporter() -> None:
     source = (CORE / "main/java/org/pocketbert/bundle/Bundle.java").read_text(encoding="utf-8")
     (listed,) = re.findall(r"TOKEN_OUTPUTS\s*=\s*Arrays\.asList\(([^)]*)\);", source)
     assert tuple(re.findall(r'"(\w+)"', listed)) == checks.TOKEN_OUTPUTS
 
 
-def test_tokenizers_and_their_files_are_the_exporters() -> None:
+def test_tokenizers_and_files_match_exporter() -> None:
     source = (CORE / "main/java/org/pocketbert/bundle/TokenizerKind.java").read_text(encoding="utf-8")
     found = {
         kind.lower(): tuple(re.findall(r'"([^"]+)"', files))

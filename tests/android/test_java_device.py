@@ -14,7 +14,7 @@ from pocketbert_bench import results
 pytestmark = pytest.mark.java
 
 
-def test_a_run_on_a_phone_satisfies_the_schema(java: Any, tmp_path: Path) -> None:
+def test_phone_run_matches_the_schema(java: Any, tmp_path: Path) -> None:
     written = tmp_path / "measurements.json"
     java("org.pocketbert.device.DeviceRunMain", written)
     measurements = json.loads(written.read_text(encoding="ascii"))

@@ -167,6 +167,6 @@ def test_java_times_no_faulty_model(tmp_path: Path) -> None:
         assert said[name].startswith("failed: ") and words in said[name], (name, said[name])
 
 
-def test_both_take_the_bundle_as_it_was(tmp_path: Path) -> None:
+def test_both_accept_the_valid_bundle(tmp_path: Path) -> None:
     folder = bundle_folders.describe_again(Path(shutil.copytree(BUNDLE, tmp_path / "good")))
     assert len(Bundle.open(folder).goldens) == 4

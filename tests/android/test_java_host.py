@@ -84,7 +84,7 @@ def test_every_recipe_at_every_length(bundles: dict[str, Path], tmp_path: Path) 
         assert len(ours.latency_us) >= 50
 
 
-def test_what_is_said_of_the_network_is_in_the_result(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_name_and_weights_reach_the_result(bundles: dict[str, Path], tmp_path: Path) -> None:
     namesake = shutil.copytree(bundles["float32"], tmp_path / "float32")
     for arguments, network in (
         ([], ("float32", None)),
@@ -99,7 +99,7 @@ def test_what_is_said_of_the_network_is_in_the_result(bundles: dict[str, Path], 
         assert (results.RANDOM_WEIGHTS_NOTE in result.notes) == (network[1] == "random")
 
 
-def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_delegated_operators_equal_litert(bundles: dict[str, Path], tmp_path: Path) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
     from pocketbert_bench.worker import delegate
@@ -116,7 +116,7 @@ def test_as_much_is_delegated_as_litert_says(bundles: dict[str, Path], tmp_path:
     assert measurement.delegate.delegated_ops == pytest.approx(theirs["delegated_ops"], abs=2)
 
 
-def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_base_memory_excludes_the_model(bundles: dict[str, Path], tmp_path: Path) -> None:
     padded = shutil.copytree(bundles["float32"], tmp_path / "padded")
     model, extra = padded / "model.tflite", 2**28
     with model.open("rb+") as file:
@@ -134,7 +134,7 @@ def test_base_memory_is_the_process_before_it_knew_the_model(bundles: dict[str, 
     assert measurement.base_memory_bytes < extra < measurement.peak_memory_bytes
 
 
-def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_wrong_outputs_give_no_number(bundles: dict[str, Path], tmp_path: Path) -> None:
     broken = shutil.copytree(bundles["float32"], tmp_path / "broken")
     # Change both recorded outputs, so that they still agree.
     bundle_folders.change_answers(broken, {"outputs/logits": lambda logits: logits + [0.0, 0.5, 0.0]})
@@ -147,7 +147,7 @@ def test_a_model_that_answers_wrongly_gives_no_number(bundles: dict[str, Path], 
     assert not bad.latency_us
 
 
-def test_bad_input_is_one_line_and_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -> None:
     damaged = shutil.copytree(bundles["float16"], tmp_path / "damaged")
     model = damaged / "model.tflite"
     model.write_bytes(model.read_bytes()[:-1] + b"x")

@@ -116,7 +116,7 @@ def test_accent_and_ideograph_options(
 
 
 @pytest.mark.data
-def test_special_tokens_as_text_and_lone_surrogates(
+def test_literal_special_tokens_and_lone_surrogates(
     java: Any, shared: Path, tmp_path: Path, awkward: ModuleType
 ) -> None:
     vocabulary = shared / "data" / "vocab" / "bert-base-uncased.vocab.txt"

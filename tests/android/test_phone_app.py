@@ -32,7 +32,7 @@ def test_states_and_members_of_the_line() -> None:
 LINE = {"run": "r", "state": "done", "done": 1, "of": 2, "reason": None, "result": "r.json"}
 
 
-def test_a_line_about_the_run_is_understood() -> None:
+def test_line_about_the_run_is_parsed() -> None:
     expected = phone_app.Progress(state="done", done=1, of=2, reason=None, result="r.json")
     assert phone_app.parse(json.dumps(LINE), "r") == expected
     refusal = {**LINE, "state": "refused", "reason": "length must be 128", "result": None}
@@ -62,12 +62,12 @@ def test_foreign_lines_are_passed_over() -> None:
         {"of": None}, {"reason": 5}, {"result": ["r.json"]}, {"result": "../r.json"}, {"more": 1},
     ],
 )  # fmt: skip
-def test_lines_of_another_form_are_a_sentence(changes: dict[str, object]) -> None:
+def test_malformed_lines_raise_an_error(changes: dict[str, object]) -> None:
     with pytest.raises(phone_app.AppError, match="must have the form of this version of PocketBERT"):
         phone_app.parse(json.dumps({**LINE, **changes}), "r")
 
 
-def test_keys_and_closed_lists_of_a_request() -> None:
+def test_request_keys_and_choices_match_java() -> None:
     text = java("RunRequest.java")
     options = {"length": 9, "threads": 1, "delegate": "cpu", "affinity": "any", "repeat": 1}
     words = phone_app.start_command("run", "bundle", options)
@@ -79,14 +79,14 @@ def test_keys_and_closed_lists_of_a_request() -> None:
     assert f"MOST_REPEATS = {phone_app.MOST_REPEATS};" in text
 
 
-def test_time_limits_are_longer_than_the_apps() -> None:
+def test_time_limits_exceed_the_app() -> None:
     text = java("DeviceRun.java")
     limit = {name: int(value) for name, value in re.findall(r"int (\w+_SECONDS) = (\d+);", text)}
     assert limit["COOL_DOWN_STEP_SECONDS"] < phone_app.SILENCE_SECONDS / 5
     assert limit["COOL_DOWN_SECONDS"] < phone_app.RUN_SECONDS / 2
 
 
-def test_bundles_and_results_lie_where_the_app_looks() -> None:
+def test_folders_match_the_app() -> None:
     text = (APP / "app/src/main/java/org/pocketbert/app/AppFolders.java").read_text(encoding="utf-8")
     # The path of getExternalFilesDir, as adb's shell sees it.
     assert phone_app.FILES == f"/sdcard/Android/data/{phone_app.APPLICATION}/files" and "getExternalFilesDir" in text

@@ -37,14 +37,14 @@ def test_it_is_up_to_date() -> None:
     assert java_unicode_table.table() == java_unicode_table.TABLE.read_text(encoding="utf-8")
 
 
-def test_the_byte_level_table_is_up_to_date() -> None:
+def test_byte_level_table_is_current() -> None:
     # test_java_byte_bpe.py compares Java's results for every code point with the library.
     found = java_unicode_table.BYTE_LEVEL_TABLE.read_text(encoding="utf-8")
     assert java_unicode_table.byte_level_table() == found
 
 
 @pytest.mark.parametrize("options", list(itertools.product([True, False], repeat=3)))
-def test_what_it_says_of_every_code_point(lines: list[list[str]], options: tuple[bool, bool, bool]) -> None:
+def test_table_equals_normalization_everywhere(lines: list[list[str]], options: tuple[bool, bool, bool]) -> None:
     lowercase, strip_accents, tokenize_chinese_chars = options
     tables = normalization(*options)
     dropped, space, isolated, ideograph, mark = (

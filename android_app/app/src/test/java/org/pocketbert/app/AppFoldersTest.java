@@ -20,7 +20,7 @@ public class AppFoldersTest {
   private final Context context = RuntimeEnvironment.getApplication();
 
   @Test
-  public void foldersForAComputerAreMadeAtOnce() {
+  public void foldersAreCreatedAtStart() {
     AppFolders folders = new AppFolders(context);
     // On a phone it is …/org.pocketbert.benchmark/files/bundles.
     assertTrue(folders.bundles.toString(), folders.bundles.endsWith("org.pocketbert.benchmark/bundles"));

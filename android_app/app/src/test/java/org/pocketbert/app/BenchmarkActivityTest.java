@@ -110,7 +110,7 @@ public class BenchmarkActivityTest {
   }
 
   @Test
-  public void whatIsNotAskedForRightlyIsRefused() throws Exception {
+  public void invalidRequestsAreRefused() throws Exception {
     Phone.push("tiny");
     assertRefused(intent("r").putExtra("length", "17"), "length must be a whole number");
     assertEquals("r", Phone.lines().get(0).get("run"));
@@ -157,7 +157,7 @@ public class BenchmarkActivityTest {
   }
 
   @Test
-  public void backStopsARunAndSavingPowerSpoilsIt() throws Exception {
+  public void backOrPowerSavingStopsRun() throws Exception {
     Phone.push("tiny");
     ActivityController<BenchmarkActivity> controller = start(intent("r"));
     controller.get().onBackPressed();
@@ -171,7 +171,7 @@ public class BenchmarkActivityTest {
   }
 
   @Test
-  public void theDispatcherOfNewAndroidsStopsARun() throws Exception {
+  public void backDispatcherStopsTheRun() throws Exception {
     Phone.push("tiny");
     // As on Android 16 for apps with this target.
     RuntimeEnvironment.getApplication().getApplicationInfo().setEnableOnBackInvokedCallback(true);
@@ -184,7 +184,7 @@ public class BenchmarkActivityTest {
   }
 
   @Test
-  public void aSecondStartDoesNotDisturbTheFirst() throws Exception {
+  public void secondStartDoesNotDisturbFirst() throws Exception {
     Phone.push("tiny");
     ActivityController<BenchmarkActivity> controller = start(intent("r"));
     controller.newIntent(intent("second"));
@@ -196,7 +196,7 @@ public class BenchmarkActivityTest {
   }
 
   @Test
-  public void aRunThatTheSystemEndedIsNotTakenUpAgain() throws Exception {
+  public void killedRunDoesNotResume() throws Exception {
     Phone.push("tiny");
     ActivityController<BenchmarkActivity> controller =
         Robolectric.buildActivity(BenchmarkActivity.class, intent("r")).setup(new Bundle());

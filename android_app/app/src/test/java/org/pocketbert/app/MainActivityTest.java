@@ -92,7 +92,7 @@ public class MainActivityTest {
   }
 
   @Test
-  public void withoutBundlesItSaysHowToGetOne() throws Exception {
+  public void noBundlesShowsInstructions() throws Exception {
     Activity activity = open().get();
     assertTrue(text(activity, R.id.status), text(activity, R.id.status).contains("This phone has no bundles"));
     assertTrue(text(activity, R.id.status).contains(Phone.files().resolve("bundles") + "/"));
@@ -120,7 +120,7 @@ public class MainActivityTest {
   }
 
   @Test
-  public void aBrokenBundleIsASentence() throws Exception {
+  public void brokenBundleShowsAReason() throws Exception {
     Files.write(Phone.push("tiny").resolve("bundle.json"), new byte[] {'{'});
     Activity activity = open().get();
     String status = text(activity, R.id.status);
@@ -129,7 +129,7 @@ public class MainActivityTest {
   }
 
   @Test
-  public void aHugeDescriptionIsASentenceAndTheOthersAreThere() throws Exception {
+  public void hugeDescriptionHidesNoOtherBundle() throws Exception {
     Phone.push("tiny");
     char[] zeros = new char[7_500_000];
     Arrays.fill(zeros, '0');
@@ -143,7 +143,7 @@ public class MainActivityTest {
   }
 
   @Test
-  public void theResultIsShownBesideTheOneBefore() throws Exception {
+  public void resultIsComparedWithPrevious() throws Exception {
     Phone.push("tiny");
     writeResult("old.json", 0, 4000, 4000, 4000);
     writeResult("new.json", 60_000, 2900, 3000, 3200, 3000, 9900);
@@ -191,7 +191,7 @@ public class MainActivityTest {
   }
 
   @Test
-  public void filesThatAreNoResultsAreNotShown() throws Exception {
+  public void otherFilesAreNotShown() throws Exception {
     writeResult("good.json", 0, 3000, 3000, 3000);
     writeResult("timeless.json", 60_000, 4000, 4000);
     change("timeless.json", "\"created\": \"[^\"]*\"", "\"created\": null");

@@ -21,7 +21,7 @@ import org.robolectric.annotation.Config;
 @Config(sdk = {28, 35})
 public class ManifestTest {
   @Test
-  public void onlyAdbsShellCanStartAMeasurementFromOutside() throws Exception {
+  public void onlyAdbCanStartAMeasurement() throws Exception {
     Context context = RuntimeEnvironment.getApplication();
     int what =
         PackageManager.GET_ACTIVITIES | PackageManager.GET_PERMISSIONS | PackageManager.GET_SERVICES

@@ -116,7 +116,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void openingFirstCallAndTheOthersAreTimedApart() throws IOException {
+  public void openingAndFirstCallAreSeparate() throws IOException {
     FakePlatform platform = new FakePlatform();
     Map<String, Object> result = measure(platform);
     assertEquals("ok", result.get("status"));
@@ -143,7 +143,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void slowModelsGetFiftyRunsOrTenSeconds() throws IOException {
+  public void slowModelGetsFiftyRuns() throws IOException {
     FakePlatform slow = new FakePlatform() {
       @Override
       long latencyUs(int call) {
@@ -162,7 +162,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void fastModelsAreMeasuredAThousandTimes() throws IOException {
+  public void fastModelGetsAThousandRuns() throws IOException {
     FakePlatform fast = new FakePlatform() {
       @Override
       long latencyUs(int call) {
@@ -176,7 +176,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void warmUpLastsUntilTwoBatchesAgree() throws IOException {
+  public void warmUpEndsWhenBatchesAgree() throws IOException {
     FakePlatform cooling = new FakePlatform() {
       @Override
       long latencyUs(int call) {
@@ -200,7 +200,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void aResultFileIsForWhoeverOtherFilesThereAreFor() throws IOException {
+  public void resultFileHasDefaultPermissions() throws IOException {
     Path folder = temporary.getRoot().toPath();
     Path other = Files.createFile(folder.resolve("other"));
     Path path = folder.resolve("result.json");
@@ -209,7 +209,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void aWrongAnswerIsAFailureAndNoNumber() throws IOException {
+  public void wrongOutputFails() throws IOException {
     // The largest recorded value is 2, so float32 may be off by 0.002.
     for (float[] wrong : new float[][] {{-2, 0.5021f}, {-2.0021f, 0.5f}, {Float.NaN, 0.5f}, {-2, 1 / 0f}}) {
       FakePlatform platform = new FakePlatform();
@@ -234,7 +234,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void recordedAnswersThatAreNotTheFloatModelsGiveNoNumber() throws IOException {
+  public void wrongRecordedOutputsFail() throws IOException {
     // With a root mean square of 1.458, 1e-4 of it is 1.5e-4; shifted alike, the logits mean the same.
     Object[][] cases = {
       {new float[] {-2, 0.5002f}, true}, {new float[] {2, -0.5f}, true}, {new float[] {98, 100.5f}, true},
@@ -257,7 +257,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void aConstantInAllLogitsHidesNothing() throws IOException {
+  public void constantInLogitsHidesNothing() throws IOException {
     // They differ by 0.02: little compared with 100, but much after the constant is subtracted.
     BundleFolder folder = folder();
     folder.description.put("recipe", "float16");
@@ -270,7 +270,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void theGpusHalfPrecisionMayBeFurtherOff() throws IOException {
+  public void gpuHasALargerTolerance() throws IOException {
     // 5 % of the largest recorded value, 2.
     for (float[] logits : new float[][] {{-2.09f, 0.5f}, {-2, 0.61f}}) {
       FakePlatform platform = new FakePlatform();
@@ -291,7 +291,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void aRuntimeThatFailsIsAResult() throws IOException {
+  public void runtimeFailureIsAResult() throws IOException {
     FakePlatform platform = new FakePlatform();
     platform.failure = new EngineException("it cannot run");
     Map<String, Object> result = measure(platform);
@@ -306,7 +306,7 @@ public class BenchmarkTest {
   }
 
   @Test
-  public void resultFilesAreWrittenWholeAndNotReplaced() throws IOException {
+  public void resultFilesAreCompleteAndKept() throws IOException {
     Path path = temporary.getRoot().toPath().resolve("result.json");
     List<Map<String, Object>> measurements = new ArrayList<>();
     Map<String, Object> content =

@@ -18,7 +18,7 @@ public class StatisticsTest {
   }
 
   @Test
-  public void halvesAreRoundedToEvenOnTheExactValue() {
+  public void halvesRoundToEven() {
     assertEquals(0.2, Statistics.rounded(0.25), 0);
     assertEquals(0.8, Statistics.rounded(0.75), 0);
     // 0.35 is stored as 0.34999…

@@ -67,7 +67,7 @@ public class BundleTest {
   }
 
   @Test
-  public void aTextWithOtherIdsIsRefused() throws IOException {
+  public void textWithOtherIdsIsRefused() throws IOException {
     BundleFolder folder = folder();
     folder.description.put("goldens", Arrays.asList(with(BundleFolder.golden(), "text", "bad")));
     folder.write();
@@ -121,7 +121,7 @@ public class BundleTest {
   }
 
   @Test
-  public void labelsThatAreNoLinesAreRefused() throws IOException {
+  public void multiLineLabelsAreRefused() throws IOException {
     Object[][] wrong = {
       {"bad", "go\nod"}, {"bad", ""}, {"bad", "  "}, {"bad", "good "}, {"bad", "BAD"}, {"a  b", "a b"},
       {"bad", "go\u2028od"}, {"bad", "\u0000"}, {"bad", "\ud800"}, {"stra\u00dfe", "STRASSE"}, {"bad"}, {},
@@ -141,7 +141,7 @@ public class BundleTest {
   }
 
   @Test
-  public void answersMustBeThoseOfTheGoldens() throws IOException {
+  public void outputsMustMatchTheGoldens() throws IOException {
     BundleFolder missing = folder();
     missing.answers.remove("0/outputs/logits");
     missing.answers.put("1/outputs/logits", new BundleFolder.Answer(new int[] {1, 2}, 1, 2));
@@ -183,7 +183,7 @@ public class BundleTest {
   }
 
   @Test
-  public void answersOfABareEncoderMayBeLarge() throws IOException {
+  public void encoderOutputsMayBeLarge() throws IOException {
     // 2 texts with 128 and 384 tokens, 4,096 numbers each, twice: 32 MiB, too large for JSON.
     BundleFolder folder = folder();
     int[] lengths = {128, 384};
@@ -221,7 +221,7 @@ public class BundleTest {
   }
 
   @Test
-  public void answersForEachTokenAreComparedAtTheirOwnLength() throws IOException {
+  public void tokenOutputsKeepTheirLength() throws IOException {
     for (String output : new String[] {"sequence_output", "start_logits", "end_logits", "prediction_logits"}) {
       BundleFolder folder = folder();
       folder.answers.clear();
@@ -282,7 +282,7 @@ public class BundleTest {
   }
 
   @Test
-  public void aFolderReachedByALinkIsFine() throws IOException {
+  public void linkToAFolderIsAccepted() throws IOException {
     Path link = temporary.getRoot().toPath().resolve("link");
     Files.createSymbolicLink(link, folder().path);
     assertEquals("bundle", Bundle.open(link).name());
@@ -302,7 +302,7 @@ public class BundleTest {
   }
 
   @Test
-  public void everythingWrongWithTheDescriptionIsListed() throws IOException {
+  public void allDescriptionProblemsAreListed() throws IOException {
     BundleFolder folder = folder();
     folder.description.remove("recipe");
     folder.description.put("extra", 1);
@@ -339,7 +339,7 @@ public class BundleTest {
   }
 
   @Test
-  public void whateverIsChangedInTheDescriptionItIsReadOrRefused() throws IOException {
+  public void changedDescriptionIsReadOrRefused() throws IOException {
     BundleFolder folder = folder();
     Path file = folder.path.resolve("bundle.json");
     byte[] content = Files.readAllBytes(file);
@@ -370,7 +370,7 @@ public class BundleTest {
   }
 
   @Test
-  public void otherVersionsFoldersAndFilesAreRefused() throws IOException {
+  public void invalidVersionOrPathIsRefused() throws IOException {
     BundleFolder folder = folder();
     for (Object version : new Object[] {1, 4, "2", null}) {
       folder.description.put("schema_version", version);

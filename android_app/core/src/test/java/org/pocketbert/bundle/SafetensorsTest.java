@@ -71,7 +71,7 @@ public class SafetensorsTest {
   }
 
   @Test
-  public void whateverIsChangedItIsReadOrRefused() {
+  public void changedFileIsReadOrRefused() {
     byte[] content = file("{" + A + ", " + B + "}");
     Random random = new Random(5);
     int refused = 0;

@@ -46,7 +46,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void listsWhatIsThereWithWhatIsWrong() throws IOException {
+  public void listHasBundlesAndProblems() throws IOException {
     assertTrue(store.list().isEmpty());
     new BundleFolder(pushed.resolve("b"));
     Files.delete(new BundleFolder(pushed.resolve("a")).path.resolve("bundle.json"));
@@ -62,7 +62,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void theCopyIsOpenedAndReplacesTheOneBefore() throws IOException {
+  public void copyReplacesThePreviousOne() throws IOException {
     BundleFolder folder = new BundleFolder(pushed.resolve("first"));
     new BundleFolder(shipped.resolve("second"));
     Bundle first = store.take("first");
@@ -88,7 +88,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void whatIsMissingOrALinkIsNamedWithoutTheFolder() throws IOException {
+  public void missingFilesAreNamedWithoutFolder() throws IOException {
     BundleFolder folder = new BundleFolder(pushed.resolve("b"));
     Files.delete(folder.path.resolve("vocab.txt"));
     Files.delete(folder.path.resolve("model.tflite"));
@@ -106,7 +106,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void filesOfAnotherSizeAreNotCopied() throws IOException {
+  public void filesWithOtherSizeAreRefused() throws IOException {
     BundleFolder folder = new BundleFolder(pushed.resolve("b"));
     try (RandomAccessFile model = new RandomAccessFile(folder.path.resolve("model.tflite").toFile(), "rw")) {
       model.setLength(1 << 20);
@@ -116,7 +116,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void aBundleThatListsItsDescriptionIsRefused() throws IOException {
+  public void bundleListingItsDescriptionIsRefused() throws IOException {
     BundleFolder folder = new BundleFolder(pushed.resolve("b"));
     folder.part("files").put("bundle.json", folder.part("files").get("vocab.txt"));
     folder.write();
@@ -124,7 +124,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void aHugeDescriptionIsALineOfTheList() throws IOException {
+  public void hugeDescriptionIsListed() throws IOException {
     new BundleFolder(pushed.resolve("a"));
     char[] elements = new char[7_500_000];
     Arrays.fill(elements, '0');
@@ -146,7 +146,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void aThousandProblemsAreAShortSentence() throws IOException {
+  public void manyProblemsGiveAShortMessage() throws IOException {
     BundleFolder folder = new BundleFolder(pushed.resolve("b"));
     for (int i = 0; i < 1000; i++) {
       folder.description.put("unknown_" + new String(new char[i]).replace('\0', 'x') + i, i);
@@ -157,7 +157,7 @@ public class BundleStoreTest {
   }
 
   @Test
-  public void bundlesInsideTheAppBecomeFilesThatOpen() throws IOException {
+  public void bundlesInTheApkOpen() throws IOException {
     Path original = new BundleFolder(temporary.getRoot().toPath().resolve("original")).path;
     Path apk = temporary.newFile("app.apk").toPath();
     try (ZipOutputStream zip = new ZipOutputStream(Files.newOutputStream(apk))) {

@@ -50,7 +50,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void aCoolPhoneIsMeasuredAndDescribed() throws IOException {
+  public void coolPhoneIsMeasured() throws IOException {
     FakeDevice device = new FakeDevice();
     Map<String, Object> result = measure(device, request(RunRequest.Affinity.BIG));
     assertEquals("ok", result.get("status"));
@@ -73,7 +73,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void callsBeyondTheExpectedOnesAreNotDisturbedEither() throws IOException {
+  public void extraCallsAreNotDisturbed() throws IOException {
     FakeDevice faster = new FakeDevice() {
       @Override
       long latencyUs() {
@@ -105,7 +105,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void aPhoneThatStaysHotIsNotMeasured() throws IOException {
+  public void hotPhoneIsNotMeasured() throws IOException {
     FakeDevice device = new FakeDevice();
     device.thermalStatus = 3;
     assertFailed(device, "still severe after 300 s");
@@ -126,7 +126,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void gettingHotInTheLastCallSpoilsARunToo() throws IOException {
+  public void heatInTheLastCallFails() throws IOException {
     assertFailed(
         new FakeDevice() {
           @Override
@@ -139,7 +139,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void anOldAndroidTellsNoHeatAndIsMeasured() throws IOException {
+  public void phoneWithoutThermalStatusIsMeasured() throws IOException {
     FakeDevice device = new FakeDevice();
     device.thermalStatus = Device.UNKNOWN;
     Map<String, Object> result = measure(device);
@@ -189,7 +189,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void whatThePhoneCannotDoIsRefused() {
+  public void unsupportedRequestsAreRefused() {
     UserError error =
         assertThrows(UserError.class, () -> measure(new FakeDevice(), request(RunRequest.Affinity.LITTLE)));
     assertEquals("no such processors", error.getMessage());
@@ -207,7 +207,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void theGpuIsMeasuredWithItsShareOfTheGraph() throws IOException {
+  public void gpuRunRecordsItsShare() throws IOException {
     FakeDevice device = new FakeDevice();
     device.delegation = new Delegation("GPU", 17, 20);
     Map<String, Object> result = onGpu(device);
@@ -220,21 +220,21 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void whatTheGpuDidNotComputeIsNeverItsTime() throws IOException {
+  public void unusedGpuGivesNoNumber() throws IOException {
     for (Delegation other : new Delegation[] {null, new Delegation("XNNPACK", 19, 20)}) {
       FakeDevice device = new FakeDevice();
       device.delegation = other;
       Map<String, Object> result = onGpu(device);
       assertEquals("failed", result.get("status"));
       assertTrue((String) result.get("error"), ((String) result.get("error")).startsWith("the GPU ran no operator"));
-        assertEquals(0, ((double[]) result.get("latency_us")).length);
+      assertEquals(0, ((double[]) result.get("latency_us")).length);
       // Only the first call: nothing is timed in vain.
       assertEquals(1, device.calls);
     }
   }
 
   @Test
-  public void aBuildWithoutTheGpuRefusesIt() throws IOException {
+  public void cpuBuildRefusesTheGpu() throws IOException {
     FakeDevice device = new FakeDevice();
     device.delegates = EnumSet.of(Delegate.CPU);
     UserError error = assertThrows(UserError.class, () -> onGpu(device));
@@ -244,7 +244,7 @@ public class DeviceRunTest {
   }
 
   @Test
-  public void theGpuTakesBundlesOfOneLength() {
+  public void gpuNeedsOneLength() {
     RunRequest request = new RunRequest("run", "bundle", 7, 3, Delegate.GPU, RunRequest.Affinity.ANY, 1);
     UserError error = assertThrows(UserError.class, () -> measure(new FakeDevice(), request));
     assertTrue(error.getMessage(), error.getMessage().contains("must have one length"));

@@ -53,7 +53,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void readsWhatWasWrittenTheNewestFirst() throws IOException {
+  public void newestResultComesFirst() throws IOException {
     write("b.json", 1_000_000_000_000L, measurement(7));
     write("a.json", 1_000_000_060_000L, measurement(7));
     write("c.json", 1_000_000_030_000L, measurement(4));
@@ -74,7 +74,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void aRunThatNeverBecameSteadyIsKnown() throws IOException {
+  public void unsteadyRunIsMarked() throws IOException {
     Map<String, Object> unsteady = measurement(7);
     unsteady.put("warmed_up", false);
     write("a.json", 0, unsteady);
@@ -87,7 +87,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void theGpuAndOtherRuntimesAreNotComparedWith() throws IOException {
+  public void otherRuntimesAreNotComparable() throws IOException {
     FakeDevice gpu = new FakeDevice();
     gpu.delegation = new Delegation("GPU", 19, 20);
     FakeDevice newer = new FakeDevice() {
@@ -129,7 +129,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void aResultWithoutItsTimeHidesNoOther() throws IOException {
+  public void resultWithoutDateHidesNoOther() throws IOException {
     Path folder = temporary.getRoot().toPath().resolve("results");
     write("good.json", 0, measurement(7));
     Map<String, Object> file =
@@ -141,7 +141,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void aResultHasANumberOrASentence() throws IOException {
+  public void resultHasANumberOrReason() throws IOException {
     Map<String, Object> neither = measurement(7);
     neither.put("latency_us", new double[0]);
     write("neither.json", 0, neither);
@@ -149,7 +149,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void aFailureHasASentenceAndNoNumber() throws IOException {
+  public void failureHasAReason() throws IOException {
     Bundle bundle = Bundle.open(new BundleFolder(temporary.getRoot().toPath().resolve("bundle")).path);
     write("f.json", 0, Benchmark.failed(new Configuration("label", bundle, 7, 3), "it was hot"));
     PastResult failed = PastResult.read(temporary.getRoot().toPath().resolve("results").resolve("f.json"));
@@ -158,7 +158,7 @@ public class PastResultTest {
   }
 
   @Test
-  public void whatIsNoResultIsASentence() throws IOException {
+  public void invalidResultGivesAReason() throws IOException {
     assertTrue(PastResult.all(temporary.getRoot().toPath().resolve("none")).isEmpty());
     for (String text : new String[] {"", "[]", "{\"measurements\": []}", "{\"measurements\": [{\"length\": null}]}"}) {
       Path path = temporary.newFile().toPath();

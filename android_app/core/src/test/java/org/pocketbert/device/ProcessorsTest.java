@@ -44,7 +44,7 @@ public class ProcessorsTest {
   }
 
   @Test
-  public void oneKindOrNoneCannotBeChosenFrom() throws IOException {
+  public void equalProcessorsRefuseAffinity() throws IOException {
     for (Processors same : new Processors[] {processors(), processors(2000000, 2000000, 2000000)}) {
       UserError error = assertThrows(UserError.class, () -> same.mask(RunRequest.Affinity.BIG));
       assertTrue(error.getMessage(), error.getMessage().endsWith("received big"));

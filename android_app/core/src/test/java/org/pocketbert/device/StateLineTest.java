@@ -9,7 +9,7 @@ import org.pocketbert.json.Json;
 
 public class StateLineTest {
   @Test
-  public void oneLineOfJsonWithAllMembers() {
+  public void lineHasAllMembers() {
     assertEquals(
         "{\"run\": \"r\", \"state\": \"warming_up\", \"done\": 5, \"of\": 0, \"reason\": null, \"result\": null}",
         StateLine.progress("r", StateLine.State.WARMING_UP, 5, 0));
@@ -19,7 +19,7 @@ public class StateLineTest {
   }
 
   @Test
-  public void aLongReasonFitsAnEntryOfTheLog() {
+  public void longReasonFitsTheLog() {
     // The worst case: all characters escaped.
     String line = StateLine.end("r", StateLine.State.FAILED, new String(new char[5000]).replace('\0', 'ä'), "r.json");
     assertTrue(line.length() + "", line.length() < 4000);

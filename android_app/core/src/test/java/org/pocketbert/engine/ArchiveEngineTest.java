@@ -121,7 +121,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void callsGiveWhatTheyAreGivenBack() {
+  public void callsReturnTheOutputs() {
     try (ArchiveEngine engine = open(Delegate.CPU)) {
       assertEquals("length_9 3 CPU", runtime.opened);
       assertSame(model, runtime.model);
@@ -146,7 +146,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void theShareIsWhatThePlanLost() {
+  public void shareFollowsFromThePlan() {
     runtime.planLength = 4;
     Delegation gpu = open(Delegate.GPU).delegation();
     assertEquals("GPU", gpu.name);
@@ -161,7 +161,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void whatCannotBeOpenedIsASentence() {
+  public void failureToOpenGivesAReason() {
     runtime.failure = new IllegalArgumentException("Internal error: Failed to apply delegate:\n  no OpenCL \n");
     EngineException error = assertThrows(EngineException.class, () -> open(Delegate.GPU));
     assertEquals(
@@ -174,7 +174,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void otherTensorsAreASentenceAndNothingStaysOpen() {
+  public void invalidTensorsCloseTheModel() {
     runtime.tensorFailure = new IllegalArgumentException("Invalid signature name: length_9");
     EngineException error = assertThrows(EngineException.class, () -> open(Delegate.GPU));
     assertEquals(
@@ -184,7 +184,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void aPlanThatCannotBeReadIsASentence() {
+  public void unreadablePlanGivesAReason() {
     runtime.planFailure = new IllegalStateException("closed");
     ArchiveEngine engine = open(Delegate.GPU);
     EngineException error = assertThrows(EngineException.class, engine::delegation);
@@ -192,7 +192,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void aCallThatFailsIsASentence() {
+  public void failedCallGivesAReason() {
     ArchiveEngine engine = open(Delegate.GPU);
     runtime.callFailure = new IllegalArgumentException("Node number 7 failed to invoke.");
     EngineException error = assertThrows(EngineException.class, () -> engine.run(inputs(1, 2, 3)));
@@ -200,7 +200,7 @@ public class ArchiveEngineTest {
   }
 
   @Test
-  public void bytesThatAreNoModelAreASentence() {
+  public void invalidModelGivesAReason() {
     ByteBuffer cut = model.duplicate();
     cut.limit(100);
     for (ByteBuffer bytes : new ByteBuffer[] {ByteBuffer.allocateDirect(0), ByteBuffer.allocateDirect(64), cut}) {

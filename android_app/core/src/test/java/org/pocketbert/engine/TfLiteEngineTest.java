@@ -71,7 +71,7 @@ public class TfLiteEngineTest {
   }
 
   @Test
-  public void theFilesOwnCountOfOperatorsIsTheRuntimes() throws URISyntaxException {
+  public void operatorCountEqualsTheRuntime() throws URISyntaxException {
     Bundle bundle = bundle();
     try (Engine engine = new TfLiteEngine(bundle.model(), bundle.signature(9), 1)) {
       engine.run(zeros(9));
@@ -112,7 +112,7 @@ public class TfLiteEngineTest {
   }
 
   @Test
-  public void itHasTheThreadsThatWereAskedFor() throws IOException, URISyntaxException {
+  public void requestedThreadsAreUsed() throws IOException, URISyntaxException {
     Bundle bundle = bundle();
     for (int threads : new int[] {1, 4}) {
       long before = ownThreads();
@@ -140,7 +140,7 @@ public class TfLiteEngineTest {
   }
 
   @Test
-  public void whatIsNoModelOrLacksTheSignatureIsRefused() throws URISyntaxException {
+  public void invalidModelOrSignatureIsRefused() throws URISyntaxException {
     ByteBuffer junk = ByteBuffer.allocateDirect(64);
     assertThrows(EngineException.class, () -> new TfLiteEngine(junk, "length_9", 1));
     Bundle bundle = bundle();

@@ -21,7 +21,7 @@ public class JsonTest {
   }
 
   @Test
-  public void whatIsWrittenReadsBackAndIsAscii() {
+  public void asciiJsonReadsBack() {
     Map<String, Object> value = new LinkedHashMap<>();
     value.put("k\u0001\u00e9\uD83D\uDE00\u2028", Arrays.asList("\"\\", 0.1, Double.MIN_VALUE, 1e300, true, null));
     String text = Json.write(value);
@@ -69,7 +69,7 @@ public class JsonTest {
   }
 
   @Test
-  public void deepNestingIsRefusedAndDoesNotEndTheProcess() {
+  public void deepNestingIsRefused() {
     String deep = new String(new char[100_000]).replace('\0', '[');
     assertThrows(JsonError.class, () -> Json.parse(deep));
   }

@@ -42,7 +42,7 @@ public class ByteBpeTokenizerTest {
   }
 
   @Test
-  public void spansLeaveOutSpacesAndHoldWholeCharacters() {
+  public void spansCoverCharactersWithoutSpaces() {
     Tokens tokens = new ByteBpeTokenizer(vocabulary(ids(), MERGES), true).tokenize("ab ab   é<mask>");
     assertArrayEquals(
         new int[] {id("ab"), id("Ġab"), id("ĠĠ"), id("Ġ"), id("Ã"), id("©"), 4}, tokens.ids);
@@ -51,7 +51,7 @@ public class ByteBpeTokenizerTest {
   }
 
   @Test
-  public void specialTokensAreTextWhereSaidSo() {
+  public void literalSpecialTokensCanBeText() {
     ByteBpeVocabulary vocabulary = vocabulary(ids(), MERGES);
     assertArrayEquals(new int[] {0}, new ByteBpeTokenizer(vocabulary, true).tokenize("<s>").ids);
     int[] characters = {id("<"), id("s"), id(">")};
@@ -59,7 +59,7 @@ public class ByteBpeTokenizerTest {
   }
 
   @Test
-  public void pairsHaveTwoSeparatorsAndOneType() {
+  public void pairsHaveTwoSeparators() {
     ModelInputs inputs = new ByteBpeTokenizer(vocabulary(ids(), MERGES), true).encode("ab", "abab ab", 7, 8);
     assertArrayEquals(new int[] {0, id("ab"), 2, 2, id("ab"), id("ab"), id("Ġab"), 2}, inputs.wordIds);
     assertArrayEquals(new int[8], inputs.typeIds);

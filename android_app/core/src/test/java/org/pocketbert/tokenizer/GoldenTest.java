@@ -31,7 +31,7 @@ public class GoldenTest {
   }
 
   @Test
-  public void textsHaveTheRecordedIdsAndOffsets() throws IOException {
+  public void textsMatchRecordedIdsAndOffsets() throws IOException {
     WordPieceTokenizer tokenizer = uncased();
     List<?> cases = (List<?>) golden().get("single");
     assertEquals(337, cases.size());

@@ -81,7 +81,7 @@ public class UnigramTokenizerTest {
   }
 
   @Test
-  public void theBestPathAndItsSpansAreFound() {
+  public void bestPathAndSpansAreFound() {
     // A character that becomes two tokens, two unknown ones, a special token.
     Tokens tokens = tokenizer(true).tokenize("  ab   A b??a<mask>b ");
     assertArrayEquals(new int[] {6, 4, 7, 5, 4, 7, 3, 5, 8, 4, 7}, tokens.ids);
@@ -92,13 +92,13 @@ public class UnigramTokenizerTest {
   }
 
   @Test
-  public void specialTokensAreTextWhereSaidSo() {
+  public void literalSpecialTokensCanBeText() {
     assertArrayEquals(new int[] {2}, tokenizer(true).tokenize("</s>").ids);
     assertArrayEquals(new int[] {4, 3}, tokenizer(false).tokenize("</s>").ids);
   }
 
   @Test
-  public void aFileThatIsCutOffIsOneError() {
+  public void truncatedFileIsOneError() {
     byte[] whole = model();
     for (int length = 0; length < whole.length; length++) {
       byte[] part = Arrays.copyOf(whole, length);

@@ -78,7 +78,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void specialTokensInATextAreTextWhereSaidSo() {
+  public void literalSpecialTokensCanBeText() {
     Vocabulary vocabulary = vocabulary("cat", "[", "]", "sep");
     String text = "cat[SEP]";
     assertArrayEquals(new int[] {5, 3}, new WordPieceTokenizer(vocabulary, true, true).tokenize(text).ids);
@@ -102,7 +102,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void aMillionMarksOrLettersTakeNoMinutes() {
+  public void longInputsTakeLinearTime() {
     StringBuilder text = new StringBuilder("a");
     for (int i = 0; i < 500_000; i++) {
       text.append("\u0301\u0323");
@@ -114,7 +114,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void theShortestLengthThatHoldsTheTextIsTaken() {
+  public void shortestFittingLengthIsUsed() {
     WordPieceTokenizer tokenizer = tokenizer();
     assertArrayEquals(new int[] {CLS, THE, CAT, SEP}, tokenizer.encode("the cat", null, 4, 6).wordIds);
     assertArrayEquals(new int[] {CLS, THE, CAT, S, SEP, PAD}, tokenizer.encode("the cats", null, 4, 6).wordIds);
@@ -122,7 +122,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void pairsLoseTheEndOfTheLongerText() {
+  public void longerTextOfPairIsTruncated() {
     ModelInputs inputs = tokenizer().encode("the", "sat on the cat", 6);
     assertArrayEquals(new int[] {CLS, THE, SEP, SAT, ON, SEP}, inputs.wordIds);
     assertArrayEquals(new int[] {1, 1, 1, 1, 1, 1}, inputs.mask);
@@ -132,13 +132,13 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void ofTwoEquallyLongTextsTheSecondKeepsTheOddPlace() {
+  public void secondTextKeepsTheOddToken() {
     int[] ids = tokenizer().encode("the cat", "sat on", 6).wordIds;
     assertArrayEquals(new int[] {CLS, THE, SEP, SAT, ON, SEP}, ids);
   }
 
   @Test
-  public void aWordHasAtMostAHundredCharacters() {
+  public void wordsHaveAtMost100Characters() {
     // Two UTF-16 units a character.
     String letter = "\uD835\uDD1E";
     WordPieceTokenizer tokenizer = new WordPieceTokenizer(vocabulary(letter, "##" + letter), true, true);
@@ -147,7 +147,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void everythingWrongWithAVocabularyIsListed() {
+  public void allVocabularyProblemsAreListed() {
     byte[] content = "[PAD]\na\na\n\nb\n".getBytes(StandardCharsets.UTF_8);
     String message = assertThrows(UserError.class, () -> Vocabulary.parse(content)).getMessage();
     assertTrue(message, message.contains("without [UNK] [CLS] [SEP] [MASK]"));
@@ -161,7 +161,7 @@ public class WordPieceTokenizerTest {
   }
 
   @Test
-  public void linesEndInThreeWaysAndNoOther() {
+  public void threeLineEndingsAreAccepted() {
     String text = String.join("\r\n", Vocabulary.SPECIAL_TOKENS) + "\ra\u2028b\nc";
     Vocabulary vocabulary = Vocabulary.parse(text.getBytes(StandardCharsets.UTF_8));
     assertEquals(7, vocabulary.size());

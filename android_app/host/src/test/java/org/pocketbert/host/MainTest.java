@@ -16,7 +16,7 @@ public class MainTest {
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
 
   @Test
-  public void bundlesWhoseFoldersShareANameAreToldApart() throws IOException {
+  public void equalFolderNamesShowPaths() throws IOException {
     Path student = temporary.newFolder("student", "float32").toPath();
     Path smaller = temporary.newFolder("student", "float16").toPath();
     Path teacher = temporary.newFolder("teacher", "float32").toPath();
@@ -42,7 +42,7 @@ public class MainTest {
   }
 
   @Test
-  public void aLinkHasTheNameOfItsFolder() throws IOException {
+  public void linkHasItsTargetsName() throws IOException {
     Path folder = temporary.newFolder("float32").toPath();
     Path link = Files.createSymbolicLink(folder.resolveSibling("link"), folder);
     assertEquals(Map.of(link, "float32"), Main.labels(List.of(link)));
