@@ -35,7 +35,7 @@ class DistillationSpec:
       teacher_heads: kinds of all heads of the teacher; None if unknown.
       teacher_vocabulary: vocabulary of the teacher; None if unknown.
       student_vocabulary: vocabulary of the student; None if it has none yet.
-      start: initialization of the student; None if unknown.
+      start: initialization of the student; `random` also for a directory that was never trained; None if unknown.
     """
 
     teacher: EncoderConfig

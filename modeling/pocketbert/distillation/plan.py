@@ -169,7 +169,7 @@ def _spec(teacher: TeacherDescription, planned: ModelInit, data: RunData) -> Dis
         teacher_heads=teacher.heads,
         teacher_vocabulary=teacher.vocabulary,
         student_vocabulary=planned.vocabulary,
-        start=planned.start,
+        start="random" if planned.untrained else planned.start,
     )
 
 

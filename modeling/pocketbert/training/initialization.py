@@ -42,6 +42,7 @@ class ModelInit:
       directory: the model directory for `start="directory"`, else None.
       layers: the teacher's layers for `start="teacher-layers"`, counted from 1, else empty.
       vocabulary: vocabulary of the directory, or None if it has none.
+      initial_biases: whether the directory has new weights that were never trained.
     """
 
     start: Start
@@ -49,6 +50,12 @@ class ModelInit:
     directory: Path | None = None
     layers: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
+    initial_biases: bool = False
+
+    @property
+    def untrained(self) -> bool:
+        """Whether all weights are random."""
+        return self.start == "random" or self.initial_biases
 
     def recorded(self, role: str) -> dict[str, Any]:
         """Everything that determines the initial weights, as JSON values; names begin with `role`, e.g. `student`."""
@@ -71,8 +78,14 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
         return ModelInit(start="random", config=model)
     if str(model) not in presets() and Path(model).is_dir():
         directory = Path(model)
-        config = read_directory(directory, headless=True).config
-        return ModelInit(start="directory", config=config, directory=directory, vocabulary=vocabulary_of(directory))
+        read = read_directory(directory, headless=True)
+        return ModelInit(
+            start="directory",
+            config=read.config,
+            directory=directory,
+            vocabulary=vocabulary_of(directory),
+            initial_biases=_has_initial_biases(read.tensors),
+        )
     return ModelInit(start="random", config=_named_config(str(model)))
 
 
@@ -161,6 +174,12 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 model = folder
             found.append(model)
         yield tuple(found)
+
+
+def _has_initial_biases(tensors: Mapping[str, np.ndarray]) -> bool:
+    """Whether all biases are zero, as in new models; the first training step changes them."""
+    biases = [tensor for path, tensor in tensors.items() if path.endswith("bias")]
+    return bool(biases) and not any(tensor.any() for tensor in biases)
 
 
 def _named_config(model: str) -> EncoderConfig:

@@ -69,7 +69,8 @@ def test_presets_start_with_random_weights() -> None:
 
 
 def test_only_directories_provide_weights(directory: Path) -> None:
-    assert plan_student(directory, BERT) == ModelInit(start="directory", config=TEACHER, directory=directory)
+    expected = ModelInit(start="directory", config=TEACHER, directory=directory, initial_biases=True)
+    assert plan_student(directory, BERT) == expected
     assert plan_student(str(directory), BERT).start == "directory"
     alone = plan_student(directory / "config.json", BERT)
     assert alone == ModelInit(start="random", config=TEACHER)

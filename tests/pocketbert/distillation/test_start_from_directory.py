@@ -1,4 +1,4 @@
-"""A student from a directory keeps its weights although the method copies the teacher's."""
+"""A student from a directory: its weights are kept, and it may be untrained."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from toy_method import ToyMethod
 
 import pocketbert as pb
 from pocketbert.distillation import distiller, run
+from pocketbert.distillation.initialization import TeacherLayers
+from pocketbert.distillation.plan import plan_distillation
+from pocketbert.training.config import RunConfig
 
 
 class Copied(Exception):
@@ -39,3 +42,33 @@ def test_directory_student_keeps_its_weights(tmp_path: Path, monkeypatch: pytest
     for student, expected in ((tiny_distillation.STUDENT, Copied), (tmp_path / "student", Begun)):
         with pytest.raises(expected):
             run.distill(student, data, tmp_path / expected.__name__, teacher=teacher, method=CopyingMethod())
+
+
+@pytest.mark.parametrize(
+    ("student", "rates"),
+    [
+        ("architecture", (3e-4, 1e-4)),
+        ("untrained directory", (3e-4, 1e-4)),
+        ("trained directory", (5e-5, 3e-5)),
+        ("teacher layers", (5e-5, 3e-5)),
+    ],
+)
+def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, float], tmp_path: Path) -> None:
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    model = pb.from_preset(tiny_distillation.STUDENT, seed=3)
+    if student == "trained directory":
+        # A single bias, by as little as a step.
+        model.weights_by_path()["encoder.layers.0.attention.key.bias"][1].assign(1e-6)
+    model.save_pretrained(tmp_path / "student")
+    given: Any = {
+        "architecture": tiny_distillation.STUDENT,
+        "teacher layers": TeacherLayers((2,)),
+    }.get(student, tmp_path / "student")
+    data, run_options = tiny_distillation.task_data(teacher), RunConfig()
+    plan = plan_distillation(given, data, teacher=teacher, method=pb.TinyBERT(max_length=19), run=run_options)
+    assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == rates
+    without = pb.TinyBERT(max_length=19, without=("general_distillation",))
+    if student in ("architecture", "untrained directory"):
+        plan = plan_distillation(given, data, teacher=teacher, method=without, run=run_options)
+        # The paper's ablation has the paper's rates.
+        assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == (5e-5, 3e-5)

@@ -46,6 +46,7 @@ def general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 def intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
     """Returns the stage with the losses per layer on augmented data."""
     assert spec.task is not None
+    assert method.intermediate_learning_rate is not None
     epochs = _PAPER_EPOCHS if method.preset == "paper" else _AUTHORS_EPOCHS
     return Stage(
         name="intermediate",
@@ -78,6 +79,7 @@ def prediction_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 
 def label_stage(name: str, spec: DistillationSpec, method: TinyBERT, *, original: bool) -> Stage:
     """Returns a stage that trains the student with its head on labels."""
+    assert method.prediction_learning_rate is not None
     return Stage(
         name=name,
         teacher_features={},
