@@ -176,7 +176,7 @@ def export(
 def _check_exportable(model: Model, source: str | os.PathLike[str]) -> None:
     if model.tokenizer is None:
         raise UserError(
-            f"a bundle needs a vocabulary; {source} has no vocab.txt; add the one that the model was trained with"
+            f"a bundle needs a vocabulary; {source} has none; add the tokenizer files that the model was trained with"
         )
     kinds = [task.kind for task in model.tasks]
     if len(kinds) > 1 or not all(get_task(task).exportable for task in model.tasks):

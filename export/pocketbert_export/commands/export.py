@@ -1,9 +1,9 @@
 """Write a verified TFLite bundle.
 
-A bundle is a folder: model.tflite with one signature per length and shared weights, vocab.txt, labels.txt,
-bundle.json (description, checksums, golden examples) and verification.json. The gate compares the file with the
-model on real texts: --data or --file, best with labels, or a few built-in ones. If they differ too much, nothing is
-written and the exit code is 1.
+A bundle is a folder: model.tflite with one signature per length and shared weights, the tokenizer's files,
+labels.txt, bundle.json (description, checksums, golden examples) and verification.json. The gate compares the file
+with the model on real texts: --data or --file, best with labels, or a few built-in ones. If they differ too much,
+nothing is written and the exit code is 1.
 
 Prints one JSON object: the bundle's path, size, lengths, graph optimizations and the gate's figures. With
 --recipe=float16 they include each layer's largest activations, and you get a warning if float16 would overflow.
@@ -49,7 +49,7 @@ class ExportOptions:
     """Input and output of an export.
 
     Attributes:
-      model: model directory with a vocab.txt.
+      model: model directory with tokenizer files.
       output: output folder.
       runtime: oldest runtime to support.
       saved_model: also write a SavedModel to this folder.

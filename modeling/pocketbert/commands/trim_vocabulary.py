@@ -1,4 +1,4 @@
-"""Trim a model's vocabulary to the tokens that your texts need.
+r"""Trim a model's vocabulary to the tokens that your texts need.
 
 The word embedding is the largest part of a small model. This command counts the tokens in your texts, keeps those
 that you use, and writes a model directory with their rows of the embedding only. Special tokens and single characters
