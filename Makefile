@@ -2,7 +2,8 @@
 
 VENV ?= .venv
 # Two workers with one TensorFlow thread each keep two cores busy.
-TEST_WORKERS ?= 2
+# One more than two cores, because tests wait for processes that they start.
+TEST_WORKERS ?= 3
 PYTEST_FLAGS ?=
 # `make smoke` installs the wheel with plain pip, and on the lock files of these versions.
 SMOKE ?= pip 3.12 3.13
