@@ -1,8 +1,7 @@
 # Targets for people and for .ci/run. `make help` lists them.
 
 VENV ?= .venv
-# Two workers with one TensorFlow thread each keep two cores busy.
-# One more than two cores, because tests wait for processes that they start.
+# Three workers with one TensorFlow thread each keep two cores busy, because tests wait for processes that they start.
 TEST_WORKERS ?= 3
 PYTEST_FLAGS ?=
 # `make smoke` installs the wheel with plain pip, and on the lock files of these versions.
