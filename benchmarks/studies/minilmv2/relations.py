@@ -5,13 +5,15 @@
 BERT-base teaches the 6x384 student: 48 relation heads, Q-Q, K-K and V-V, 8 texts of 512 tokens, float32, two threads.
 "Loss" is the loss with its gradients, given both models' vectors. "Step" adds the teacher's forward pass and the
 student's forward and backward pass. Every peak is from a process of its own: TensorFlow's arrays during the steps,
-above the level between them. Times alternate in one process.
+above the level between them. Times alternate in one process. If PyTorch is installed, the whole step is also timed
+against the same in eager PyTorch.
 
 The last rows show the time of a teacher that stops at the vectors of one layer, against all of its layers.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -25,12 +27,24 @@ from pocketbert import progress
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert_bench import results
+from studies.against_transformers import pytorch_process
 from studies.minilmv2 import relation_steps
-from studies.minilmv2.relation_steps import LOSS, LOSS_WHOLE, RELATIONS, STEP, STEP_WHOLE
+from studies.minilmv2.relation_steps import (
+    LOSS,
+    LOSS_WHOLE,
+    RELATION_HEADS,
+    RELATIONS,
+    STEP,
+    STEP_WHOLE,
+    STUDENT,
+    TEACHER,
+    THREADS,
+)
 
 BATCH_SIZE, LENGTH = 8, 512
 MIB = 2**20
 MEMORY_TARGET, TIME_TARGET = 0.125, 1.15
+PEER, PEER_MODULE, PEER_TARGET = "PyTorch eager", "studies.minilmv2.pytorch_relations", 2.0
 # Teacher → layers at which it stops (section 3.2).
 LAYERS = {"bert_base_uncased": (12,), "bert_large_uncased": (19, 21)}
 TEACHER_BATCH, TEACHER_LENGTH = 8, 128
@@ -80,10 +94,35 @@ def run(quick: bool) -> dict[str, Any]:
                     target=target,
                 )
             )
+    if importlib.util.find_spec("torch"):
+        ratios.append(_peer_ratio(sizes, rounds))
+    else:
+        notes.append(f"{PEER} is not installed, so it was not measured")
     for name, layers in LAYERS.items():
         ratios += _teacher_ratios(name, layers, rounds)
     return results.to_json(
         results.result_file("MiniLMv2's relation loss", quick=quick, ratios=ratios, notes=notes, created=created)
+    )
+
+
+def _peer_ratio(sizes: tuple[int, int], rounds: int) -> Any:
+    """Steps per second ÷ those of eager PyTorch."""
+    layers = preset(TEACHER).config.num_layers
+    arguments = (TEACHER, STUDENT, layers, RELATION_HEADS, *sizes, THREADS)
+    with pytorch_process.steps(PEER_MODULE, *arguments, threads=THREADS) as peer:
+        seconds = _seconds({STEP: relation_steps.make_step(STEP, *sizes), PEER: peer}, rounds)
+    rates = {name: [sizes[0] / each for each in samples] for name, samples in seconds.items()}
+    return results.ratio(
+        name=f"step of MiniLMv2, against {PEER}",
+        description=f"{TEACHER} to {STUDENT}, {sizes[0]} texts of {sizes[1]} tokens, {RELATION_HEADS} relation heads, "
+        f"forward and backward, float32, {THREADS} threads",
+        ours=STEP,
+        peer=PEER,
+        unit="examples/s",
+        ours_samples=rates[STEP],
+        peer_samples=rates[PEER],
+        better="higher",
+        target=PEER_TARGET,
     )
 
 
