@@ -29,6 +29,7 @@ MODULES = (
     "pocketbert.augmentation.run",
     "pocketbert.distillation.cache_teacher",
     "pocketbert.data.pretraining_run",
+    "pocketbert.pruning.run",
     "pocketbert.pruning.vocabulary",
     "pocketbert_export.exporter",
     "pocketbert_export.predictors",
@@ -68,6 +69,8 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     augment += ["--output=out.jsonl"]
     export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
     trim = ["trim-vocabulary", f"--model={inputs / 'plain'}", f"--text={inputs / 'text.txt'}", "--output=out"]
+    prune = ["prune", f"--model={inputs / 'teacher'}", *table, "--layers=1", "--heads=2", "--intermediate-size=7"]
+    prune += ["--embedding-rank=3", "--batch-size=20", "--max-length=19", "--checkpoint-seconds=0", "--output=out"]
     dump = ["cache-teacher", *method, "--output=out"]
     bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
     bundle += ["--lengths=16", "--output=out"]
@@ -85,6 +88,8 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "distill": (["distill", *method, *one_epoch, "--output=out"], None),
         "cache_teacher": (dump, None),
         "bundle": (bundle, None),
+        "prune": (prune, None),
+        "prune_overwrite": ([*prune, "--overwrite"], ["--batch-size=24"]),
         "trim_vocabulary": (trim, None),
         "trim_vocabulary_overwrite": ([*trim, "--overwrite"], ["--min-count=9"]),
     }

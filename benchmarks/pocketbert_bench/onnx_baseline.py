@@ -117,7 +117,9 @@ def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarr
 def _embed(graph: _Graph, config: EncoderConfig, length: int) -> str:
     path = "encoder.embeddings"
     x = graph.op("Gather", graph.weight(f"{path}.word.table"), "input_word_ids", axis=0)
-    if config.embedding_projection == "word":
+    if config.embedding_projection == "factors":
+        x = graph.op("MatMul", x, graph.weight(f"{path}.projection.kernel"))
+    elif config.embedding_projection == "word":
         x = graph.linear(x, f"{path}.projection")
     positions = graph.tensors[f"{path}.position.table"][config.position_offset : config.position_offset + length]
     x = graph.op("Add", x, graph.constant(np.asarray(positions)[None]))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pocketbert.encoder import Encoder, FeatureRequest
     from pocketbert.errors import UserError
     from pocketbert.model import Model, from_preset, from_pretrained
+    from pocketbert.pruning.config import PruneConfig
+    from pocketbert.pruning.run import prune
     from pocketbert.pruning.vocabulary import trim_vocabulary
     from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
     from pocketbert.tokenizers.unigram import UnigramTokenizer
@@ -53,8 +55,10 @@ _MODULE_OF = {
     "PretrainingData": "pocketbert.data.pretraining_data",
     "FinetuneConfig": "pocketbert.training.config",
     "PretrainConfig": "pocketbert.training.config",
+    "PruneConfig": "pocketbert.pruning.config",
     "RunConfig": "pocketbert.training.config",
     "pretrain": "pocketbert.training.pretrain",
+    "prune": "pocketbert.pruning.run",
     "TaskConfig": "pocketbert.configs",
     "TaskData": "pocketbert.data.task_data",
     "TextData": "pocketbert.data.task_data",

@@ -14,7 +14,7 @@ from pocketbert.errors import UserError, raise_if_any
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity"]
 Pooler = Literal["tanh", "first_token", "none"]
-EmbeddingProjection = Literal["none", "word", "output"]
+EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
 TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
@@ -79,7 +79,8 @@ class EncoderConfig:
         transformers' PyTorch class keeps torch's default of 1e-5 there.
       embedding_size: width of the word embedding table.
       embedding_projection: position of the linear map from `embedding_size` to `hidden_size`. `word`: after the word
-        embeddings; positions and segments are `hidden_size` wide. `output`: after the norm; positions and segments are
+        embeddings; positions and segments are `hidden_size` wide. `factors`: the same without a bias, so that table and
+        map are the factors of one table (ROSITA). `output`: after the norm; positions and segments are
         `embedding_size` wide. `none`: the sizes are equal.
       trigram: concatenate each word embedding with its neighbours before the map (MobileBERT, section 3.4).
       max_position_embeddings: maximum sequence length in tokens.
@@ -153,7 +154,7 @@ class EncoderConfig:
         if self.embedding_projection == "none" and self.embedding_size != self.hidden_size:
             problems.append(
                 f"embedding_size={self.embedding_size} differs from hidden_size={self.hidden_size}, which needs "
-                "embedding_projection='word' or 'output'"
+                "embedding_projection='word', 'factors' or 'output'"
             )
         if self.trigram and self.embedding_projection != "word":
             problems.append(f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}")
@@ -163,6 +164,11 @@ class EncoderConfig:
     def attention_size(self) -> int:
         """Width of all heads together."""
         return self.num_attention_heads * self.head_size
+
+    @property
+    def projects_words(self) -> bool:
+        """Whether a linear map follows the word embeddings, so that positions and segments are `hidden_size` wide."""
+        return self.embedding_projection in ("word", "factors")
 
     @property
     def block_size(self) -> int:

@@ -219,6 +219,11 @@ PRESETS: dict[str, Preset] = {
     "tinybert_6l_768d": Preset(
         config=_bert(768, 6, 12, 3072), source="TinyBERT (Jiao et al. 2020), section 4.1", parameters=66_955_008
     ),
+    "rosita_6l_768d": Preset(
+        config=_bert(768, 6, 2, 768).replace(head_size=64, embedding_size=128, embedding_projection="factors"),
+        source="ROSITA6 (Liu et al. 2021, Marginal Utility Diminishes), appendix A",
+        parameters=14_463_744,
+    ),
     "minilmv2_6l_384d": Preset(
         config=_bert(384, 6, 12, 1536),
         source="MiniLMv2 (Wang et al. 2021), 6x384",

@@ -84,6 +84,7 @@ def test_an_unknown_recipe_is_refused(network: Path, tmp_path: Path) -> None:
         ({}, bench_subjects.MOOD),
         ({"embedding_size": 24, "embedding_projection": "word", "activation": "relu"}, bench_subjects.MOOD),
         ({"embedding_size": 24, "embedding_projection": "output", "activation": "gelu_tanh"}, bench_subjects.MOOD),
+        ({"embedding_size": 24, "embedding_projection": "factors"}, bench_subjects.MOOD),
         ({}, TaskConfig(kind="regression", name="stars")),
     ],
 )

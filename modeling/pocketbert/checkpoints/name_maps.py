@@ -114,7 +114,7 @@ _Specs = Iterator[tuple[str, TensorSpec]]
 def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
     prefix = tensor_family(config.model_type)
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
-    early_width = hidden if config.embedding_projection == "word" else config.embedding_size
+    early_width = hidden if config.projects_words else config.embedding_size
 
     stored = f"{prefix}.embeddings"
     yield _table("encoder.embeddings.word", f"{stored}.word_embeddings", config.vocab_size, config.embedding_size)
@@ -125,7 +125,8 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
         )
     if config.embedding_projection != "none":
         inputs = config.embedding_size * (3 if config.trigram else 1)
-        yield from _linear("encoder.embeddings.projection", f"{stored}.embedding_transformation", inputs, hidden)
+        kernel, bias = _linear("encoder.embeddings.projection", f"{stored}.embedding_transformation", inputs, hidden)
+        yield from (kernel,) if config.embedding_projection == "factors" else (kernel, bias)
     yield from _norm(config, "encoder.embeddings.norm", f"{stored}.LayerNorm", early_width)
 
     for index in range(config.num_layers):

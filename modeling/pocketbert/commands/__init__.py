@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert.commands.cache_teacher",
         "Cache the teacher's outputs, so that training runs without the teacher",
     ),
+    "prune": (
+        "pocketbert.commands.prune",
+        "Prune a fine-tuned model to fewer layers, heads and neurons (ROSITA)",
+    ),
     "trim-vocabulary": (
         "pocketbert.commands.trim_vocabulary",
         "Trim a model's vocabulary to the tokens that your texts need",

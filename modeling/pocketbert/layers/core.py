@@ -18,12 +18,13 @@ class Dense(tf_keras.layers.Layer):
     Args:
       inputs: number of input features.
       outputs: number of output features.
+      bias: whether there is a bias.
     """
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
         self.kernel = self.add_weight("kernel", [inputs, outputs], initializer="zeros")
-        self.bias = self.add_weight("bias", [outputs], initializer="zeros")
+        self.bias: Any = self.add_weight("bias", [outputs], initializer="zeros") if bias else None
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [..., inputs] to [..., outputs]."""
@@ -66,9 +67,11 @@ def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
     return tf.nn.gelu(x, approximate=activation == "gelu_tanh")
 
 
-def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
     # CPU and TFLite kernels are fastest for one two-dimensional product.
-    rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel), bias)
+    rows = tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
+    if bias is not None:
+        rows = tf.nn.bias_add(rows, bias)
     return tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [kernel.shape[1]]], axis=0))
 
 

@@ -31,15 +31,14 @@ class Embeddings(tf_keras.layers.Layer):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        projected_first = config.embedding_projection == "word"
-        width = config.hidden_size if projected_first else config.embedding_size
+        width = config.hidden_size if config.projects_words else config.embedding_size
         self.word = Embedding(config.vocab_size, config.embedding_size)
         self.position = Embedding(config.num_position_rows, width)
         if config.type_vocab_size:
             self.token_type = Embedding(config.type_vocab_size, width)
         if config.embedding_projection != "none":
             inputs = config.embedding_size * (3 if config.trigram else 1)
-            self.projection = Dense(inputs, config.hidden_size)
+            self.projection = Dense(inputs, config.hidden_size, bias=config.embedding_projection != "factors")
         self.norm = make_norm(config.norm, width, config.embedding_layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout)
         self._config = config
@@ -49,7 +48,7 @@ class Embeddings(tf_keras.layers.Layer):
         config = self._config
         ids = inputs["input_word_ids"]
         x = self._trigrams(ids, inputs["input_mask"]) if config.trigram else self.word(ids)
-        if config.embedding_projection == "word":
+        if config.projects_words:
             x = self.projection(x)
         first = config.position_offset
         x += self.position.table[first : first + tf.shape(ids)[1]]

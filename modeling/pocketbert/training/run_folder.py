@@ -37,6 +37,7 @@ GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
+IMPORTANCE_FILE = "importance.safetensors"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
 RUN_FILES = (
@@ -55,6 +56,7 @@ RUN_FILES = (
     REPORT_FILE,
     FINE_TUNED_FOLDER,
     COMPARISON_FILE,
+    IMPORTANCE_FILE,
 )
 # Leftovers of atomic writers that were killed; safetensors uses names of its own.
 _ASIDE = (*(f".{name}.{PARTIAL}" for name in RUN_FILES), ".tmp??????", f"{STAGES_FOLDER}/*/.*")

@@ -123,6 +123,11 @@ ROUND_TRIPS = {
         (TaskConfig(kind="masked_lm"),),
         "pocketbert_bert",
     ),
+    "factorized, without bias": (
+        tiny_bert(embedding_size=7, embedding_projection="factors"),
+        (SENTIMENT,),
+        "pocketbert_bert",
+    ),
     "factorized, output": (tiny_bert(embedding_size=7, embedding_projection="output"), (), "pocketbert_bert"),
     "heads of another size": (tiny_bert(head_size=3), (), "pocketbert_bert"),
     "first token": (tiny_bert(pooler="first_token"), (SENTIMENT,), "pocketbert_bert"),

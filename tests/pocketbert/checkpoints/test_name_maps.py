@@ -21,6 +21,7 @@ PUBLISHED = {
     "mobilebert_tiny": 15_485_696,
     "tinybert_4l_312d": 14_350_248,
     "tinybert_6l_768d": 66_955_008,
+    "rosita_6l_768d": 14_463_744,
     "minilmv2_6l_384d": 22_713_216,
     "minilmv2_12l_384d_128e": 25_595_904,
     "minilmv2_roberta_6l_384d": 30_294_912,

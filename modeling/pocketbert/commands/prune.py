@@ -1,0 +1,72 @@
+r"""Prune a fine-tuned BERT or RoBERTa to fewer layers, heads and neurons, with a factored embedding (ROSITA).
+
+One pass over the training examples measures the importance of every attention head and feed-forward neuron. The
+pruned model keeps the first --layers, and in each the most important --heads and --intermediate-size neurons; its word
+embedding is factored to --embedding-rank. The defaults make ROSITA6 from BERT-base. Pass off to keep a part whole.
+
+The model must be fine-tuned on the task. Pass a task with --task and --data, or your own file with --train-file.
+--output gets model/ (a model directory), importance.safetensors, report.html and result.json, which is also printed.
+Distil or fine-tune the model next. Rerun the same command to resume; the result is bit-identical.
+
+Example:
+  pocketbert prune --method=rosita --model=runs/sst2/model --task=sst2 --data=glue --output=runs/sst2-pruned
+  pocketbert prune --method=rosita --model=runs/reviews/model --train-file=train.csv --text-column=review \
+    --label-column=stars --layers=3 --heads=2 --intermediate-size=384 --embedding-rank=64 --output=runs/pruned
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from pocketbert.commands import runs, task_options
+from pocketbert.commands.command_line import OptionGroup, Options
+from pocketbert.commands.runs import RunFolderOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
+from pocketbert.errors import raise_if_any
+from pocketbert.options import DirectoryPath
+from pocketbert.pruning.config import PruneConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherOptions:
+    """Model to prune.
+
+    Attributes:
+      model: model directory, fine-tuned on the task.
+    """
+
+    GROUP: ClassVar = "Model"
+
+    model: DirectoryPath
+
+
+OPTIONS = (
+    TeacherOptions,
+    TaskOptions,
+    TableOptions,
+    PruneConfig,
+    OptionGroup(RunFolderOptions, without=("seeds",)),
+)
+
+
+def run(options: Options) -> int | None:
+    """Prunes; prints the result as JSON."""
+    raise_if_any(task_options.problems(options[TaskOptions]), "prune")
+
+    from pocketbert.pruning.run import prune
+    from pocketbert.tasks.registry import get_task
+
+    task = task_options.read(options[TaskOptions], options[TableOptions])
+    default = get_task(task.task).default_max_length
+    if default is not None and not options.given("max_length"):
+        options.resolve(max_length=default)
+
+    def make() -> dict[str, Any]:
+        place = options[RunFolderOptions]
+        result = prune(
+            options[TeacherOptions].model, task, place.output, config=options[PruneConfig], overwrite=place.overwrite
+        )
+        return dataclasses.asdict(result)
+
+    return runs.print_result(options, make)

@@ -1,0 +1,150 @@
+"""Options and result of pruning. The fields become flags and docs. Nothing here imports TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.errors import raise_if_any
+from pocketbert.options import option_problems
+
+if TYPE_CHECKING:
+    from pocketbert.model import Model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PruneConfig:
+    """Options of pruning; the default sizes are ROSITA6's (Liu et al. 2021, Marginal Utility Diminishes, appendix A).
+
+    Attributes:
+      method: pruning method: `rosita`.
+      layers: number of layers to keep, from the first; off keeps all.
+      heads: attention heads to keep in each layer; off keeps all.
+      intermediate_size: feed-forward neurons to keep in each layer; off keeps all.
+      embedding_rank: rank of the factored word embedding; off leaves it whole.
+      batch_size: batch size of the importance. It changes the importance, since gradients within a batch cancel.
+      max_length: maximum sequence length; longer texts are truncated (default: 128, questions 384).
+      seed: seed of the batches.
+      checkpoint_seconds: seconds between checkpoints; it does not change the result.
+    """
+
+    GROUP: ClassVar = "Pruning"
+    COMMON: ClassVar = ("method", "layers", "heads", "intermediate_size", "embedding_rank", "batch_size", "max_length")
+
+    method: Literal["rosita"] = "rosita"
+    layers: int | None = 6
+    heads: int | None = 2
+    intermediate_size: int | None = 768
+    embedding_rank: int | None = 128
+    batch_size: int = 32
+    max_length: int = 128
+    seed: int = 0
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds"))
+        if 0 < self.max_length < 3:
+            problems.append(
+                f"max_length must leave room for a token between two special tokens; received {self.max_length}"
+            )
+        raise_if_any(problems, "pruning options")
+
+    def recorded(self) -> dict[str, Any]:
+        """Options that affect the result, as JSON values."""
+        recorded = dataclasses.asdict(self)
+        del recorded["checkpoint_seconds"]
+        return recorded
+
+    def problems(self, teacher: EncoderConfig) -> list[str]:
+        """Reasons why a teacher cannot be pruned to these sizes."""
+        problems = []
+        if teacher.bottleneck or teacher.num_feedforward_networks > 1:
+            problems.append(
+                "the teacher must be a BERT or RoBERTa, without bottlenecks and stacked feed-forward networks; "
+                f"received a {teacher.model_type}"
+            )
+        limits = {
+            "layers": teacher.num_layers,
+            "heads": teacher.num_attention_heads,
+            "intermediate_size": teacher.intermediate_size,
+            "embedding_rank": min(teacher.vocab_size, teacher.hidden_size),
+        }
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            if value is not None and value > limit:
+                problems.append(
+                    f"{name} must be at most the teacher's {limit}; received {value}; lower it, or turn it off "
+                    "(None in Python)"
+                )
+        if self.embedding_rank is not None and teacher.embedding_projection != "none":
+            problems.append(
+                "embedding_rank needs a teacher with a whole word embedding; received one with "
+                f"embedding_size={teacher.embedding_size} and a map to {teacher.hidden_size}; turn it off (None in "
+                "Python)"
+            )
+        if self.max_length > teacher.max_position_embeddings:
+            problems.append(
+                f"max_length must be at most the teacher's {teacher.max_position_embeddings} positions; received "
+                f"{self.max_length}"
+            )
+        return problems
+
+    def pruned(self, teacher: EncoderConfig) -> EncoderConfig:
+        """The architecture of the pruned model; the size of a head stays."""
+        config = teacher.replace(
+            num_layers=self.layers or teacher.num_layers,
+            num_attention_heads=self.heads or teacher.num_attention_heads,
+            intermediate_size=self.intermediate_size or teacher.intermediate_size,
+        )
+        if self.embedding_rank is None:
+            return config
+        return config.replace(embedding_size=self.embedding_rank, embedding_projection="factors")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PruneResult:
+    """A pruned model.
+
+    Attributes:
+      model_directory: model directory of the pruned model.
+      main_metric: the task's main metric.
+      metrics: metrics of the pruned model on the dev split, before any training.
+      teacher_metrics: metrics of the teacher on the same dev split.
+      parameters: number of weights before and after, heads included.
+      weight_bytes: size of the weights before and after, float32.
+      kept_heads: heads that each kept layer keeps, counted from 0.
+      kept_importance: fraction of the importance in the kept `heads` and `neurons`, for each kept layer.
+      kept_embedding: fraction of the squared norm of the word embedding in its factors; 1.0 if it stays whole.
+      examples: number of examples, or of windows, in the pass over the data.
+    """
+
+    model_directory: str
+    main_metric: str
+    metrics: dict[str, float]
+    teacher_metrics: dict[str, float]
+    parameters: tuple[int, int]
+    weight_bytes: tuple[int, int]
+    kept_heads: list[list[int]]
+    kept_importance: dict[str, list[float]]
+    kept_embedding: float
+    examples: int
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """The model, loaded on first use."""
+        from pocketbert.model import from_pretrained
+
+        return from_pretrained(self.model_directory)
+
+
+def head_problems(theirs: tuple[TaskConfig, ...], ours: TaskConfig) -> list[str]:
+    """Reasons why the heads of a teacher do not fit the task of the data; labels are compared by the caller."""
+    if len(theirs) == 1 and theirs[0].kind == ours.kind and theirs[0].labels == ours.labels:
+        return []
+    shown = ", ".join(" ".join([task.kind, *task.labels]) for task in theirs) or "none"
+    return [
+        f"the teacher must have one head, fine-tuned on the task of the data ({' '.join([ours.kind, *ours.labels])}); "
+        f"received {shown}; fine-tune it on these data first"
+    ]

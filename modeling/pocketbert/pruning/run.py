@@ -1,0 +1,154 @@
+"""Pruning of a fine-tuned teacher to a smaller model directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.teacher import same_labels
+from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import write_text
+from pocketbert.model import Model, from_pretrained
+from pocketbert.outputs import check_inputs
+from pocketbert.progress import log_info
+from pocketbert.pruning.config import PruneConfig, PruneResult, head_problems
+from pocketbert.pruning.importance import Importance, kept, measure_importance
+from pocketbert.pruning.report import page
+from pocketbert.pruning.weights import prune_weights
+from pocketbert.tasks.registry import supervised_kinds, supervised_task
+from pocketbert.training.config import RunConfig
+from pocketbert.training.initialization import saved_models
+from pocketbert.training.run_data import TaskRunData
+from pocketbert.training.run_folder import IMPORTANCE_FILE, MODEL_FOLDER, REPORT_FILE, begin_run
+from pocketbert.training.state import digest_directory
+from pocketbert.training.trainer import run_once
+
+
+def prune(
+    model: Model | str | os.PathLike[str],
+    data: TaskData,
+    output: str | os.PathLike[str],
+    *,
+    config: PruneConfig = PruneConfig(),  # noqa: B008
+    overwrite: bool = False,
+) -> PruneResult:
+    """Prunes a fine-tuned model: fewer layers, heads and neurons, and a factored word embedding (ROSITA).
+
+    One pass over the training examples measures the importance of every head and neuron. The pruned model keeps the
+    first layers, the most important heads and neurons in each, and the teacher's head. It is an ordinary model
+    directory: distil or fine-tune it next.
+
+    Call it again with the same arguments to resume an interrupted run; on the same machine, the result is
+    bit-identical. For a finished run, it returns the result.
+
+    Args:
+      model: the teacher: a model in memory or a model directory, fine-tuned on the task; BERT, RoBERTa, XLM-R or
+        DistilBERT.
+      data: the task and its labelled examples.
+      output: folder of the run: `model/`, `importance.safetensors`, `report.html`, `result.json`.
+      config: sizes and options.
+      overwrite: discard a finished run in the output folder, or a run with other options.
+
+    Returns:
+      The model with its sizes and metrics.
+
+    Raises:
+      UserError: a size exceeds the teacher's, the teacher has another head or architecture, the examples have no
+        labels, or `output` contains a run with other options. Nothing was written.
+      TrainingFailed: the gradients or outputs are not finite.
+    """
+    with saved_models(model) as (directory,):
+        check_inputs(output, (directory, data.train.source, data.dev.source))
+        teacher = read_directory(directory)
+        checked = _checked(teacher, directory, data, config)
+        recorded: dict[str, Any] = {"objective": "pruning", **config.recorded(), **checked.recorded()}
+        recorded["teacher_sha256"] = digest_directory(directory)
+
+        def run_in(folder: Path) -> dict[str, Any]:
+            return _run(folder, from_pretrained(directory), teacher, checked, config, recorded)
+
+        folder, result = run_once(output, recorded, run_in, overwrite=overwrite)
+    return PruneResult(model_directory=str(folder / MODEL_FOLDER), **result)
+
+
+def _checked(
+    teacher: ModelDirectory, directory: str | os.PathLike[str], data: TaskData, config: PruneConfig
+) -> TaskRunData:
+    """The data, after all checks of the input."""
+    if data.task.kind not in supervised_kinds():
+        raise UserError(f"prune: the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
+    checked = TaskRunData(data)
+    problems = checked.problems(supervised_kinds(), labelled=("train", "dev")) + config.problems(teacher.config)
+    theirs = tuple(same_labels(task, data.task) or task for task in teacher.tasks)
+    problems += head_problems(theirs, data.task)
+    if teacher.vocabulary is None:
+        problems.append(f"the teacher must have a tokenizer; {directory} has none; put its files there")
+    raise_if_any(problems, "prune")
+    return checked
+
+
+def _run(
+    folder: Path,
+    model: Model,
+    teacher: ModelDirectory,
+    data: TaskRunData,
+    config: PruneConfig,
+    recorded: dict[str, Any],
+) -> dict[str, Any]:
+    """Measures, prunes, scores and writes; returns the result but for the folder of the model."""
+    encoded = supervised_task(data.task).encode(data.given.train, model.tokenizer, config.max_length)
+    # Not earlier, so that bad input leaves no run behind.
+    begin_run(folder, recorded)
+    importance = measure_importance(
+        model,
+        encoded,
+        folder / IMPORTANCE_FILE,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+    pruned = config.pruned(teacher.config)
+    tensors, energy = prune_weights(teacher.tensors, teacher.config, pruned, importance)
+    # An interrupted attempt may have written it.
+    written = folder / MODEL_FOLDER
+    write_directory(written, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)
+    metrics = [_metrics(each, data, config) for each in (model, from_pretrained(written))]
+    for name, found in zip(("teacher", "pruned model"), metrics, strict=True):
+        log_info(f"{name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
+    sizes = [sum(int(array.size) for array in each.values()) for each in (teacher.tensors, tensors)]
+    result = {
+        "main_metric": data.main_metric,
+        "metrics": metrics[1],
+        "teacher_metrics": metrics[0],
+        "parameters": sizes,
+        "weight_bytes": [4 * size for size in sizes],
+        **_kept(importance, pruned),
+        "kept_embedding": energy,
+        "examples": len(encoded),
+    }
+    write_text(folder / REPORT_FILE, page(importance, teacher.config, pruned, result))
+    return result
+
+
+def _metrics(model: Model, data: TaskRunData, config: PruneConfig) -> dict[str, float]:
+    return data.evaluator(model, config.max_length, RunConfig(), {}, config.batch_size).metrics("of pruning")
+
+
+def _kept(importance: Importance, pruned: EncoderConfig) -> dict[str, Any]:
+    """Fields of `PruneResult` for the kept parts."""
+    heads: list[list[int]] = []
+    shares: dict[str, list[float]] = {"heads": [], "neurons": []}
+    for layer in range(pruned.num_layers):
+        for name, scores, count in (
+            ("heads", importance.heads[layer], pruned.num_attention_heads),
+            ("neurons", importance.neurons[layer], pruned.intermediate_size),
+        ):
+            chosen, total = kept(scores, count), float(scores.sum())
+            shares[name].append(float(scores[chosen].sum()) / total if total else 1.0)
+            if name == "heads":
+                heads.append(chosen.tolist())
+    return {"kept_heads": heads, "kept_importance": shares}

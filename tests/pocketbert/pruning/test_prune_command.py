@@ -1,0 +1,158 @@
+"""`pocketbert prune`: what it writes, what transformers reads of it, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import tiny_distillation
+import tiny_finetuning
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert.cli import main
+from pocketbert.data.examples import Examples
+from pocketbert.data.task_data import TaskData
+from pocketbert.errors import UserError
+from pocketbert.pruning.importance import read_importance
+
+SMALL = ["--layers=1", "--heads=3", "--intermediate-size=17", "--embedding-rank=11"]
+WHOLE = ["--layers=off", "--heads=off", "--intermediate-size=off", "--embedding-rank=off"]
+DEV = tiny_finetuning.examples(23, seed=4)
+
+
+@pytest.fixture
+def prune(tmp_path: Path) -> Callable[..., int]:
+    tiny_distillation.write_teacher(tmp_path / "teacher")
+    tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(29, seed=3))
+    tiny_finetuning.write_table(tmp_path / "dev.csv", DEV)
+
+    def run(*options: str, output: str = "out") -> int:
+        given = [f"--model={tmp_path / 'teacher'}", f"--train-file={tmp_path / 'train.csv'}"]
+        given += [f"--dev-file={tmp_path / 'dev.csv'}", f"--labels={','.join(tiny_finetuning.TASK.labels)}"]
+        given += ["--max-length=19", "--batch-size=7", f"--output={tmp_path / output}"]
+        return main(["prune", "--method=rosita", *given, *options])
+
+    return run
+
+
+def logits(model: pb.Model, examples: Examples) -> np.ndarray:
+    return model(model.tokenizer(examples.texts, max_length=19))["logits"].numpy()
+
+
+def test_command_writes_a_pruned_model(
+    prune: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prune(*SMALL) == 0
+    result = json.loads(capsys.readouterr().out)
+    folder, model = tmp_path / "out", pb.from_pretrained(tmp_path / "out" / "model")
+    teacher = pb.from_pretrained(tmp_path / "teacher")
+    config = tiny_distillation.TEACHER.replace(
+        num_layers=1,
+        num_attention_heads=3,
+        intermediate_size=17,
+        embedding_size=11,
+        embedding_projection="factors",
+    )
+    assert model.config == config and model.tasks == teacher.tasks
+    assert result["parameters"] == [teacher.count_params(), model.count_params()]
+    for name, each in (("teacher_metrics", teacher), ("metrics", model)):
+        right = logits(each, DEV).argmax(-1) == DEV.labels
+        assert result[name]["accuracy"] == pytest.approx(right.mean())
+    importance = read_importance(folder / "importance.safetensors")
+    assert importance.heads.shape == (2, 5) and importance.neurons.shape == (2, 41) and importance.batches == 5
+    highest = np.argsort(importance.heads[0])[-3:]
+    assert result["kept_heads"] == [sorted(highest.tolist())]
+    share = importance.heads[0][highest].sum() / importance.heads[0].sum()
+    assert result["kept_importance"]["heads"] == [pytest.approx(share)]
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.count("<rect") == 10 and page.count("<polyline") == 2 and page.count('stroke="#111827"') == 3
+    assert "http" not in page and "<script" not in page
+
+    # The finished run is read again; with other sizes it is refused.
+    written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert prune(*SMALL) == 0 and json.loads(capsys.readouterr().out) == result
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == written
+    assert prune(*SMALL, "--heads=2") == 2
+    assert "other options: heads=3, received 2" in capsys.readouterr().err
+    assert prune(*SMALL, "--overwrite") == 0
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == written
+
+
+@pytest.mark.usefixtures("eager")
+def test_nothing_pruned_writes_equal_files(prune: Callable[..., int], tmp_path: Path) -> None:
+    assert prune(*WHOLE) == 0
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        assert (tmp_path / "out" / "model" / name).read_bytes() == (tmp_path / "teacher" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("eager")
+def test_transformers_reads_fewer_layers_and_neurons(prune: Callable[..., int], tmp_path: Path) -> None:
+    import transformers
+
+    assert prune("--layers=1", "--heads=off", "--intermediate-size=17", "--embedding-rank=off") == 0
+    folder = tmp_path / "out" / "model"
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    model = pb.from_pretrained(folder)
+    inputs = model.tokenizer(DEV.texts, max_length=19)
+    theirs = transformers.TFBertForSequenceClassification(transformers.AutoConfig.from_pretrained(folder))
+    stored = {name: np.asarray(array) for name, array in load_file(folder / "model.safetensors").items()}
+    theirs = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(theirs, stored)
+    expected = theirs(inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]).logits
+    # Two float32 networks of one layer.
+    np.testing.assert_allclose(model(inputs)["logits"], expected, atol=1e-5)
+    # A head of 6 in a model of width 30 has no class in transformers.
+    assert prune(*SMALL, output="small") == 0
+    assert json.loads((tmp_path / "small/model/config.json").read_text())["model_type"] == "pocketbert_bert"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layers=3"], "layers must be at most the teacher's 2; received 3; lower it, or turn it off"),
+        (["--heads=6"], "heads must be at most the teacher's 5; received 6"),
+        (["--intermediate-size=42"], "intermediate_size must be at most the teacher's 41; received 42"),
+        (["--embedding-rank=31"], "embedding_rank must be at most the teacher's 30; received 31"),
+        (["--heads=0"], "heads must be positive; received 0"),
+        (["--max-length=30"], "max_length must be at most the teacher's 29 positions; received 30"),
+        (
+            ["--labels=low,high,other"],
+            "must have one head, fine-tuned on the task of the data (classification low high",
+        ),
+        (["--kind=regression", "--labels=off"], "the score must be a finite number; received 'high'"),
+        (["--label-column=mood"], "the header must have the column 'mood'"),
+        (["--model=bare"], "the teacher must have one head, fine-tuned on the task of the data (classification low"),
+        (["--model=mobilebert"], "the teacher must be a BERT or RoBERTa"),
+    ],
+)
+def test_bad_input_writes_nothing(
+    options: list[str],
+    message: str,
+    prune: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if options == ["--model=mobilebert"]:
+        config = tiny.MOBILEBERT.replace(vocab_size=97)
+        tokenizer = pb.from_pretrained("bare").tokenizer
+        pb.from_preset(config, tiny_finetuning.TASK, tokenizer).save_pretrained("mobilebert")
+    before = sorted(tmp_path.rglob("*"))
+    assert prune(*SMALL, *options) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_examples_without_labels_are_refused(prune: Callable[..., int], tmp_path: Path) -> None:
+    plain = dataclasses.replace(DEV, labels=None)
+    data = TaskData(task=tiny_finetuning.TASK, train=plain, dev=DEV)
+    with pytest.raises(UserError, match="training examples need labels; made for the test has none"):
+        pb.prune(tmp_path / "teacher", data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
