@@ -70,7 +70,7 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     export = ["export", f"--model={inputs / 'teacher'}", "--recipe=float32", "--lengths=16", "--output=out"]
     trim = ["trim-vocabulary", f"--model={inputs / 'plain'}", f"--text={inputs / 'text.txt'}", "--output=out"]
     prune = ["prune", f"--model={inputs / 'teacher'}", *table, "--layers=1", "--heads=2", "--intermediate-size=7"]
-    prune += ["--embedding-rank=3", "--batch-size=20", "--max-length=19", "--checkpoint-seconds=0", "--output=out"]
+    prune += [*method[-2:], "--embedding-rank=3", "--batch-size=20", "--checkpoint-seconds=0", "--output=out"]
     dump = ["cache-teacher", *method, "--output=out"]
     bundle = ["bundle", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--recipe=float32"]
     bundle += ["--lengths=16", "--output=out"]

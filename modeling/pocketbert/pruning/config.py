@@ -146,5 +146,5 @@ def head_problems(theirs: tuple[TaskConfig, ...], ours: TaskConfig) -> list[str]
     shown = ", ".join(" ".join([task.kind, *task.labels]) for task in theirs) or "none"
     return [
         f"the teacher must have one head, fine-tuned on the task of the data ({' '.join([ours.kind, *ours.labels])}); "
-        f"received {shown}; fine-tune it on these data first"
+        f"received {shown}; fine-tune it on these data, or list its labels in order (labels)"
     ]
