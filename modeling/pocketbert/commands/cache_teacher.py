@@ -36,7 +36,8 @@ class CacheTeacherOptions:
     Attributes:
       output: output folder.
       overwrite: delete finished caches, or caches with other options, in --output.
-      dtype: number format of the cache.
+      dtype: number format of the cache; int8 has a scale for each vector, and keeps predictions in float16.
+      masks: encoding of the kept activations of hsk; elias-fano is smaller.
       seed: seed of text packing; pass the same to distill --seeds.
     """
 
@@ -44,7 +45,8 @@ class CacheTeacherOptions:
 
     output: DirectoryPath
     overwrite: bool = False
-    dtype: Literal["float16", "float32"] = "float16"
+    dtype: Literal["float16", "float32", "int8"] = "float16"
+    masks: Literal["bits", "elias-fano"] = "bits"
     seed: int = 0
 
 
@@ -66,6 +68,6 @@ def run(options: Options) -> None:
         method=distill.chosen_method(options),
         run=RunConfig(seed=own.seed),
     )
-    folders = cache_stages(plan, own.output, dtype=own.dtype, overwrite=own.overwrite)
+    folders = cache_stages(plan, own.output, dtype=own.dtype, masks=own.masks, overwrite=own.overwrite)
     sizes = {folder.name: sum(file.stat().st_size for file in folder.glob("[!.]*")) for folder in folders}
     print(json.dumps({"teacher_cache": own.output, "size_bytes": sizes}, indent=2, ensure_ascii=False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,17 +125,19 @@ class TeacherCache:
         return self._manifest.tokenizer_files(self.path)
 
     def example(self, index: int) -> dict[str, np.ndarray]:
-        """Returns the targets of one example: read-only views of the mapped file, without padding."""
+        """Returns the targets of one example, without padding: read-only views of the file, or decoded values."""
         length = int(self.lengths[index])
+        return {
+            target.name: _decoded(target, content, target.shape_of(length)) for target, content in self._contents(index)
+        }
+
+    def _contents(self, index: int) -> Iterator[tuple[TargetSpec, np.ndarray]]:
+        """Yields the targets of an example with their bytes, uint8 views of the mapped file."""
         shard, place = self._record(index)
-        found = {}
         for target in self.targets:
-            shape = target.shape_of(length)
-            count = int(np.prod(shape, dtype=np.int64))
-            values = np.frombuffer(shard, DTYPES[target.dtype], count, place)
-            found[target.name] = values.reshape(shape)
-            place += values.nbytes
-        return found
+            size = int(target.bytes_of(self.lengths[index]))
+            yield target, np.frombuffer(shard, np.uint8, size, place)
+            place += size
 
     def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
         """Reads the targets of a batch, padded with zeros.
@@ -145,18 +147,29 @@ class TeacherCache:
           width: size of padded token axes.
 
         Returns:
-          One array `[B, …]` for each of `targets`, in the stored type.
+          One array `[B, …]` for each of `targets`, in the stored type, or decoded.
         """
-        batch = [np.zeros((len(indices), *target.shape_of(width)), DTYPES[target.dtype]) for target in self.targets]
+        batch = [np.zeros((len(indices), *target.shape_of(width)), target.decoded_dtype) for target in self.targets]
         # Lets the system read all records of the batch in parallel.
         for index, size in zip(indices, record_bytes(self.targets, self.lengths[indices]), strict=True):
             shard, place = self._record(int(index))
             page = place % mmap.PAGESIZE
             shard.madvise(mmap.MADV_WILLNEED, place - page, int(size) + page)
+        # Vectors of a fixed shape are decoded together, which costs a fraction of one by one.
+        together = [t.encoding != "plain" and not t.token_axes for t in self.targets]
+        encoded: list[list[np.ndarray]] = [[] for _ in batch]
         for row, index in enumerate(indices):
-            for array, values in zip(batch, self.example(int(index)).values(), strict=True):
-                own: tuple[Any, ...] = (row, *map(slice, values.shape))
-                array[own] = values
+            length = int(self.lengths[index])
+            for number, (target, content) in enumerate(self._contents(int(index))):
+                if together[number]:
+                    encoded[number].append(content)
+                else:
+                    values = _decoded(target, content, target.shape_of(length))
+                    own: tuple[Any, ...] = (row, *map(slice, values.shape))
+                    batch[number][own] = values
+        for number, contents in enumerate(encoded):
+            if contents:
+                batch[number] = self.targets[number].decode(np.concatenate(contents), batch[number].shape)
         return batch
 
     def _record(self, index: int) -> tuple[mmap.mmap, int]:
@@ -173,8 +186,8 @@ class TeacherCache:
 
         Returns:
           `(batch, targets)` in the order of the plan. `batch` has the inputs from `batches.dataset`, and `labels` if
-          there are any; `targets` maps names to float32 tensors, padded with zeros to the width of the batch. All
-          batches have the same signature.
+          there are any; `targets` maps names to tensors, float32 or int32, padded with zeros to the width of the
+          batch. All batches have the same signature.
 
         Raises:
           UserError: the cache has other examples.
@@ -189,21 +202,29 @@ class TeacherCache:
         rest = list(plan[start:])
         flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
         rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
-        types = [tf.as_dtype(DTYPES[target.dtype]) for target in self.targets]
+        types = [tf.as_dtype(target.decoded_dtype) for target in self.targets]
+        casts = [tf.int32 if target.holds_indices else tf.float32 for target in self.targets]
 
         def join(inputs: Any, indices: tf.Tensor) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
             batch = dict(inputs) if encoded.labels is None else {**inputs[0], "labels": inputs[1]}
             width = tf.shape(batch["input_mask"])[1]
             arrays = tf.numpy_function(self.read, [indices, width], types, stateful=False)
             targets = {
-                target.name: tf.ensure_shape(tf.cast(array, tf.float32), [None, *target.shape])
-                for target, array in zip(self.targets, arrays, strict=True)
+                target.name: tf.ensure_shape(tf.cast(array, cast), [None, *target.shape])
+                for target, array, cast in zip(self.targets, arrays, casts, strict=True)
             }
             return batch, targets
 
         pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
         # Batches with targets are large; two are enough to read ahead of the step.
         return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+
+def _decoded(target: TargetSpec, content: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns a view of plain numbers, which may be unaligned, or decoded ones."""
+    if target.encoding == "plain":
+        return content.view(DTYPES[target.dtype]).reshape(shape)
+    return target.decode(content, shape)
 
 
 def size_problems(folder: Path, file: StoredFile, remedy: str = _REMEDY) -> list[str]:

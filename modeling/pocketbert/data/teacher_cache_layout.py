@@ -24,6 +24,15 @@ import numpy as np
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.reading import shown
+from pocketbert.data.teacher_cache_encodings import (
+    DTYPES,
+    ENCODINGS,
+    INDEX_ENCODINGS,
+    INTEGER_DTYPES,
+    decode,
+    encode,
+    vector_bytes,
+)
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json, read_json
@@ -34,9 +43,6 @@ VERSION = 1
 MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
 VOCABULARY_NAME = "vocab.txt"
-# Both are little-endian in the file.
-DTYPES: dict[str, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
-ENCODINGS = ("plain",)
 _MOST_UNIT_BYTES = 1 << 32
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
@@ -53,14 +59,16 @@ class TargetSpec:
     Attributes:
       name: name in `Method.targets`.
       shape: shape for one example; None for token axes.
-      dtype: stored type, a key of `DTYPES`.
-      encoding: one of `ENCODINGS`. `plain`: row-major order.
+      dtype: stored type, a key of `DTYPES`; integers are positions or indices, from 0.
+      encoding: one of `ENCODINGS`, of the vectors on the last axis; see `teacher_cache_encodings`.
+      limit: for `INDEX_ENCODINGS`, number of possible indices.
     """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
     encoding: str = "plain"
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -75,7 +83,30 @@ class TargetSpec:
                 f"the shape of {shown(self.name)} must have positive sizes and at most two token axes; received "
                 f"{shown(self.shape)}"
             )
+        size = self.shape[-1] if self.shape else None
+        indices = self.encoding in INDEX_ENCODINGS
+        fits = size is not None and (not indices or size <= (self.limit or 0) <= 1 << 16)
+        if not problems and (
+            (self.encoding == "scaled") != (self.dtype == "int8")
+            or indices != (self.limit is not None)
+            or (indices and self.dtype not in INTEGER_DTYPES)
+            or (self.encoding != "plain" and not fits)
+        ):
+            problems.append(
+                f"the encoding of {shown(self.name)} must fit its type and shape; received {self.encoding} for "
+                f"{self.dtype}, {shown(self.shape)} and limit {self.limit}"
+            )
         raise_if_any(problems, "target")
+
+    @property
+    def holds_indices(self) -> bool:
+        """Whether the numbers are positions or indices."""
+        return self.dtype in INTEGER_DTYPES
+
+    @property
+    def decoded_dtype(self) -> np.dtype:
+        """Type of the decoded numbers."""
+        return np.dtype(np.float32) if self.encoding == "scaled" else DTYPES[self.dtype]
 
     @property
     def token_axes(self) -> int:
@@ -86,7 +117,10 @@ class TargetSpec:
     def unit_bytes(self) -> int:
         """Bytes per example, token or pair of tokens, for 0, 1 or 2 token axes."""
         fixed = [size for size in self.shape if size is not None]
-        return int(np.prod(fixed, dtype=np.int64)) * DTYPES[self.dtype].itemsize
+        if self.encoding == "plain":
+            return int(np.prod(fixed, dtype=np.int64)) * DTYPES[self.dtype].itemsize
+        vector = vector_bytes(self.encoding, self.dtype, fixed[-1], self.limit)
+        return int(np.prod(fixed[:-1], dtype=np.int64)) * vector
 
     def bytes_of(self, lengths: np.ndarray) -> np.ndarray:
         """Returns the size in bytes for examples with these lengths, int64."""
@@ -95,6 +129,15 @@ class TargetSpec:
     def shape_of(self, length: int) -> tuple[int, ...]:
         """Returns the shape for an example with `length` tokens."""
         return tuple(length if size is None else size for size in self.shape)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Encodes values as uint8, one dimension."""
+        return encode(values, self.encoding, self.dtype, self.limit).reshape(-1)
+
+    def decode(self, content: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Decodes bytes, uint8, to values with a shape."""
+        rows = content.reshape(math.prod(shape[:-1]), -1)
+        return decode(rows, self.encoding, self.dtype, shape[-1], self.limit).reshape(shape)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,7 +169,7 @@ class ShardContent:
 
         Args:
           examples: `[B]`, numbers of the examples in the shard.
-          values: target → floating-point `[B, …]`; padding is ignored.
+          values: target → floating-point or integer `[B, …]`; padding is ignored.
 
         Raises:
           UserError: a value is not finite, or too large for the stored type.
@@ -180,28 +180,48 @@ class ShardContent:
                 shape = target.shape_of(length)
                 cut: tuple[Any, ...] = (row, *map(slice, shape))
                 own = values[target.name][cut]
-                stored = np.ndarray(shape, DTYPES[target.dtype], self.memory, place)
                 check_range(target, own)
-                stored[...] = own
+                if target.encoding == "plain":
+                    stored = np.ndarray(shape, DTYPES[target.dtype], self.memory, place)
+                    stored[...] = own
+                else:
+                    content = target.encode(own)
+                    stored = np.ndarray(content.shape, np.uint8, self.memory, place)
+                    stored[...] = content
                 place += stored.nbytes
             self.filled[example] = True
 
 
 def check_range(target: TargetSpec, values: np.ndarray) -> None:
-    """Checks that values are finite, and finite in the stored type.
+    """Checks that values are finite, and finite in the stored type; integers must be in its range, or below the limit.
 
     Raises:
       UserError: a value is not.
     """
+    if target.holds_indices:
+        most = np.iinfo(DTYPES[target.dtype]).max if target.limit is None else target.limit - 1
+        if values.size and not (0 <= values.min() and values.max() <= most):
+            raise UserError(
+                f"the target {target.name} must have indices from 0 to {most}; received {values.min()} to "
+                f"{values.max()}; report this as a bug of the method"
+            )
+        return
     largest = float(np.max(np.abs(values), initial=0.0))
-    if largest <= float(np.finfo(DTYPES[target.dtype]).max):
+    if largest <= _largest(target):
         return
     if np.isfinite(largest):
         raise UserError(
-            f"the target {target.name} must fit into {target.dtype}, at most "
-            f"{np.finfo(DTYPES[target.dtype]).max:.0f}; received {largest:.6g}; use --dtype=float32"
+            f"the target {target.name} must fit into {target.dtype}, at most {_largest(target):.0f}; received "
+            f"{largest:.6g}; use --dtype=float32"
         )
     raise UserError(f"the target {target.name} must be finite; received {largest}; check the teacher's weights")
+
+
+def _largest(target: TargetSpec) -> float:
+    """Largest value of a floating-point target; int8 has a float16 scale for 127."""
+    if target.encoding == "scaled":
+        return 127 * float(np.finfo(np.float16).max)
+    return float(np.finfo(DTYPES[target.dtype]).max)
 
 
 def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:

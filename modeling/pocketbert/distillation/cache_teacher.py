@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
-from pocketbert.data.teacher_cache_layout import DTYPES, TargetSpec
+from pocketbert.data.teacher_cache_encodings import FLOAT_DTYPES, INDEX_ENCODINGS
+from pocketbert.data.teacher_cache_layout import TargetSpec
 from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
@@ -24,12 +25,18 @@ from pocketbert.training.stage import Stage
 
 # Tokens per batch of the teacher, so that short examples share a batch.
 TOKENS_A_BATCH = 4096
+DTYPE_NAMES = (*FLOAT_DTYPES, "int8")
 # Batch sizes and lengths of the trials that find token axes; all numbers differ.
 _TRIALS = ((2, 5), (3, 7))
 
 
 def cache_stages(
-    plan: DistillationPlan, output: str | os.PathLike[str], *, dtype: str = "float16", overwrite: bool = False
+    plan: DistillationPlan,
+    output: str | os.PathLike[str],
+    *,
+    dtype: str = "float16",
+    masks: str = INDEX_ENCODINGS[0],
+    overwrite: bool = False,
 ) -> list[Path]:
     """Writes the targets of every stage that reads the teacher.
 
@@ -39,7 +46,8 @@ def cache_stages(
     Args:
       plan: plan of the distillation, with the teacher's model directory.
       output: folder of the teacher cache, with one subfolder per stage; pass it to `distill` as `CachedTeacher`.
-      dtype: type of the stored numbers.
+      dtype: type of the stored numbers; with int8, each vector has a float16 scale, and outputs of heads are float16.
+      masks: encoding of the indices of kept activations, one of `INDEX_ENCODINGS`.
       overwrite: discard caches that are finished or were made from other data.
 
     Returns:
@@ -51,7 +59,8 @@ def cache_stages(
     """
     assert plan.teacher_directory is not None
     stages = [stage for stage in plan.stages if stage.teacher_features]
-    problems = [problem for stage in stages if (problem := plan.data.uncacheable(stage))]
+    reasons = [plan.data.uncacheable(stage) or plan.objective.uncacheable(stage) for stage in stages]
+    problems = [reason for reason in reasons if reason]
     if not stages:
         problems.append("no stage reads the teacher, so there are no targets to cache; change the method's options")
     raise_if_any(problems, plan.objective.name)
@@ -59,7 +68,9 @@ def cache_stages(
     teacher = from_pretrained(plan.teacher_directory)
     encoded = [_examples(plan, stage) for stage in stages]
     plans = [
-        plan_teacher_cache(teacher, plan.teacher_directory, plan.objective, stage, each, output, dtype=dtype)
+        plan_teacher_cache(
+            teacher, plan.teacher_directory, plan.objective, stage, each, output, dtype=dtype, masks=masks
+        )
         for stage, each in zip(stages, encoded, strict=True)
     ]
     with open_writers(plans, overwrite=overwrite) as writers:
@@ -78,6 +89,7 @@ def cache_targets(
     output: str | os.PathLike[str],
     *,
     dtype: str = "float16",
+    masks: str = INDEX_ENCODINGS[0],
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> Path:
@@ -93,7 +105,8 @@ def cache_targets(
       stage: a stage that reads the teacher.
       encoded: examples of the stage, from the teacher's tokenizer.
       output: folder of the teacher cache; the stage gets a subfolder with its name.
-      dtype: type of the stored numbers.
+      dtype: type of the stored numbers; with int8, each vector has a float16 scale, and outputs of heads are float16.
+      masks: encoding of the indices of kept activations, one of `INDEX_ENCODINGS`.
       overwrite: discard a cache of the stage that is finished or was made from other data.
       shard_bytes: approximate size of a file, which is also the most work that an interruption loses.
 
@@ -105,7 +118,15 @@ def cache_targets(
         has too little room, or the folder contains other files.
     """
     plan = plan_teacher_cache(
-        teacher, teacher_directory, method, stage, encoded, output, dtype=dtype, shard_bytes=shard_bytes
+        teacher,
+        teacher_directory,
+        method,
+        stage,
+        encoded,
+        output,
+        dtype=dtype,
+        masks=masks,
+        shard_bytes=shard_bytes,
     )
     with open_writers([plan], overwrite=overwrite) as (writer,):
         _write(teacher, method, stage, encoded, writer)
@@ -121,20 +142,22 @@ def plan_teacher_cache(
     output: str | os.PathLike[str],
     *,
     dtype: str,
+    masks: str = INDEX_ENCODINGS[0],
     shard_bytes: int = SHARD_BYTES,
 ) -> TeacherCachePlan:
     """Plans what `cache_targets` writes, with its size; same arguments and errors."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} does not read the teacher, so it has no targets to cache")
-    if dtype not in DTYPES:
-        raise UserError(f"dtype must be one of {', '.join(DTYPES)}; received {dtype}")
+    for name, value, known in (("dtype", dtype, DTYPE_NAMES), ("masks", masks, INDEX_ENCODINGS)):
+        if value not in known:
+            raise UserError(f"{name} must be one of {', '.join(known)}; received {value}")
     tokenizer = teacher.tokenizer
     if tokenizer is None:
         raise UserError(
             f"the teacher must have a tokenizer; received {teacher_directory} without one; put its files there"
         )
     tokenizer.vocabulary.options.require_default("a teacher cache", "distil with the teacher itself")
-    targets, read = target_specs(teacher, method, stage, encoded, dtype)
+    targets, read = target_specs(teacher, method, stage, encoded, dtype, masks)
     identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
     return TeacherCachePlan(
@@ -172,7 +195,12 @@ def _write(teacher: Model, method: Method, stage: Stage, encoded: EncodedExample
 
 
 def target_specs(
-    teacher: Model, method: Method, stage: Stage, encoded: EncodedExamples, dtype: str
+    teacher: Model,
+    method: Method,
+    stage: Stage,
+    encoded: EncodedExamples,
+    dtype: str,
+    masks: str = INDEX_ENCODINGS[0],
 ) -> tuple[tuple[TargetSpec, ...], set[str]]:
     """Finds the shapes of a stage's targets, and the options that affect them.
 
@@ -183,9 +211,10 @@ def target_specs(
       The targets in the order of their names, and the names of those options in `teacher_cache_identity`.
 
     Raises:
-      UserError: the first axis of a target is not the batch's, an axis changes in another way, or its type is not
-        floating-point; the message lists all such targets.
+      UserError: the first axis of a target is not the batch's, an axis changes in another way, or its type is not a
+        number; the message lists all such targets.
     """
+    limits = method.index_limits(stage, teacher.config)
     stage, read = watched(stage)
     trials = [_targets(teacher, method, stage, _trial(encoded, *sizes)) for sizes in _TRIALS]
     problems, found = [], []
@@ -200,15 +229,36 @@ def target_specs(
                 f"axes of {name} must equal the sequence length or be constant; received {shapes[0]} for length "
                 f"{lengths[0]} and {shapes[1]} for length {lengths[1]}"
             )
-        elif not trials[0][name].dtype.is_floating:
-            problems.append(f"{name} must be floating-point; received {trials[0][name].dtype.name}")
+        elif not (trials[0][name].dtype.is_floating or trials[0][name].dtype.is_integer):
+            problems.append(f"{name} must have numbers; received {trials[0][name].dtype.name}")
         else:
             shape = tuple(None if axis == lengths else int(axis[0]) for axis in axes[1:])
-            found.append(TargetSpec(name=name, shape=shape, dtype=dtype))
+            if trials[0][name].dtype.is_integer:
+                found.append(_index_spec(name, shape, encoded.max_length, limits.get(name), masks))
+            else:
+                found.append(_number_spec(name, shape, dtype))
     if problems or not found:
         reason = "; ".join(problems) or "there are none"
         raise UserError(f"{method.name}: the targets of stage {stage.name} cannot be cached: {reason}")
     return tuple(found), read
+
+
+def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str) -> TargetSpec:
+    """Layout of floating-point numbers."""
+    if dtype != "int8":
+        return TargetSpec(name=name, shape=shape, dtype=dtype)
+    # A scale belongs to a vector of one size. The outputs of a head are few, and predictions need their precision.
+    if len(shape) < 2 or shape[-1] is None:
+        return TargetSpec(name=name, shape=shape, dtype="float16")
+    return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled")
+
+
+def _index_spec(name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str) -> TargetSpec:
+    """Layout of positions in a text, or of indices of activations, which are those with a limit."""
+    dtype = "uint8" if (limit or max_length) <= 256 else "uint16"
+    if limit is None:
+        return TargetSpec(name=name, shape=shape, dtype=dtype)
+    return TargetSpec(name=name, shape=shape, dtype=dtype, encoding=masks, limit=limit)
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

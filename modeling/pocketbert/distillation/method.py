@@ -7,7 +7,7 @@ method. ADR 6 compares the interface with five papers.
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -79,6 +79,21 @@ class Method(Objective):
     def validate(self, spec: DistillationSpec) -> list[str]:
         """Returns the method's own problems with teacher, student and task, each with a remedy; by default none."""
         return []
+
+    def summary(self, spec: DistillationSpec) -> list[str]:
+        """Returns lines about the chosen options, logged before a run; by default none."""
+        return []
+
+    def uncacheable(self, stage: Stage) -> str:
+        """Returns why a teacher cache cannot store the targets of a stage; empty by default."""
+        return ""
+
+    def index_limits(self, stage: Stage, teacher: EncoderConfig) -> Mapping[str, int]:
+        """Returns target → number of possible indices, for targets of strictly ascending indices; by default none.
+
+        Other integer targets are positions in the text.
+        """
+        return {}
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
         """Copies weights from teacher to student before training; by default none.

@@ -117,7 +117,9 @@ def plan_distillation(
         problems.append(f"teacher and student do not match: {'; '.join(unfit)}")
     if stages:
         problems += opened.stage_problems(stages)
-        problems += [problem for stage in stages for problem in _stage_problems(stage, opened, described, cache)]
+        problems += [
+            problem for stage in stages for problem in _stage_problems(method, stage, opened, described, cache)
+        ]
         if all(stage.data in opened.served for stage in stages):
             vocabularies = {"the teacher": spec.teacher_vocabulary, "the student": spec.student_vocabulary}
             problems += opened.model_problems(stages, "student", spec.student, vocabularies)
@@ -135,6 +137,8 @@ def plan_distillation(
         problems += one_origin_problems(manifests or {})
     raise_if_any([*problems, *unused_options(run, stages, opened)], method.name)
     assert vocabulary is not None
+    for line in method.summary(spec):
+        log_info(line)
     theirs, ours = described.task, spec.teacher_task
     if theirs is not None and ours is not None and theirs != ours and has_default_labels(theirs):
         log_info(f"the teacher's labels have default names; its logits are read as {', '.join(ours.labels)}, in order")
@@ -182,7 +186,9 @@ def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **op
         return None
 
 
-def _stage_problems(stage: Stage, data: RunData, teacher: TeacherDescription, cache: Path | None) -> list[str]:
+def _stage_problems(
+    method: Method, stage: Stage, data: RunData, teacher: TeacherDescription, cache: Path | None
+) -> list[str]:
     problems = []
     where = f"stage {stage.name}"
     if stage.teacher_features and teacher.config is None:
@@ -191,8 +197,9 @@ def _stage_problems(stage: Stage, data: RunData, teacher: TeacherDescription, ca
             "a teacher cache"
         )
     if cache is not None and stage.teacher_features:
-        if data.uncacheable(stage):
-            problems.append(data.uncacheable(stage))
+        reason = data.uncacheable(stage) or method.uncacheable(stage)
+        if reason:
+            problems.append(reason)
         elif not (cache / stage.name / MANIFEST_NAME).exists():
             problems.append(
                 f"{where} needs targets in {cache / stage.name}; found none; create them with pocketbert "

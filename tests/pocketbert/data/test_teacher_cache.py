@@ -232,7 +232,7 @@ def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     ("change", "message"),
     [
         (lambda m: m["targets"][2].update(encoding="bits"), "encoding of 'logits' must be one of plain; .* a newer"),
-        (lambda m: m["targets"][2].update(dtype="bits"), "dtype of 'logits' must be one of float16, float32; .*newer"),
+        (lambda m: m["targets"][2].update(dtype="bits"), "dtype of 'logits' must be one of float16, float32, .*newer"),
         (lambda m: m["targets"][2].update(shape=[-2]), "shape of 'logits' must have positive sizes"),
         (lambda m: m["targets"][2].update(shape=[2**40]), "shape of 'logits' must have positive sizes"),
         (lambda m: m["targets"][2].update(shape=2), r"targets\[2\].shape must be a list; received 2"),

@@ -61,6 +61,9 @@ class Mimicry:
             found["bonus"] = found["logits"] + stage.options.doubled
         return found
 
+    def index_limits(self, stage: Stage, teacher: Any) -> dict[str, int]:
+        return {}
+
 
 METHOD: Any = Mimicry()
 STAGE = Stage(
@@ -132,7 +135,7 @@ def test_options_read_by_targets_are_found(teacher: Model, encoded: EncodedExamp
         (lambda hidden: tf.reduce_mean(hidden, axis=0), r"the first axis of odd must be the batch; .*\(5, 30\)"),
         (lambda hidden: tf.reduce_mean(hidden), "the first axis of odd must be the batch"),
         (lambda hidden: hidden[:, 1:], r"axes of odd must equal the sequence length or be constant; .*\(2, 4, 30\)"),
-        (lambda hidden: tf.cast(hidden, tf.int32), "odd must be floating-point; received int32"),
+        (lambda hidden: hidden > 0, "odd must have numbers; received bool"),
     ],
 )
 def test_uncacheable_targets_are_refused(
@@ -184,8 +187,8 @@ def test_float32_stores_every_bit(tmp_path: Path, teacher: Model, directory: Pat
     live = METHOD.targets(STAGE, features, inputs)
     length = encoded.lengths[7]
     np.testing.assert_allclose(store.example(7)["hidden_2"], live["hidden_2"][0, :length], rtol=2e-5, atol=2e-6)
-    with pytest.raises(UserError, match="dtype must be one of float16, float32; received int8"):
-        cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int8")
+    with pytest.raises(UserError, match="dtype must be one of float16, float32, int8; received int4"):
+        cache_targets(teacher, directory, METHOD, STAGE, encoded, tmp_path, dtype="int4")
 
 
 def test_interrupted_cache_has_same_bytes(

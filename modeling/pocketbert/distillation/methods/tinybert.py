@@ -16,6 +16,7 @@ from pocketbert.distillation.methods.tinybert_stages import (
     layer_map,
     prediction_stage,
 )
+from pocketbert.distillation.predictions import logits_by_name, prediction_loss
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
@@ -263,7 +264,7 @@ class TinyBERT(Method):
         """
         targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
-            targets |= _by_name(teacher["logits"])
+            targets |= logits_by_name(teacher["logits"])
         return targets
 
     def loss(
@@ -281,9 +282,18 @@ class TinyBERT(Method):
             losses[term].append(tinybert_hidden(target, projection(learned), mask))
         for _, learned, target in layer_maps.layer_pairs("attention_logits", stage, student, targets):
             losses["attention"].append(tinybert_attention(target, learned, mask))
-        outputs = _by_name(student.get("logits", ()))
+        outputs = logits_by_name(student.get("logits", ()))
         if "prediction" in losses:
-            losses["prediction"].append(_prediction_loss(targets, outputs, mask, stage.options))
+            options = stage.options
+            losses["prediction"].append(
+                prediction_loss(
+                    targets,
+                    outputs,
+                    mask,
+                    temperature=options.temperature,
+                    mean_over_classes=options.mean_over_classes,
+                )
+            )
         if "labels" in losses:
             losses["labels"].append(labels_loss(stage, student, batch))
         return {term: sum(layers[1:], layers[0]) for term, layers in losses.items()}
@@ -291,42 +301,3 @@ class TinyBERT(Method):
 
 def _projection(term: str, method: TinyBERT) -> str:
     return "shared_projection" if method.shared_projection else f"{term}_projection"
-
-
-def _by_name(logits: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns name → output for the logits of a head."""
-    from pocketbert.tasks.span import SPAN_OUTPUTS
-
-    return dict(zip(("logits",) if len(logits) < 2 else SPAN_OUTPUTS, logits, strict=False))
-
-
-def _prediction_loss(
-    targets: Mapping[str, tf.Tensor], student: Mapping[str, tf.Tensor], mask: tf.Tensor, method: TinyBERT
-) -> tf.Tensor:
-    """Computes eq. 10 for logits [B, C] or the mean over start and end for spans; squared difference for scores [B]."""
-    from pocketbert.distillation.losses import soft_cross_entropy
-    from pocketbert.tasks.span import without_padding
-
-    # Every example has a first token. This mask counts examples without running a network.
-    examples = mask[:, 0]
-    if "logits" not in student:
-        teachers, students = (
-            without_padding({name: each[name] for name in student}, mask) for each in (targets, student)
-        )
-        losses = [soft_cross_entropy(teachers[name], students[name], method.temperature, examples) for name in students]
-        return sum(losses[1:], losses[0]) / len(losses)
-    logits = student["logits"]
-    if logits.shape.rank == 1:
-        return _squared_difference(targets["logits"], logits, examples)
-    loss = soft_cross_entropy(targets["logits"], logits, method.temperature, examples)
-    return loss / logits.shape[-1] if method.mean_over_classes else loss
-
-
-def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Computes the mean squared difference of scores [B] where mask [B] is 1; float32, no gradient for the target."""
-    import tensorflow as tf
-
-    from pocketbert.layers.loss_normalization import masked_mean
-
-    target = tf.stop_gradient(tf.cast(target, tf.float32))
-    return masked_mean(tf.math.squared_difference(tf.cast(scores, tf.float32), target), mask)
