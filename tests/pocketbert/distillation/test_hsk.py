@@ -25,6 +25,7 @@ from pocketbert.distillation.initialization import initialize_adapters
 from pocketbert.distillation.method import DistillationSpec, plan_stages
 from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.hsk_knowledge import TABLE_5, Knowledge, layer_map, static_mask
+from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity
 from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert.training.stage import Epochs
@@ -271,3 +272,23 @@ def test_cached_loss_equals_live_loss(
     for batch, targets in cache.dataset(encoded, plan_batches(encoded.lengths, batch_size=8, seed=0, epoch=0)):
         assert {value.dtype for value in targets.values()} <= {tf.float32, tf.int32}
         assert float(live.losses(batch, targets)[0]) == pytest.approx(float(live.losses(batch)[0]), rel=rel)
+
+
+def test_other_compression_is_refused(stored: tuple[Path, EncodedExamples], tmp_path: Path) -> None:
+    directory, encoded = stored
+    given = spec(task=None, teacher_task=None)
+    own = method(knowledge="table5-1-3", tokens="left")
+    (stage,) = plan_stages(own, given)
+    folder = cache_targets(pb.from_pretrained(directory), directory, own, stage, encoded, tmp_path)
+
+    def open_for(**options: Any) -> None:
+        other = method(**{"tokens": "left", **options})
+        (asked,) = plan_stages(other, given)
+        TeacherCache.open(folder, teacher_cache_identity(other, asked, encoded, teacher_directory=None, tokenizer=None))
+
+    # The same amounts under their other name, and options that targets do not read.
+    open_for(knowledge="1,9,0.1", hidden_epochs=7, mask_seed=5)
+    with pytest.raises(UserError, match="of options.knowledge .'1,9,0.1' in the cache, '1,9,0.2' here"):
+        open_for(knowledge="1,9,0.2")
+    with pytest.raises(UserError, match="other features of the teacher .*'attention_probs': .*here"):
+        open_for(tokens="att")
