@@ -231,7 +231,7 @@ def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["targets"][2].update(encoding="bits"), "encoding of 'logits' must be one of plain; .* a newer"),
+        (lambda m: m["targets"][2].update(encoding="huffman"), "encoding of 'logits' must be one of plain, .* a newer"),
         (lambda m: m["targets"][2].update(dtype="bits"), "dtype of 'logits' must be one of float16, float32, .*newer"),
         (lambda m: m["targets"][2].update(shape=[-2]), "shape of 'logits' must have positive sizes"),
         (lambda m: m["targets"][2].update(shape=[2**40]), "shape of 'logits' must have positive sizes"),

@@ -145,7 +145,7 @@ class HSK(Method):
             "micro_batches": method.micro_batches,
             "options": method,
         }
-        decay = {"weight_decay": method.weight_decay, "clip_norm": method.clip_norm or None}
+        decay: dict[str, Any] = {"weight_decay": method.weight_decay, "clip_norm": method.clip_norm or None}
         hidden = Stage(
             name="hidden",
             **_features(spec, method),
