@@ -17,10 +17,10 @@ CHOOSING, APART = 1000, 4000
 DEVELOPMENT_SPLIT, APART_SPLIT = "development set", f"{APART} training sentences kept apart"
 
 
-def task_examples(task: str) -> tuple[Examples, Examples]:
-    """Training examples (for SST-2 a sample of `SST2_EXAMPLES` sentences) and the development set."""
+def task_examples(task: str, sst2_examples: int = SST2_EXAMPLES) -> tuple[Examples, Examples]:
+    """Training examples (for SST-2 a sample of `sst2_examples` sentences) and the development set."""
     train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
-    return (_sst2_draw(train, 0, SST2_EXAMPLES) if task == "sst2" else train), dev
+    return (_sst2_draw(train, 0, sst2_examples) if task == "sst2" else train), dev
 
 
 def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:

@@ -8,11 +8,13 @@ from pathlib import Path
 from pocketbert_bench import results
 from studies import comparisons_table, readme_table
 from studies.marked_block import MarkedBlock
+from studies.minilmv2 import tables as minilmv2
 from studies.mobilebert import tables as mobilebert
 from studies.mobilebert import variants_table
 from studies.runner import RESULTS
 from studies.tasks import tables as tasks
 from studies.tinybert import tables as tinybert
+from studies.trimming import tables as trimming
 
 NOT_RUN = "Not measured yet.\n"
 Table = Callable[[results.ResultFile], str]
@@ -20,8 +22,11 @@ Table = Callable[[results.ResultFile], str]
 PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (readme_table.BLOCK, RESULTS / "quickstart.json", readme_table.table),
     (tinybert.BLOCK, RESULTS / "tinybert" / "accuracy.json", tinybert.table),
+    (minilmv2.BLOCK, RESULTS / "minilmv2" / "accuracy.json", minilmv2.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
+    (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),
+    (trimming.ACCURACY_BLOCK, RESULTS / "trimming" / "accuracy.json", trimming.accuracy_table),
     (tasks.BLOCK, RESULTS / "tasks" / "accuracy.json", tasks.table),
 )
 

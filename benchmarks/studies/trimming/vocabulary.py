@@ -1,6 +1,6 @@
 """Vocabulary trimming on Wikipedia: sentences and tokens that stay the same, by the size of the vocabulary.
 
-    python -m studies trimming [--quick]
+    python -m studies trimming/vocabulary [--quick]
 
 all-MiniLM-L6-v2's vocabulary is trimmed to a share of its tokens, the most frequent ones in nine tenths of the
 paragraphs. The other tenth is measured.

@@ -1,0 +1,296 @@
+"""MiniLMv2 with a small teacher: relations, relation heads, teacher layers and baselines on GLUE tasks.
+
+    python -m studies.minilmv2.accuracy --minutes=120
+    python -m studies.tables
+
+The pretrained 6x384 network teaches students of 3x384, 4x312 and 6x192 on `enwiki2015`. Each student is then fine-tuned
+on the labels of a task. All students read the same text for the same number of steps, and are fine-tuned with the same
+settings: the paper's grid (appendix C) with its largest rate and fewest epochs. Scores are those of the last epoch on
+the development set; no epoch is chosen there.
+
+The paper's own runs read 256 times 400,000 texts of 512 tokens. The ablations have one seed and two tasks, the students
+of `SHAPES` and their baselines three seeds and four tasks. Seeds vary fine-tuning, and the first weights of students
+without distillation; distillation on text is done once per student.
+
+Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
+reused if they were made with the same settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pocketbert.configs import EncoderConfig
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE
+from pocketbert.presets import preset
+from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import Experiment, last_metrics, main, records, scores_by_job, seeds_label, settings_note
+from studies.glue_examples import majority_label_metrics, task_examples
+from studies.jobs import StudyJob
+from studies.runner import RESULTS
+from studies.shared_data import shared_data
+
+SPLIT = "development set"
+NOBODY, MAJORITY = "none", "most frequent label"
+SEEDS = (0, 1, 2)
+TASKS = ("sst2", "cola", "stsb", "mrpc")
+ABLATION_TASKS = ("sst2", "mrpc")
+SST2_EXAMPLES = 10_000
+
+TEXT_STEPS, TEXT_BATCH_SIZE, TEXT_LENGTH, TEXT_RATE = 300, 32, 128, 6e-4
+# Like the text of the studies of TinyBERT.
+TEXT_SEGMENTS: Literal[1] = 1
+BATCH_SIZE, EPOCHS, RATE = 32, 3, 5e-5
+LENGTHS = {"sst2": 64, "cola": 64, "stsb": 128, "mrpc": 128}
+
+ABLATED = "3x384"
+SHAPES: dict[str, EncoderConfig] = {
+    ABLATED: preset("minilmv2_6l_384d").config.replace(num_layers=3),
+    "4x312": preset("tinybert_4l_312d").config,
+    "6x192": preset("minilmv2_6l_384d").config.replace(hidden_size=192, embedding_size=192, intermediate_size=768),
+}
+# 48 relation heads do not divide a width of 312.
+RELATION_HEADS = {ABLATED: 48, "4x312": 24, "6x192": 48}
+TEACHER_LAYERS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniLMv2Variant:
+    """One way to make a student's first weights for fine-tuning.
+
+    Attributes:
+      label: name in the tables.
+      start: source of the weights: distillation on text with a method, the teacher's first layers, or random weights.
+      options: options of the method.
+    """
+
+    label: str
+    start: Literal["minilmv2", "tinybert", "teacher layers", "random"] = "minilmv2"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+MINILMV2 = MiniLMv2Variant(label="MiniLMv2")
+TINYBERT = MiniLMv2Variant(label="TinyBERT's general distillation", start="tinybert")
+RANDOM = MiniLMv2Variant(label="no distillation", start="random")
+TRUNCATED = MiniLMv2Variant(label="teacher's first layers", start="teacher layers")
+# Student → its variants with all seeds and tasks.
+MAIN: dict[str, tuple[MiniLMv2Variant, ...]] = {
+    shape: (MINILMV2, TINYBERT, RANDOM, *([TRUNCATED] if shape == ABLATED else [])) for shape in SHAPES
+}
+
+
+def _relations(*names: str) -> MiniLMv2Variant:
+    return MiniLMv2Variant(label=" + ".join("-".join(name.upper()) for name in names), options={"relations": names})
+
+
+WITHOUT = {name: _relations(*(each for each in ("qq", "kk", "vv") if each != name)) for name in ("qq", "kk", "vv")}
+QK_VV = _relations("qk", "vv")
+FEWER_HEADS = {n: MiniLMv2Variant(label=f"{n} relation heads", options={"relation_heads": n}) for n in (6, 12, 24)}
+ALL_PAIRS = MiniLMv2Variant(
+    label="all nine pairs", options={"relations": tuple(one + other for one in "qkv" for other in "qkv")}
+)
+MINILM = MiniLMv2Variant(label="MiniLM v1", options={"preset": "minilm", "relation_heads": None})
+UPPER_MIDDLE = 4
+MINILM_UPPER = dataclasses.replace(
+    MINILM, label="MiniLM v1, upper middle layer", options={**MINILM.options, "teacher_layer": UPPER_MIDDLE}
+)
+LAYERS = {n: MiniLMv2Variant(label=f"layer {n}", options={"teacher_layer": n}) for n in range(1, TEACHER_LAYERS)}
+# Variants of `ABLATED` with one seed, next to `MINILMV2`.
+ABLATIONS = (*WITHOUT.values(), QK_VV, *FEWER_HEADS.values(), ALL_PAIRS, MINILM, MINILM_UPPER, *LAYERS.values())
+
+
+def jobs(output: Path) -> list[StudyJob]:
+    """All jobs: the students of all shapes with one seed, the ablations, then the other seeds."""
+    # Scores have no most frequent label.
+    found = [
+        StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,))
+        for task in TASKS
+        if GLUE[task].task.labels
+    ]
+    found += [StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)) for task in TASKS]
+    mains = [(shape, variant) for shape, variants in MAIN.items() for variant in variants]
+    for seed in SEEDS:
+        for shape, variant in mains:
+            found += _student(shape, variant, TASKS, seed, output)
+        if seed == SEEDS[0]:
+            for variant in ABLATIONS:
+                found += _student(ABLATED, variant, ABLATION_TASKS, seed, output)
+    return found
+
+
+def _student(shape: str, variant: MiniLMv2Variant, tasks: tuple[str, ...], seed: int, output: Path) -> list[StudyJob]:
+    distilled = variant.start in ("minilmv2", "tinybert")
+    text = _text_name(shape, variant)
+    found = []
+    if distilled and seed == SEEDS[0]:
+        found.append(StudyJob(name=text, call=distil_on_text, arguments=(shape, variant, output)))
+    needs = (text,) if distilled else ()
+    for task in tasks:
+        name = _job_name(shape, variant.label, task, seed)
+        arguments = (shape, variant, task, seed, output)
+        found.append(StudyJob(name=name, call=finetune_student, arguments=arguments, needs=needs))
+    return found
+
+
+def score_majority_label(task: str) -> dict[str, Any]:
+    """Scores the training examples' most frequent label."""
+    train, dev = task_examples(task, SST2_EXAMPLES)
+    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
+
+
+def train_teacher(task: str, output: Path) -> dict[str, Any]:
+    """Fine-tunes the teacher, as students are; returns the metrics of the last epoch."""
+    return _finetuned(minilm(), task, SEEDS[0], output / "teacher" / task)
+
+
+def distil_on_text(shape: str, variant: MiniLMv2Variant, output: Path) -> dict[str, Any]:
+    """Distils a student on text; returns steps and seconds."""
+    from pocketbert.data.task_data import TextData
+    from pocketbert.distillation.run import distill
+    from pocketbert.training.config import RunConfig
+
+    found = distill(
+        SHAPES[shape],
+        TextData(shared_data("text/enwiki2015-train.txt.xz")),
+        output / _text_name(shape, variant),
+        teacher=minilm(),
+        method=_method(shape, variant),
+        run=RunConfig(checkpoint_seconds=300),
+    )
+    return {"steps": found.steps, "seconds": found.seconds}
+
+
+def finetune_student(shape: str, variant: MiniLMv2Variant, task: str, seed: int, output: Path) -> dict[str, Any]:
+    """Fine-tunes one student; returns the metrics of the last epoch."""
+    if variant.start in ("minilmv2", "tinybert"):
+        student: Any = output / _text_name(shape, variant) / "model"
+    else:
+        student = _undistilled(shape, variant, seed)
+    return _finetuned(student, task, seed, output / _job_name(shape, variant.label, task, seed))
+
+
+def _finetuned(start: Any, task: str, seed: int, folder: Path) -> dict[str, Any]:
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import FinetuneConfig, RunConfig
+    from pocketbert.training.finetune import finetune
+
+    train, dev = task_examples(task, SST2_EXAMPLES)
+    glue = GLUE[task]
+    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+    options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task])
+    found = finetune(start, data, folder, config=options, run=RunConfig(seed=seed))
+    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev), "seconds": found.seconds}
+
+
+def _undistilled(shape: str, variant: MiniLMv2Variant, seed: int) -> Any:
+    """The student with random weights or the teacher's first layers."""
+    import pocketbert as pb
+
+    teacher = pb.from_pretrained(minilm())
+    student = pb.from_preset(SHAPES[shape], tokenizer=teacher.tokenizer, seed=seed)
+    if variant.start == "teacher layers":
+        weights = teacher.weights_by_path()
+        for path, variable in student.weights_by_path().items():
+            variable.assign(weights[path])
+    return student
+
+
+def _method(shape: str, variant: MiniLMv2Variant) -> Any:
+    from pocketbert.distillation.methods.minilmv2 import MiniLMv2
+    from pocketbert.distillation.methods.tinybert import TinyBERT
+
+    if variant.start == "tinybert":
+        return TinyBERT(
+            max_length=TEXT_LENGTH,
+            general_steps=TEXT_STEPS,
+            general_batch_size=TEXT_BATCH_SIZE,
+            general_learning_rate=TEXT_RATE,
+            text_segments=TEXT_SEGMENTS,
+        )
+    options = {
+        "max_length": TEXT_LENGTH,
+        "steps": TEXT_STEPS,
+        "batch_size": TEXT_BATCH_SIZE,
+        "learning_rate": TEXT_RATE,
+        "text_segments": TEXT_SEGMENTS,
+        "relation_heads": RELATION_HEADS[shape],
+    }
+    return MiniLMv2(**{**options, **variant.options})
+
+
+def _text_name(shape: str, variant: MiniLMv2Variant) -> str:
+    return f"text/{shape}/{_folder(variant.label)}"
+
+
+def _job_name(shape: str, label: str, task: str, seed: int) -> str:
+    return f"student/{shape}/{_folder(label)}/{task}-{seed}"
+
+
+def _folder(label: str) -> str:
+    return label.replace(" ", "-").replace("'", "").replace(",", "")
+
+
+def settings() -> dict[str, Any]:
+    """All settings that determine the tables, as JSON values."""
+    return {
+        "text": {
+            "steps": TEXT_STEPS,
+            "batch size": TEXT_BATCH_SIZE,
+            "length": TEXT_LENGTH,
+            "rate": TEXT_RATE,
+            "segments": TEXT_SEGMENTS,
+        },
+        "fine-tuning": {"batch size": BATCH_SIZE, "epochs": EPOCHS, "rate": RATE, "lengths": LENGTHS},
+        "examples of SST-2": SST2_EXAMPLES,
+        "relation heads": RELATION_HEADS,
+        "upper middle layer": UPPER_MIDDLE,
+        "scored": "last epoch",
+    }
+
+
+def result(done: Mapping[str, Any]) -> results.ResultFile:
+    """Collects the scores of the finished jobs."""
+    accuracies = []
+    for task in TASKS:
+        if found := done.get(f"constant/{task}"):
+            accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
+        if found := done.get(f"teacher/{task}"):
+            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
+    variants = [(shape, variant) for shape, each in MAIN.items() for variant in each]
+    variants += [(ABLATED, variant) for variant in ABLATIONS]
+    for shape, variant in variants:
+        for task in TASKS:
+            for seed in SEEDS:
+                if found := done.get(_job_name(shape, variant.label, task, seed)):
+                    accuracies += records(found, seeds_label(variant.label, seed), shape, task, SPLIT)
+    notes = [settings_note(settings())]
+    return results.result_file("MiniLMv2 on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
+
+
+def scored(content: results.ResultFile) -> dict[str, Any]:
+    """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
+    found = scores_by_job(content, settings(), _job_name)
+    # Distillation on text is not repeated if no score of its student is missing.
+    waiting = {name for job in jobs(Path()) if job.name not in found for name in job.needs}
+    texts = (job.name for job in jobs(Path()) if job.call is distil_on_text)
+    return found | {name: {} for name in texts if found and name not in waiting}
+
+
+EXPERIMENT = Experiment(
+    result=RESULTS / "minilmv2" / "accuracy.json",
+    output="runs/experiment-minilmv2",
+    settings=settings,
+    jobs=jobs,
+    content=result,
+    scored=scored,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv))

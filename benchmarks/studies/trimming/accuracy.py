@@ -1,0 +1,150 @@
+"""SST-2 with half the vocabulary: the 6x384 network, trimmed to Wikipedia or to SST-2's sentences, then fine-tuned.
+
+    python -m studies.trimming.accuracy
+    python -m studies.tables
+
+all-MiniLM-L6-v2 keeps the half of its tokens that occur most often in all of `enwiki2015`, or in the sentences of
+SST-2's training split. It is then fine-tuned on 10,000 of these sentences, like the untrimmed network, with three
+seeds. Scores are those of the last epoch on the development set.
+
+Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
+reused if they were made with the same settings.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pocketbert.data.assets import minilm
+from pocketbert.data.glue import GLUE, read_glue
+from pocketbert_bench import results
+from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import Experiment, last_metrics, main, records, scores_by_job, seeds_label, settings_note
+from studies.glue_examples import task_examples
+from studies.jobs import StudyJob
+from studies.runner import RESULTS
+from studies.shared_data import shared_data
+
+TASK, SPLIT = "sst2", "development set"
+SEEDS = (0, 1, 2)
+EXAMPLES = 10_000
+SHARE = 0.5
+EPOCHS, BATCH_SIZE, RATE, LENGTH = 3, 32, 5e-5, 64
+WHOLE = "whole vocabulary"
+WIKIPEDIA, SENTENCES = "half, counted on Wikipedia", "half, counted on SST-2's sentences"
+VOCABULARIES = (WHOLE, WIKIPEDIA, SENTENCES)
+
+
+def jobs(output: Path) -> list[StudyJob]:
+    """Trimming, then fine-tuning seed by seed."""
+    halves = VOCABULARIES[1:]
+    found = [StudyJob(name=_trimmed(each), call=trim, arguments=(each, output)) for each in halves]
+    for seed in SEEDS:
+        for vocabulary in VOCABULARIES:
+            needs = (_trimmed(vocabulary),) if vocabulary in halves else ()
+            name = _job_name(NETWORK, vocabulary, TASK, seed)
+            arguments = (vocabulary, seed, output)
+            found.append(StudyJob(name=name, call=finetune_network, arguments=arguments, needs=needs))
+    return found
+
+
+def trim(vocabulary: str, output: Path) -> dict[str, Any]:
+    """Trims the network; returns the share of the development set's tokens that stay the same."""
+    from pocketbert.pruning.vocabulary import trim_vocabulary
+
+    folder = output / _trimmed(vocabulary)
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {}
+    for split in ("train", "dev"):
+        texts[split] = folder / f"{split}.txt"
+        sentences = read_glue(TASK, shared_data("glue"), split).texts
+        texts[split].write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    counted = shared_data("text/enwiki2015-train.txt.xz") if vocabulary == WIKIPEDIA else texts["train"]
+    found = trim_vocabulary(
+        minilm(), [counted], folder / "model", keep_top=_size(), dev_text=[texts["dev"]], overwrite=True
+    )
+    return {"tokens": found.tokens, "same tokens": found.same_tokens, "same sentences": found.same_sentences}
+
+
+def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]:
+    """Fine-tunes the network; returns the metrics of its last epoch."""
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import FinetuneConfig, RunConfig
+    from pocketbert.training.finetune import finetune
+
+    train, dev = task_examples(TASK, EXAMPLES)
+    glue = GLUE[TASK]
+    start = minilm() if vocabulary == WHOLE else output / _trimmed(vocabulary) / "model"
+    folder = output / _job_name(NETWORK, vocabulary, TASK, seed)
+    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+    options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTH)
+    finetune(start, data, folder, config=options, run=RunConfig(seed=seed))
+    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev)}
+
+
+def _size() -> int:
+    return round(SHARE * len((Path(minilm()) / "vocab.txt").read_text(encoding="utf-8").splitlines()))
+
+
+def _trimmed(vocabulary: str) -> str:
+    return f"trimmed/{_folder(vocabulary)}"
+
+
+def _job_name(_model: str, label: str, task: str, seed: int) -> str:
+    return f"finetuned/{_folder(label)}/{task}-{seed}"
+
+
+def _folder(label: str) -> str:
+    return label.replace(" ", "-").replace("'", "").replace(",", "")
+
+
+def settings() -> dict[str, Any]:
+    """All settings that determine the scores, as JSON values."""
+    return {
+        "share": SHARE,
+        "examples": EXAMPLES,
+        "epochs": EPOCHS,
+        "batch size": BATCH_SIZE,
+        "rate": RATE,
+        "length": LENGTH,
+        "scored": "last epoch",
+    }
+
+
+def result(done: Mapping[str, Any]) -> results.ResultFile:
+    """Collects the scores of the finished jobs."""
+    accuracies = []
+    for vocabulary in VOCABULARIES:
+        for seed in SEEDS:
+            if found := done.get(_job_name(NETWORK, vocabulary, TASK, seed)):
+                accuracies += records(found, seeds_label(vocabulary, seed), NETWORK, TASK, SPLIT)
+    notes = [settings_note(settings())]
+    for vocabulary in VOCABULARIES:
+        if trimmed := done.get(_trimmed(vocabulary)):
+            notes.append(
+                f"{vocabulary}: {trimmed['tokens'][1]:,} of {trimmed['tokens'][0]:,} tokens; "
+                f"{100 * trimmed['same tokens']:.2f} % of the development set's tokens and "
+                f"{100 * trimmed['same sentences']:.2f} % of its sentences stay the same"
+            )
+    return results.result_file("SST-2 with half the vocabulary", quick=False, accuracies=accuracies, notes=notes)
+
+
+def scored(content: results.ResultFile) -> dict[str, Any]:
+    """Reads the results of fine-tuning jobs from a result file with these settings; otherwise returns nothing."""
+    return scores_by_job(content, settings(), _job_name)
+
+
+EXPERIMENT = Experiment(
+    result=RESULTS / "trimming" / "accuracy.json",
+    output="runs/experiment-trimming",
+    settings=settings,
+    jobs=jobs,
+    content=result,
+    scored=scored,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv))
