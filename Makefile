@@ -1,8 +1,8 @@
 # Targets for people and for .ci/run. `make help` lists them.
 
 VENV ?= .venv
-# Three workers with one TensorFlow thread each keep two cores busy, because tests wait for processes that they start.
-TEST_WORKERS ?= 3
+# Two workers with one TensorFlow thread each keep two cores busy.
+TEST_WORKERS ?= 2
 PYTEST_FLAGS ?=
 # `make smoke` installs the wheel with plain pip, and on the lock files of these versions.
 SMOKE ?= pip 3.12 3.13
