@@ -203,4 +203,7 @@ def index_rows(plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
     rest = list(plan[start:])
     flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
     rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
-    return tf.data.Dataset.from_tensor_slices(rows)
+    options = tf.data.Options()
+    # TensorFlow's tuner sleeps up to a minute, and the end of every epoch waits for it. Nothing here needs tuning.
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices(rows).with_options(options)

@@ -208,3 +208,8 @@ def test_bucketing_saves_two_thirds_of_tokens() -> None:
     padded = sum(len(indices) * int(bucketed(lengths[indices].max(), 128)) for indices in plan)
     assert padded * 3 < 128 * len(lengths)
     assert padded < 1.5 * lengths.sum()
+
+
+def test_no_tuner_that_the_end_of_an_epoch_waits_for(encoded: EncodedExamples) -> None:
+    plan = plan_batches(encoded.lengths, batch_size=7, seed=0, epoch=0)
+    assert dataset(encoded, plan).options().autotune.enabled is False
