@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,38 @@ def records(
         )
         for metric, value in found["metrics"].items()
     ]
+
+
+def records_by_seed(
+    done: Mapping[str, Any],
+    students: Iterable[tuple[str, str]],
+    tasks: Sequence[str],
+    seeds: Sequence[int],
+    split: str,
+    job_name: Callable[[str, str, str, int], str],
+) -> list[results.Accuracy]:
+    """Accuracy records of the finished jobs with seeds.
+
+    Args:
+      done: job name → result.
+      students: model and label of each student.
+      tasks: names of the tasks.
+      seeds: all seeds.
+      split: the scored examples.
+      job_name: function of model, label, task and seed.
+    """
+    found = []
+    for model, label in students:
+        for task in tasks:
+            for seed in seeds:
+                if result := done.get(job_name(model, label, task, seed)):
+                    found += records(result, seeds_label(label, seed), model, task, split)
+    return found
+
+
+def folder_name(label: str) -> str:
+    """A label as part of a path."""
+    return label.replace(" ", "-").replace("'", "").replace(",", "")
 
 
 def scores_by_job(

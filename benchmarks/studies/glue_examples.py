@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.glue import read_glue
+from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.data.train_dev_split import train_dev_split
+from studies.experiment import last_metrics
 from studies.shared_data import shared_data
+
+if TYPE_CHECKING:
+    from pocketbert.model import Model
+    from pocketbert.training.config import FinetuneConfig
 
 # Of 67,349.
 SST2_EXAMPLES = 4000
@@ -21,6 +28,21 @@ def task_examples(task: str, sst2_examples: int = SST2_EXAMPLES) -> tuple[Exampl
     """Training examples (for SST-2 a sample of `sst2_examples` sentences) and the development set."""
     train, dev = (read_glue(task, shared_data("glue"), split) for split in ("train", "dev"))
     return (_sst2_draw(train, 0, sst2_examples) if task == "sst2" else train), dev
+
+
+def finetune_to_the_end(
+    start: Model | Path, task: str, folder: Path, config: FinetuneConfig, seed: int, sst2_examples: int
+) -> dict[str, Any]:
+    """Fine-tunes a model; returns its metrics on the development set after the last epoch, not the best one."""
+    from pocketbert.data.task_data import TaskData
+    from pocketbert.training.config import RunConfig
+    from pocketbert.training.finetune import finetune
+
+    train, dev = task_examples(task, sst2_examples)
+    glue = GLUE[task]
+    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+    finetune(start, data, folder, config=config, run=RunConfig(seed=seed))
+    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev)}
 
 
 def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:

@@ -9,8 +9,8 @@ settings: the paper's grid (appendix C) with its largest rate and fewest epochs.
 the development set; no epoch is chosen there.
 
 The paper's own runs read 256 times 400,000 texts of 512 tokens. The ablations have one seed and two tasks, the students
-of `SHAPES` and their baselines three seeds and four tasks. Seeds vary fine-tuning, and the first weights of students
-without distillation; distillation on text is done once per student.
+of `SHAPES` and the baselines of 3x384 three seeds and four tasks. Seeds vary fine-tuning, and the first weights of
+students without distillation; distillation on text is done once per student.
 
 Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
 reused if they were made with the same settings.
@@ -31,8 +31,16 @@ from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.experiment import Experiment, last_metrics, main, records, scores_by_job, seeds_label, settings_note
-from studies.glue_examples import majority_label_metrics, task_examples
+from studies.experiment import (
+    Experiment,
+    folder_name,
+    main,
+    records,
+    records_by_seed,
+    scores_by_job,
+    settings_note,
+)
+from studies.glue_examples import finetune_to_the_end, majority_label_metrics, task_examples
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
@@ -44,7 +52,7 @@ TASKS = ("sst2", "cola", "stsb", "mrpc")
 ABLATION_TASKS = ("sst2", "mrpc")
 SST2_EXAMPLES = 10_000
 
-TEXT_STEPS, TEXT_BATCH_SIZE, TEXT_LENGTH, TEXT_RATE = 300, 32, 128, 6e-4
+TEXT_STEPS, TEXT_BATCH_SIZE, TEXT_LENGTH, TEXT_RATE = 300, 32, 64, 6e-4
 # Like the text of the studies of TinyBERT.
 TEXT_SEGMENTS: Literal[1] = 1
 BATCH_SIZE, EPOCHS, RATE = 32, 3, 5e-5
@@ -82,7 +90,7 @@ RANDOM = MiniLMv2Variant(label="no distillation", start="random")
 TRUNCATED = MiniLMv2Variant(label="teacher's first layers", start="teacher layers")
 # Student → its variants with all seeds and tasks.
 MAIN: dict[str, tuple[MiniLMv2Variant, ...]] = {
-    shape: (MINILMV2, TINYBERT, RANDOM, *([TRUNCATED] if shape == ABLATED else [])) for shape in SHAPES
+    shape: (MINILMV2, TINYBERT, RANDOM, TRUNCATED) if shape == ABLATED else (MINILMV2,) for shape in SHAPES
 }
 
 
@@ -107,7 +115,7 @@ ABLATIONS = (*WITHOUT.values(), QK_VV, *FEWER_HEADS.values(), ALL_PAIRS, MINILM,
 
 
 def jobs(output: Path) -> list[StudyJob]:
-    """All jobs: the students of all shapes with one seed, the ablations, then the other seeds."""
+    """All jobs: `ABLATED` with one seed, its ablations, the other shapes, then the other seeds."""
     # Scores have no most frequent label.
     found = [
         StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,))
@@ -115,13 +123,13 @@ def jobs(output: Path) -> list[StudyJob]:
         if GLUE[task].task.labels
     ]
     found += [StudyJob(name=f"teacher/{task}", call=train_teacher, arguments=(task, output)) for task in TASKS]
-    mains = [(shape, variant) for shape, variants in MAIN.items() for variant in variants]
     for seed in SEEDS:
-        for shape, variant in mains:
-            found += _student(shape, variant, TASKS, seed, output)
-        if seed == SEEDS[0]:
-            for variant in ABLATIONS:
-                found += _student(ABLATED, variant, ABLATION_TASKS, seed, output)
+        for shape, variants in MAIN.items():
+            for variant in variants:
+                found += _student(shape, variant, TASKS, seed, output)
+            if seed == SEEDS[0] and shape == ABLATED:
+                for variant in ABLATIONS:
+                    found += _student(ABLATED, variant, ABLATION_TASKS, seed, output)
     return found
 
 
@@ -177,16 +185,10 @@ def finetune_student(shape: str, variant: MiniLMv2Variant, task: str, seed: int,
 
 
 def _finetuned(start: Any, task: str, seed: int, folder: Path) -> dict[str, Any]:
-    from pocketbert.data.task_data import TaskData
-    from pocketbert.training.config import FinetuneConfig, RunConfig
-    from pocketbert.training.finetune import finetune
+    from pocketbert.training.config import FinetuneConfig
 
-    train, dev = task_examples(task, SST2_EXAMPLES)
-    glue = GLUE[task]
-    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
     options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task])
-    found = finetune(start, data, folder, config=options, run=RunConfig(seed=seed))
-    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev), "seconds": found.seconds}
+    return finetune_to_the_end(start, task, folder, options, seed, SST2_EXAMPLES)
 
 
 def _undistilled(shape: str, variant: MiniLMv2Variant, seed: int) -> Any:
@@ -226,15 +228,11 @@ def _method(shape: str, variant: MiniLMv2Variant) -> Any:
 
 
 def _text_name(shape: str, variant: MiniLMv2Variant) -> str:
-    return f"text/{shape}/{_folder(variant.label)}"
+    return f"text/{shape}/{folder_name(variant.label)}"
 
 
 def _job_name(shape: str, label: str, task: str, seed: int) -> str:
-    return f"student/{shape}/{_folder(label)}/{task}-{seed}"
-
-
-def _folder(label: str) -> str:
-    return label.replace(" ", "-").replace("'", "").replace(",", "")
+    return f"student/{shape}/{folder_name(label)}/{task}-{seed}"
 
 
 def settings() -> dict[str, Any]:
@@ -263,13 +261,9 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
             accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
         if found := done.get(f"teacher/{task}"):
             accuracies += records(found, "teacher", NETWORK, task, SPLIT)
-    variants = [(shape, variant) for shape, each in MAIN.items() for variant in each]
-    variants += [(ABLATED, variant) for variant in ABLATIONS]
-    for shape, variant in variants:
-        for task in TASKS:
-            for seed in SEEDS:
-                if found := done.get(_job_name(shape, variant.label, task, seed)):
-                    accuracies += records(found, seeds_label(variant.label, seed), shape, task, SPLIT)
+    students = [(shape, variant.label) for shape, variants in MAIN.items() for variant in variants]
+    students += [(ABLATED, variant.label) for variant in ABLATIONS]
+    accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _job_name)
     notes = [settings_note(settings())]
     return results.result_file("MiniLMv2 on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
 

@@ -34,8 +34,8 @@ from studies.experiment import (
     last_metrics,
     main,
     records,
+    records_by_seed,
     scores_by_job,
-    seeds_label,
     settings_note,
 )
 from studies.glue_examples import SST2_EXAMPLES, majority_label_metrics, task_examples
@@ -364,12 +364,8 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
             accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
         if found := done.get(f"teacher/{task}"):
             accuracies += records(found, "teacher", NETWORK, task, SPLIT)
-    for shape, variants in VARIANTS.items():
-        for variant in variants:
-            for task in TASKS:
-                for seed in SEEDS:
-                    if found := done.get(_cell_name(shape, variant.label, task, seed)):
-                        accuracies += records(found, seeds_label(variant.label, seed), shape, task, SPLIT)
+    students = [(shape, variant.label) for shape, variants in VARIANTS.items() for variant in variants]
+    accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _cell_name)
     notes = [settings_note(settings())]
     return results.result_file("TinyBERT on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
 

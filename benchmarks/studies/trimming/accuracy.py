@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE, read_glue
+from pocketbert.data.glue import read_glue
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.experiment import Experiment, last_metrics, main, records, scores_by_job, seeds_label, settings_note
-from studies.glue_examples import task_examples
+from studies.experiment import Experiment, folder_name, main, records_by_seed, scores_by_job, settings_note
+from studies.glue_examples import finetune_to_the_end
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
@@ -71,18 +71,12 @@ def trim(vocabulary: str, output: Path) -> dict[str, Any]:
 
 def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]:
     """Fine-tunes the network; returns the metrics of its last epoch."""
-    from pocketbert.data.task_data import TaskData
-    from pocketbert.training.config import FinetuneConfig, RunConfig
-    from pocketbert.training.finetune import finetune
+    from pocketbert.training.config import FinetuneConfig
 
-    train, dev = task_examples(TASK, EXAMPLES)
-    glue = GLUE[TASK]
     start = minilm() if vocabulary == WHOLE else output / _trimmed(vocabulary) / "model"
-    folder = output / _job_name(NETWORK, vocabulary, TASK, seed)
-    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
     options = FinetuneConfig(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTH)
-    finetune(start, data, folder, config=options, run=RunConfig(seed=seed))
-    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev)}
+    folder = output / _job_name(NETWORK, vocabulary, TASK, seed)
+    return finetune_to_the_end(start, TASK, folder, options, seed, EXAMPLES)
 
 
 def _size() -> int:
@@ -90,15 +84,11 @@ def _size() -> int:
 
 
 def _trimmed(vocabulary: str) -> str:
-    return f"trimmed/{_folder(vocabulary)}"
+    return f"trimmed/{folder_name(vocabulary)}"
 
 
 def _job_name(_model: str, label: str, task: str, seed: int) -> str:
-    return f"finetuned/{_folder(label)}/{task}-{seed}"
-
-
-def _folder(label: str) -> str:
-    return label.replace(" ", "-").replace("'", "").replace(",", "")
+    return f"finetuned/{folder_name(label)}/{task}-{seed}"
 
 
 def settings() -> dict[str, Any]:
@@ -116,11 +106,8 @@ def settings() -> dict[str, Any]:
 
 def result(done: Mapping[str, Any]) -> results.ResultFile:
     """Collects the scores of the finished jobs."""
-    accuracies = []
-    for vocabulary in VOCABULARIES:
-        for seed in SEEDS:
-            if found := done.get(_job_name(NETWORK, vocabulary, TASK, seed)):
-                accuracies += records(found, seeds_label(vocabulary, seed), NETWORK, TASK, SPLIT)
+    students = [(NETWORK, vocabulary) for vocabulary in VOCABULARIES]
+    accuracies = records_by_seed(done, students, [TASK], SEEDS, SPLIT, _job_name)
     notes = [settings_note(settings())]
     for vocabulary in VOCABULARIES:
         if trimmed := done.get(_trimmed(vocabulary)):
