@@ -12,7 +12,8 @@ includes the teacher's metrics. Rerun the same command to resume; the result is 
 
 --compare adds the no-distillation baseline: the same student, fine-tuned on the labels only, from the same weights
 and for the same number of steps, in OUTPUT/fine_tuned. Stdout, comparison.json and report.html compare teacher,
-student and baseline. You can add --compare to a finished run.
+student and baseline. You can add --compare to a finished run, and show other finished runs beside it with
+--compare-with, for example one with a live teacher next to one with a teacher cache.
 
 --teacher-cache reads the targets from a folder made by cache-teacher instead of running the teacher.
 
@@ -91,6 +92,7 @@ class DistillOptions:
       teacher_cache: folder made by cache-teacher, instead of running the teacher.
       compare: add the no-distillation baseline.
       compare_learning_rate: peak learning rate of the baseline (default: as in the stage that trains the head).
+      compare_with: folders of finished runs with the same dev split, to show in the comparison.
     """
 
     GROUP: ClassVar = "Run"
@@ -98,6 +100,7 @@ class DistillOptions:
     teacher_cache: DirectoryPath | None = None
     compare: bool = False
     compare_learning_rate: float | None = None
+    compare_with: tuple[DirectoryPath, ...] = ()
 
 
 # cache-teacher takes these too.
@@ -132,8 +135,8 @@ def run(options: Options) -> int | None:
     if own.compare:
         from pocketbert.distillation.comparison import distill_and_compare
 
-        rate = own.compare_learning_rate
-        return runs.print_result(options, lambda: distill_and_compare(seeds, *given, learning_rate=rate, **arguments))
+        arguments |= {"learning_rate": own.compare_learning_rate, "others": own.compare_with}
+        return runs.print_result(options, lambda: distill_and_compare(seeds, *given, **arguments))
     from pocketbert.distillation.run import distill, distill_seeds
 
     return runs.answer(options, lambda: distill(*given, **arguments), lambda: distill_seeds(seeds, *given, **arguments))
@@ -156,6 +159,8 @@ def _check(options: Options) -> None:
         problems.append("--compare-learning-rate needs --compare; received it alone")
     elif rate is not None and not rate > 0:
         problems.append(f"--compare-learning-rate must be positive; received {rate}")
+    if options[DistillOptions].compare_with and not options[DistillOptions].compare:
+        problems.append("--compare-with needs --compare; received it alone")
     problems += plan_problems(options)
     compared = options[TaskOptions].given or options[DistillationDataOptions].dev_pretraining_data
     if not compared and len(options[RunFolderOptions].seeds) > 1:

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,11 @@ from pocketbert.training.run_folder import (
     COMPARISON_FILE,
     FINE_TUNED_FOLDER,
     LOG_FILE,
+    OPTIONS_FILE,
     REPORT_FILE,
+    RESULT_FILE,
+    read_record,
+    read_result,
     run_seeds,
     spread,
 )
@@ -80,6 +84,7 @@ def distill_and_compare(
     output: str | os.PathLike[str],
     *,
     learning_rate: float | None = None,
+    others: Sequence[str | os.PathLike[str]] = (),
     run: RunConfig = RunConfig(),  # noqa: B008
     **arguments: Any,
 ) -> dict[str, Any]:
@@ -95,6 +100,7 @@ def distill_and_compare(
         receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
       learning_rate: peak learning rate of the fine-tuning; None for that of the stage that trains the head. Schedule,
         batch size and sequence length are those of that stage.
+      others: folders of finished runs with the same dev split, to show in the table.
       run: options of the runs; the seed is replaced.
       **arguments: `teacher` and `method`, as for `distill`.
 
@@ -106,6 +112,7 @@ def distill_and_compare(
       TrainingFailed: as for `distill`.
     """
     pairs: list[_Pair] = []
+    other_rows: list[dict[str, Any]] = []
     teacher = arguments.pop("teacher", None)
 
     def run_one(seed: int, folder: Path) -> DistillResult:
@@ -113,6 +120,8 @@ def distill_and_compare(
             check_outputs(folder, student_given, teacher_given, data)
             seeded = dataclasses.replace(run, seed=seed)
             plan = plan_distillation(student_given, data, teacher=teacher_given, run=seeded, **arguments)
+            if not pairs:
+                other_rows.extend(_other_rows(others, plan))
             pairs.append(_make_pair(plan, folder, learning_rate))
         return pairs[-1].distilled
 
@@ -125,7 +134,7 @@ def distill_and_compare(
         if len(seeds) == 1
         else run_seeds(seeds, folder, run_one, writes=writes)
     )
-    found = compared([(pair.distilled, pair.fine_tuned) for pair in pairs], pairs[0].dev_examples)
+    found = compared([(pair.distilled, pair.fine_tuned) for pair in pairs], pairs[0].dev_examples, other_rows)
     if writes():
         write_json(folder / COMPARISON_FILE, found)
         logs = [{"distilled": pair.distilled_log, "fine_tuned": pair.fine_tuned_log} for pair in pairs]
@@ -136,18 +145,22 @@ def distill_and_compare(
     return {**result, "comparison": found}
 
 
-def compared(pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: int) -> dict[str, Any]:
+def compared(
+    pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: int, others: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Summarizes comparisons of one or more seeds.
 
     Args:
       pairs: results of the distilled and the fine-tuned student, per seed.
       dev_examples: number of examples in the dev split.
+      others: further rows.
 
     Returns:
-      `main_metric`, `seeds`, `dev_examples`; `rows` for `teacher`, `distilled` and `fine_tuned`, with `name`, `metrics`
-      (`spread` over seeds; None for a teacher without metrics) and the mean `steps` and `seconds` (None for the
-      teacher); `difference`, the `spread` of distilled minus fine-tuned per metric, paired by seed; `baseline`, the
-      majority baseline of the results; and `warnings` with student and seed.
+      `main_metric`, `seeds`, `dev_examples`; `rows` for `teacher`, `distilled`, `fine_tuned` and `others`, with `name`,
+      `metrics` (`spread` over seeds; None for a teacher without metrics), the mean `steps` and `seconds` (None for the
+      teacher) and `teacher_cache_bytes` (None without a cache); `difference`, the `spread` of distilled minus
+      fine-tuned per metric, paired by seed; `baseline`, the majority baseline of the results; and `warnings` with
+      student and seed.
     """
     distilled: list[DistillResult] = [pair[0] for pair in pairs]
     fine_tuned: list[TrainResult] = [pair[1] for pair in pairs]
@@ -162,9 +175,11 @@ def compared(pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: i
                 "metrics": None if teacher is None else {name: spread([value]) for name, value in teacher.items()},
                 "steps": None,
                 "seconds": None,
+                "teacher_cache_bytes": None,
             },
             _row("distilled", distilled),
             _row("fine_tuned", fine_tuned),
+            *others,
         ],
         "difference": {
             name: spread([one.metrics[name] - other.metrics[name] for one, other in pairs])
@@ -186,7 +201,34 @@ def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
         "metrics": {metric: spread([each.metrics[metric] for each in results]) for metric in results[0].metrics},
         "steps": round(statistics.fmean(each.steps for each in results)),
         "seconds": round(statistics.fmean(each.seconds for each in results), 3),
+        "teacher_cache_bytes": getattr(results[0], "teacher_cache_bytes", None),
     }
+
+
+def _other_rows(folders: Sequence[str | os.PathLike[str]], plan: DistillationPlan) -> list[dict[str, Any]]:
+    """Reads the rows of other finished runs; raises a `UserError` for a run that is not comparable."""
+    problems, rows = [], []
+    asked = plan.recorded()
+    for folder in map(Path, folders):
+        if not ((folder / RESULT_FILE).exists() and (folder / OPTIONS_FILE).exists()):
+            problems.append(f"a run to compare with must be a finished run of one seed; received {folder}")
+            continue
+        recorded, result = read_record(folder / OPTIONS_FILE), read_result(folder / RESULT_FILE)
+        if any(recorded.get(name) != asked[name] for name in ("dev_sha256", "main_metric")):
+            problems.append(
+                f"a run to compare with must have the same dev split and metric; received {folder} with others; pass "
+                "both runs the same data and --dev-file"
+            )
+            continue
+        rows.append(
+            {
+                "name": str(folder),
+                "metrics": {name: spread([value]) for name, value in result["metrics"].items()},
+                **{name: result.get(name) for name in ("steps", "seconds", "teacher_cache_bytes")},
+            }
+        )
+    raise_if_any(problems, "compare")
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ def table(comparison: Comparison) -> list[str]:
 def sentence(comparison: Comparison) -> str:
     """Describes the result and its spread over seeds."""
     main, seeds = comparison["main_metric"], comparison["seeds"]
-    _, distilled, fine_tuned = comparison["rows"]
+    _, distilled, fine_tuned, *_ = comparison["rows"]
     difference = comparison["difference"][main]
     found = (
         f"{main} on {comparison['dev_examples']} development examples, after {distilled['steps']} steps each: "
@@ -84,15 +84,18 @@ def _metrics(comparison: Comparison) -> list[str]:
 def _rows(comparison: Comparison) -> list[list[str]]:
     """Returns the cells of the table, the header first."""
     metrics = _metrics(comparison)
-    rows = [["", *metrics, "steps", "seconds"]]
-    for row in comparison["rows"]:
+    caches = [row["teacher_cache_bytes"] for row in comparison["rows"]]
+    rows = [["", *metrics, "steps", "seconds", *(["teacher cache"] if any(caches) else [])]]
+    for row, cache in zip(comparison["rows"], caches, strict=True):
         found = row["metrics"]
         numbers = [_number(found[name]) if found and name in found else "not scored" for name in metrics]
         spent = ["", ""] if row["steps"] is None else [str(row["steps"]), f"{row['seconds']:.1f}"]
-        rows.append([_LABELS[row["name"]], *numbers, *spent])
+        size = f"{cache:,} bytes" if cache else ""
+        rows.append([_LABELS.get(row["name"], row["name"]), *numbers, *spent, *([size] if any(caches) else [])])
+    rest = [""] * (len(rows[0]) - 1 - len(metrics))
     if baseline := comparison["baseline"]:
-        rows.append(["baseline", *(f"{baseline['metrics'][name]:.4f}" for name in metrics), "", ""])
-    rows.append(["difference", *(_number(comparison["difference"][name], "+") for name in metrics), "", ""])
+        rows.append(["baseline", *(f"{baseline['metrics'][name]:.4f}" for name in metrics), *rest])
+    rows.append(["difference", *(_number(comparison["difference"][name], "+") for name in metrics), *rest])
     return rows
 
 

@@ -12,7 +12,7 @@ from pocketbert.distillation.initialization import initialize_adapters, teacher_
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher import cached_teacher_metrics, is_scorable, measure_teacher
-from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity
+from pocketbert.distillation.teacher_cache_identity import cached_manifests, teacher_cache_identity
 from pocketbert.files import write_json
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
@@ -107,9 +107,12 @@ class DistillationTrainer(Trainer):
             self.plan.objective.initialize(self.teacher if self.plan.needs_teacher else None, self.model)
 
     def run(self) -> dict[str, Any]:
-        """See `Trainer`; adds the teacher's metrics."""
+        """See `Trainer`; adds the teacher's metrics, and the size of its cache."""
         teacher_metrics = self._teacher_metrics()
-        return {**super().run(), "teacher_metrics": teacher_metrics}
+        cache = self.plan.teacher_cache
+        names = [stage.name for stage in self.plan.stages if stage.teacher_features]
+        size = None if cache is None else sum(each.size_bytes for each in cached_manifests(cache, names).values())
+        return {**super().run(), "teacher_metrics": teacher_metrics, "teacher_cache_bytes": size}
 
     @functools.cached_property
     def teacher(self) -> Model:

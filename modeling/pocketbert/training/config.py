@@ -250,6 +250,8 @@ class DistillResult(TrainResult):
       teacher_metrics: metrics of the teacher on the same dev split; with a teacher cache, those that `cache-teacher`
         measured. None without a teacher, without a head for the task, or if the teacher was not measured on these
         examples.
+      teacher_cache_bytes: size of the cached targets that the run read; None with a live teacher.
     """
 
     teacher_metrics: dict[str, float] | None
+    teacher_cache_bytes: int | None = None

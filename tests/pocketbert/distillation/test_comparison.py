@@ -26,10 +26,12 @@ from pocketbert.distillation.distiller import Distiller
 from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.plan import plan_distillation
 from pocketbert.errors import UserError
+from pocketbert.files import write_json
 from pocketbert.training import stage_run, trainer
-from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig
+from pocketbert.training.config import DistillResult, FinetuneConfig, RunConfig, TrainResult
 from pocketbert.training.distribution import open_distribution
 from pocketbert.training.finetune import finetune
+from pocketbert.training.run_folder import read_record
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.stage_data import EncodedSource, StageData
 from pocketbert.training.stage_run import StageRun
@@ -130,6 +132,36 @@ def test_interrupted_fine_tuning_resumes_bit_exactly(
         assert {**row, "seconds": 0} == {**theirs, "seconds": 0}
 
 
+def test_other_runs_are_shown(
+    compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(compared_run[0], tmp_path / "run"))
+    other = Path(shutil.copytree(folder / "fine_tuned", tmp_path / "other"))
+    write_json(other / "result.json", {**read_record(other / "result.json"), "teacher_cache_bytes": 1_234_567})
+    answer = distill_and_compare((5,), output=folder, run=RUN, others=[other], **arguments)
+    _, distilled, fine_tuned, shown = answer["comparison"]["rows"]
+    assert shown == {**fine_tuned, "name": str(other), "teacher_cache_bytes": 1_234_567}
+    assert distilled["teacher_cache_bytes"] is None
+    header, *rows = comparison_report.table(answer["comparison"])
+    assert header.endswith("teacher cache") and rows[3].endswith("1,234,567 bytes")
+    assert str(other) in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("change", [{"dev_sha256": "0" * 64}, {"main_metric": "f1"}, None])
+def test_run_with_other_data_is_refused(
+    change: dict[str, str] | None, compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(compared_run[0] / "fine_tuned", tmp_path / "other"))
+    if change is None:
+        (other / "result.json").unlink()
+    else:
+        write_json(other / "run.json", {**read_record(other / "run.json"), **change})
+    message = "must be a finished run" if change is None else "must have the same dev split and metric"
+    with pytest.raises(UserError, match=f"{message}.*; received {re.escape(str(other))}"):
+        distill_and_compare((5,), output=tmp_path / "run", run=RUN, others=[other], **arguments)
+    assert not (tmp_path / "run").exists()
+
+
 def test_page_is_self_contained_with_curves(compared_run: tuple[Path, dict[str, Any]]) -> None:
     folder, answer = compared_run
     html = (folder / "report.html").read_text("utf-8")
@@ -227,8 +259,8 @@ def test_several_seeds_give_mean_and_spread(
         found = result_of(seed, accuracies[seed, alone], output, None)
         if not alone:
             return found
-        fields = vars(found)
-        return output, {name: fields[name] for name in fields if name not in ("model_directory", "teacher_metrics")}
+        own = {field.name for field in dataclasses.fields(TrainResult)} - {"model_directory"}
+        return output, {name: value for name, value in vars(found).items() if name in own}
 
     monkeypatch.setattr(comparison, "distill_planned", pretended)
     monkeypatch.setattr(comparison, "run_plan", pretended)

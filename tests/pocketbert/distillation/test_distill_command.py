@@ -179,6 +179,7 @@ def test_method_help_imports_nothing_heavy() -> None:
         (["--mapping=1,2"], "tinybert: teacher and student do not match"),
         (["--method=tiny"], "no distillation method 'tiny' .did you mean 'tinybert'"),
         (["--compare-learning-rate=1e-4"], "--compare-learning-rate needs --compare; received it alone"),
+        (["--compare-with=run"], "--compare-with needs --compare; received it alone"),
         (["--compare", "--compare-learning-rate=0"], "--compare-learning-rate must be positive; received 0"),
         (["--intermediate-epochs=0"], "intermediate_epochs must be positive; received 0"),
     ],

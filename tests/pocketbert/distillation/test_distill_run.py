@@ -182,6 +182,8 @@ def test_cache_replaces_the_teacher(
     with monkeypatch.context() as patch:
         patch.setattr(distiller, "from_pretrained", lambda *_: pytest.fail("the teacher was loaded"))
         result = distill(tmp_path / "run", method=method, teacher=CachedTeacher(tmp_path / "store"))
+    stored = sum(path.stat().st_size for path in (tmp_path / "store" / "hidden").iterdir() if path.name[0] != ".")
+    assert result.teacher_cache_bytes == stored
     assert result.teacher_metrics is None and pb.from_pretrained(result.model_directory).tokenizer is not None
     ours, theirs = log_of(tmp_path / "run"), log_of(finished)[:2]
     # The teacher's batches were others, so its sums are rounded otherwise; 12 steps carry that on.
