@@ -154,6 +154,12 @@ def _make_store(folder: Path) -> Path:
     return folder / "first"
 
 
+def _make_kept_store(folder: Path) -> Path:
+    import teacher_caches
+
+    return teacher_caches.write_kept(folder / "first")
+
+
 def _store(path: Path) -> object:
     from pocketbert.data.teacher_cache import TeacherCache
 
@@ -165,7 +171,8 @@ def _sign_store(folder: Path) -> None:
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
     content.pop("manifest_sha256", None)
-    for entry in (content["lengths"], content["vocabulary"], *content["shards"]):
+    optional = [content["candidates"]] if "candidates" in content else []
+    for entry in (content["lengths"], content["vocabulary"], *optional, *content["shards"]):
         file = (folder / entry["name"]).read_bytes()
         entry |= {"size_bytes": len(file), "sha256": hashlib.sha256(file).hexdigest()}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -280,6 +287,7 @@ READERS: dict[str, Reader] = {
     "signed-pretraining-data": Reader(make=_make_pretraining, read=_pretraining, sign=sign_pretraining),
     "teacher-store": Reader(make=_make_store, read=_store),
     "signed-teacher-store": Reader(make=_make_store, read=_store, sign=_sign_store),
+    "signed-kept-tokens-store": Reader(make=_make_kept_store, read=_store, sign=_sign_store),
     "model-directory": Reader(make=_make_model, read=_directory),
     "bundle": Reader(make=_make_bundle, read=_bundle),
     "signed-bundle": Reader(make=_make_bundle, read=_bundle, sign=_sign_bundle),

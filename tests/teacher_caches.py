@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import numpy as np
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentity
+from pocketbert.data.teacher_cache_layout import TeacherCacheIdentity
+from pocketbert.data.teacher_cache_targets import TargetSpec
 from pocketbert.data.teacher_cache_writer import TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.presets import preset
 from pocketbert.tokenizers.files import Vocabulary
@@ -94,6 +97,48 @@ def encoded() -> EncodedExamples:
         word_ids=words, type_ids=words % 2, offsets=offsets, labels=np.arange(EXAMPLES, dtype=np.int32),
         max_length=17, pad_token_id=3,
     )  # fmt: skip
+
+
+# Rows for the first tokens of at most 4: 1 to 15 candidates, and numbers that float16 has.
+KEPT_TARGETS = (
+    TargetSpec(name="places", shape=(4,), dtype="uint8", kept=True),
+    TargetSpec(name="scaled", shape=(4, 5), dtype="int8", encoding="scaled", kept=True),
+    TargetSpec(name="values", shape=(4, 2, 3), dtype="float16", kept=True),
+    TargetSpec(name="widths", shape=(4, 7), dtype="uint16", encoding="elias-fano", limit=300, kept=True),
+)
+CANDIDATES = LENGTHS - 2
+
+
+def kept_batch(indices: np.ndarray, filling: float) -> dict[str, np.ndarray]:
+    """Targets of examples, with something else in the rows that they lack."""
+    batch = {t.name: np.full((len(indices), *t.shape_of(0)), filling, np.float32) for t in KEPT_TARGETS}
+    for row, example in enumerate(indices):
+        random, rows = np.random.default_rng([6, example]), min(4, int(CANDIDATES[example]))
+        batch["places"][row, :rows] = np.sort(random.permutation(200)[:rows])
+        # A largest magnitude of 127/4 gives a scale of 1/4.
+        quarters = np.append(random.integers(-127, 128, (rows, 4)), np.full((rows, 1), -127), axis=1)
+        batch["scaled"][row, :rows] = quarters / 4
+        batch["values"][row, :rows] = random.integers(-999, 1000, (rows, 2, 3)) / 8
+        batch["widths"][row, :rows] = [np.sort(random.permutation(300)[:7]) for _ in range(rows)]
+    return batch
+
+
+def write_kept(path: Path, **changes: Any) -> Path:
+    with writer(path, **{"targets": KEPT_TARGETS, "candidates": CANDIDATES, "shard_bytes": 900, **changes}) as store:
+        for shard in store.pending:
+            content = store.blank(shard)
+            content.put(np.arange(shard.examples), kept_batch(np.arange(shard.examples) + shard.first, np.nan))
+            store.write(content)
+    return path
+
+
+def sign(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the manifest, whose digest fits again."""
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["manifest_sha256"]
+    change(content)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(content | {"manifest_sha256": digest}))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.arrays import read_int32
-from pocketbert.data.batches import EncodedExamples, dataset
-from pocketbert.data.teacher_cache_layout import (
-    DTYPES,
-    StoredFile,
-    TargetSpec,
-    TeacherCacheIdentity,
-    TeacherCacheManifest,
-    read_manifest,
-    record_bytes,
-)
+from pocketbert.data.batches import EncodedExamples, dataset, index_rows
+from pocketbert.data.teacher_cache_encodings import DTYPES
+from pocketbert.data.teacher_cache_layout import StoredFile, TeacherCacheIdentity, TeacherCacheManifest, read_manifest
+from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.progress import bar
@@ -52,17 +46,20 @@ class TeacherCache:
       teacher_config: architecture of the teacher.
       teacher_task: task of the teacher's head; None for an encoder without a head.
       lengths: int32 `[N]`, number of tokens in each example.
+      candidates: int32 `[N]`, number of tokens that each example may keep; None without kept tokens.
     """
 
-    def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
+    def __init__(
+        self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray, candidates: np.ndarray | None = None
+    ) -> None:
         self.path = path
         self.identity = manifest.identity
         self.targets = manifest.targets
         self.teacher_config, self.teacher_task = manifest.teacher_config, manifest.teacher_task
-        self.lengths = lengths
+        self.lengths, self.candidates = lengths, candidates
         self._manifest = manifest
         self._firsts = np.array([shard.first for shard in manifest.shards], np.int64)
-        sizes = record_bytes(self.targets, lengths)
+        sizes = record_bytes(self.targets, lengths, candidates)
         starts = np.cumsum(sizes) - sizes
         self._starts = starts - np.repeat(starts[self._firsts], [shard.examples for shard in manifest.shards])
         names = [shard.name for shard in manifest.shards]
@@ -108,13 +105,22 @@ class TeacherCache:
                 )
         examples = sum(shard.examples for shard in manifest.shards)
         lengths = read_int32(folder / manifest.lengths.name, (examples,), _REMEDY)
+        candidates = None
+        if manifest.candidates is not None:
+            candidates = read_int32(folder / manifest.candidates.name, (examples,), _REMEDY)
+            if candidates.min() < 1 or (candidates > lengths).any():
+                raise UserError(
+                    f"{folder}: an example must have at least 1 candidate, and at most one for each token; received "
+                    f"others; {_REMEDY}"
+                )
         ends = np.cumsum([shard.examples for shard in manifest.shards])
         # Floating point, so that a foreign manifest cannot cause an overflow.
-        needed = sum(target.unit_bytes * lengths.astype(np.float64) ** target.token_axes for target in manifest.targets)
+        counts = lengths.astype(np.float64)
+        needed = sum(target.unit_bytes * target.units_of(counts, candidates) for target in manifest.targets)
         sizes = [float(part.sum()) for part in np.split(needed, ends[:-1])]
         if lengths.min() < 1 or sizes != [shard.size_bytes for shard in manifest.shards]:
             raise UserError(f"{folder}: the lengths must match the shards; received others; {_REMEDY}")
-        return cls(folder, manifest, lengths)
+        return cls(folder, manifest, lengths, candidates)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -126,18 +132,29 @@ class TeacherCache:
 
     def example(self, index: int) -> dict[str, np.ndarray]:
         """Returns the targets of one example, without padding: read-only views of the file, or decoded values."""
-        length = int(self.lengths[index])
+        (contents,) = self._contents(np.array([index]))
+        candidates = None if self.candidates is None else int(self.candidates[index])
         return {
-            target.name: _decoded(target, content, target.shape_of(length)) for target, content in self._contents(index)
+            target.name: _decoded(target, content, target.shape_of(int(self.lengths[index]), candidates))
+            for target, content in zip(self.targets, contents, strict=True)
         }
 
-    def _contents(self, index: int) -> Iterator[tuple[TargetSpec, np.ndarray]]:
-        """Yields the targets of an example with their bytes, uint8 views of the mapped file."""
-        shard, place = self._record(index)
-        for target in self.targets:
-            size = int(target.bytes_of(self.lengths[index]))
-            yield target, np.frombuffer(shard, np.uint8, size, place)
-            place += size
+    def _contents(self, indices: np.ndarray) -> Iterator[list[np.ndarray]]:
+        """Yields the bytes of each target for each example: uint8 views of the mapped files."""
+        candidates = None if self.candidates is None else self.candidates[indices]
+        sizes = np.stack([target.bytes_of(self.lengths[indices], candidates) for target in self.targets], axis=1)
+        # Lets the system read all records in parallel.
+        for index, size in zip(indices, sizes.sum(1), strict=True):
+            shard, place = self._record(int(index))
+            page = place % mmap.PAGESIZE
+            shard.madvise(mmap.MADV_WILLNEED, place - page, int(size) + page)
+        for index, own in zip(indices, sizes.tolist(), strict=True):
+            shard, place = self._record(int(index))
+            contents = []
+            for size in own:
+                contents.append(np.frombuffer(shard, np.uint8, size, place))
+                place += size
+            yield contents
 
     def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
         """Reads the targets of a batch, padded with zeros.
@@ -150,26 +167,26 @@ class TeacherCache:
           One array `[B, …]` for each of `targets`, in the stored type, or decoded.
         """
         batch = [np.zeros((len(indices), *target.shape_of(width)), target.decoded_dtype) for target in self.targets]
-        # Lets the system read all records of the batch in parallel.
-        for index, size in zip(indices, record_bytes(self.targets, self.lengths[indices]), strict=True):
-            shard, place = self._record(int(index))
-            page = place % mmap.PAGESIZE
-            shard.madvise(mmap.MADV_WILLNEED, place - page, int(size) + page)
-        # Vectors of a fixed shape are decoded together, which costs a fraction of one by one.
-        together = [t.encoding != "plain" and not t.token_axes for t in self.targets]
-        encoded: list[list[np.ndarray]] = [[] for _ in batch]
-        for row, index in enumerate(indices):
-            length = int(self.lengths[index])
-            for number, (target, content) in enumerate(self._contents(int(index))):
+        # Vectors in rows are decoded together, which costs a fraction of one by one.
+        together = [t.encoding != "plain" and len(t.shape) > 1 and None not in t.shape[1:] for t in self.targets]
+        encoded: list[list[tuple[int, np.ndarray]]] = [[] for _ in batch]
+        for row, contents in enumerate(self._contents(indices)):
+            length = int(self.lengths[indices[row]])
+            candidates = None if self.candidates is None else int(self.candidates[indices[row]])
+            for number, (target, content) in enumerate(zip(self.targets, contents, strict=True)):
+                shape = target.shape_of(length, candidates)
                 if together[number]:
-                    encoded[number].append(content)
+                    encoded[number].append((shape[0], content))
                 else:
-                    values = _decoded(target, content, target.shape_of(length))
-                    own: tuple[Any, ...] = (row, *map(slice, values.shape))
-                    batch[number][own] = values
-        for number, contents in enumerate(encoded):
-            if contents:
-                batch[number] = self.targets[number].decode(np.concatenate(contents), batch[number].shape)
+                    own: tuple[Any, ...] = (row, *map(slice, shape))
+                    batch[number][own] = _decoded(target, content, shape)
+        for target, parts, values in zip(self.targets, encoded, batch, strict=True):
+            if parts:
+                rows = np.array([count for count, _ in parts])
+                vectors = target.decode(
+                    np.concatenate([content for _, content in parts]), (int(rows.sum()), *values.shape[2:])
+                )
+                values[np.arange(values.shape[1]) < rows[:, np.newaxis]] = vectors
         return batch
 
     def _record(self, index: int) -> tuple[mmap.mmap, int]:
@@ -199,9 +216,6 @@ class TeacherCache:
                 f"{self.path}: the examples must be those in the cache; received {len(encoded)} examples with other "
                 f"lengths than the {len(self)} in the cache; pass the same data"
             )
-        rest = list(plan[start:])
-        flat = np.concatenate(rest) if rest else np.zeros([0], np.int64)
-        rows = tf.RaggedTensor.from_row_lengths(flat, [len(indices) for indices in rest], validate=False)
         types = [tf.as_dtype(target.decoded_dtype) for target in self.targets]
         casts = [tf.int32 if target.holds_indices else tf.float32 for target in self.targets]
 
@@ -215,7 +229,7 @@ class TeacherCache:
             }
             return batch, targets
 
-        pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), tf.data.Dataset.from_tensor_slices(rows)))
+        pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), index_rows(plan, start)))
         # Batches with targets are large; two are enough to read ahead of the step.
         return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pocketbert.errors import UserError
+
 # All are little-endian in the file.
 FLOAT_DTYPES: dict[str, np.dtype] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 INTEGER_DTYPES: dict[str, np.dtype] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2")}
@@ -73,7 +75,7 @@ def decode(content: np.ndarray, encoding: str, dtype: str, size: int, limit: int
     """Decodes uint8 [..., bytes] to vectors [..., n]: the stored type, or float32 for `scaled`.
 
     Raises:
-      ValueError: the bits of `INDEX_ENCODINGS` do not have n indices.
+      UserError: the bits of `INDEX_ENCODINGS` do not have n indices.
     """
     lead = content.shape[:-1]
     if encoding == "plain":
@@ -88,7 +90,10 @@ def decode(content: np.ndarray, encoding: str, dtype: str, size: int, limit: int
     # NumPy finds the ones of booleans several times as fast.
     ones = np.flatnonzero(np.ascontiguousarray(bits[:, bits.shape[1] - high :]).view(bool))
     if len(ones) != len(rows) * size:
-        raise ValueError(f"{encoding} vectors must have {size} indices each; received {len(ones)} in {len(rows)}")
+        raise UserError(
+            f"{encoding} vectors must have {size} indices each; received {len(ones)} in {len(rows)}; make the cache "
+            "again with pocketbert cache-teacher"
+        )
     places = ones.reshape(len(rows), size) - np.arange(len(rows))[:, np.newaxis] * high
     if encoding == "elias-fano":
         places = (places - np.arange(size)) << low

@@ -3,8 +3,9 @@
 A cache has one folder per stage: `manifest.json`, `lengths.npy` (int32 `[N]`, number of tokens in each example), the
 teacher's `vocab.txt` or the other files of its tokenizer, and shards. A shard contains the records of consecutive
 examples. A record contains the targets of one example in row-major order, without padding or alignment, so that an
-example is one contiguous read and the lengths determine all offsets. The manifest has the targets, the provenance, and
-the size and SHA-256 of each file.
+example is one contiguous read and the lengths determine all offsets. Targets with a row for each kept token store only
+the rows of tokens that the example has. Only then, `candidates.npy` (int32 `[N]`) has the number of tokens that each
+example may keep. The manifest has the targets, the provenance, and the size and SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,7 @@ import numpy as np
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.reading import shown
-from pocketbert.data.teacher_cache_encodings import (
-    DTYPES,
-    ENCODINGS,
-    INDEX_ENCODINGS,
-    INTEGER_DTYPES,
-    decode,
-    encode,
-    vector_bytes,
-)
+from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import from_json, read_json
@@ -42,102 +34,14 @@ FORMAT = "pocketbert teacher cache"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
 LENGTHS_NAME = "lengths.npy"
+CANDIDATES_NAME = "candidates.npy"
 VOCABULARY_NAME = "vocab.txt"
-_MOST_UNIT_BYTES = 1 << 32
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ABSENT = (
     f"a teacher cache must be a folder with a {MANIFEST_NAME}; received {{folder}} without one; make it with "
     "pocketbert cache-teacher"
 )
 _REMEDY = "copy the cache again, or make it again with pocketbert cache-teacher"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetSpec:
-    """Layout of one target in an example's record.
-
-    Attributes:
-      name: name in `Method.targets`.
-      shape: shape for one example; None for token axes.
-      dtype: stored type, a key of `DTYPES`; integers are positions or indices, from 0.
-      encoding: one of `ENCODINGS`, of the vectors on the last axis; see `teacher_cache_encodings`.
-      limit: for `INDEX_ENCODINGS`, number of possible indices.
-    """
-
-    name: str
-    shape: tuple[int | None, ...]
-    dtype: str
-    encoding: str = "plain"
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"the {field} of {shown(self.name)} must be one of {', '.join(known)}; received "
-            f"{shown(getattr(self, field))}; the cache is from a newer PocketBERT; make it again"
-            for field, known in (("dtype", tuple(DTYPES)), ("encoding", ENCODINGS))
-            if getattr(self, field) not in known
-        ]
-        sizes = [size for size in self.shape if size is not None]
-        if self.token_axes > 2 or min(sizes, default=1) < 1 or math.prod(sizes) * 4 > _MOST_UNIT_BYTES:
-            problems.append(
-                f"the shape of {shown(self.name)} must have positive sizes and at most two token axes; received "
-                f"{shown(self.shape)}"
-            )
-        size = self.shape[-1] if self.shape else None
-        indices = self.encoding in INDEX_ENCODINGS
-        fits = size is not None and (not indices or size <= (self.limit or 0) <= 1 << 16)
-        if not problems and (
-            (self.encoding == "scaled") != (self.dtype == "int8")
-            or indices != (self.limit is not None)
-            or (indices and self.dtype not in INTEGER_DTYPES)
-            or (self.encoding != "plain" and not fits)
-        ):
-            problems.append(
-                f"the encoding of {shown(self.name)} must fit its type and shape; received {self.encoding} for "
-                f"{self.dtype}, {shown(self.shape)} and limit {self.limit}"
-            )
-        raise_if_any(problems, "target")
-
-    @property
-    def holds_indices(self) -> bool:
-        """Whether the numbers are positions or indices."""
-        return self.dtype in INTEGER_DTYPES
-
-    @property
-    def decoded_dtype(self) -> np.dtype:
-        """Type of the decoded numbers."""
-        return np.dtype(np.float32) if self.encoding == "scaled" else DTYPES[self.dtype]
-
-    @property
-    def token_axes(self) -> int:
-        """Number of token axes: 0, 1 (tokens) or 2 (pairs of tokens)."""
-        return self.shape.count(None)
-
-    @property
-    def unit_bytes(self) -> int:
-        """Bytes per example, token or pair of tokens, for 0, 1 or 2 token axes."""
-        fixed = [size for size in self.shape if size is not None]
-        if self.encoding == "plain":
-            return int(np.prod(fixed, dtype=np.int64)) * DTYPES[self.dtype].itemsize
-        vector = vector_bytes(self.encoding, self.dtype, fixed[-1], self.limit)
-        return int(np.prod(fixed[:-1], dtype=np.int64)) * vector
-
-    def bytes_of(self, lengths: np.ndarray) -> np.ndarray:
-        """Returns the size in bytes for examples with these lengths, int64."""
-        return self.unit_bytes * np.asarray(lengths, np.int64) ** self.token_axes
-
-    def shape_of(self, length: int) -> tuple[int, ...]:
-        """Returns the shape for an example with `length` tokens."""
-        return tuple(length if size is None else size for size in self.shape)
-
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Encodes values as uint8, one dimension."""
-        return encode(values, self.encoding, self.dtype, self.limit).reshape(-1)
-
-    def decode(self, content: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Decodes bytes, uint8, to values with a shape."""
-        rows = content.reshape(math.prod(shape[:-1]), -1)
-        return decode(rows, self.encoding, self.dtype, shape[-1], self.limit).reshape(shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +127,7 @@ class TeacherCacheManifest:
       vocabulary: file with the teacher's vocabulary, named as in a model directory.
       shards: all shards; those not written yet have no digest.
       merges: merges.txt of a teacher with byte-level BPE, else None.
+      candidates: file with the number of tokens that each example may keep, for targets with kept tokens; else None.
     """
 
     identity: TeacherCacheIdentity
@@ -234,6 +139,7 @@ class TeacherCacheManifest:
     vocabulary: StoredFile
     shards: tuple[Shard, ...]
     merges: StoredFile | None = None
+    candidates: StoredFile | None = None
 
     def __post_init__(self) -> None:
         firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
@@ -248,11 +154,17 @@ class TeacherCacheManifest:
         names = [target.name for target in self.targets]
         if not names or len(set(names)) < len(names):
             raise UserError(f"the targets must have unique names; received {shown(', '.join(names))}")
+        if (self.candidates is not None) != any(target.kept for target in self.targets):
+            raise UserError(
+                "a cache must have candidates for targets with kept tokens, and for no others; received them "
+                f"{'with' if self.candidates else 'without'} candidates"
+            )
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
         """All files except the manifest."""
-        return (self.lengths, self.vocabulary, *([self.merges] if self.merges else []), *self.shards)
+        optional = [file for file in (self.candidates, self.merges) if file]
+        return (self.lengths, self.vocabulary, *optional, *self.shards)
 
     def tokenizer_files(self, folder: Path) -> Vocabulary:
         """The teacher's vocabulary in the folder of the cache."""
@@ -290,14 +202,11 @@ def dataset_digest(encoded: EncodedExamples) -> str:
     return digest.hexdigest()
 
 
-def record_bytes(targets: Sequence[TargetSpec], lengths: np.ndarray) -> np.ndarray:
-    """Returns the size of each example's record in bytes, int64 `[N]`."""
-    return sum((target.bytes_of(lengths) for target in targets), np.zeros(len(lengths), np.int64))
-
-
-def plan_shards(targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes: int) -> tuple[Shard, ...]:
+def plan_shards(
+    targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes: int, candidates: np.ndarray | None = None
+) -> tuple[Shard, ...]:
     """Divides the examples, in order, into shards of about `shard_bytes`; records stay whole."""
-    sizes = record_bytes(targets, lengths)
+    sizes = record_bytes(targets, lengths, candidates)
     ends = np.cumsum(sizes)
     firsts = np.flatnonzero(np.diff((ends - sizes) // shard_bytes, prepend=-1))
     stops = [*firsts[1:], len(lengths)]
@@ -324,6 +233,9 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
     if claimed != _digest(content):
         raise UserError(f"{folder / MANIFEST_NAME}: the manifest is damaged (its SHA-256 differs); {_REMEDY}")
     del content["format"], content["version"]
+    if "candidates" not in content and isinstance(content.get("targets"), list):
+        plain = [{"kept": False, **each} if isinstance(each, dict) else each for each in content["targets"]]
+        content |= {"candidates": None, "targets": plain}
     return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 
 
@@ -356,6 +268,11 @@ def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str
 
 def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **_plain(manifest)}
+    # Without kept tokens, the fields for them are absent.
+    if manifest.candidates is None:
+        del content["candidates"]
+        for target in content["targets"]:
+            del target["kept"]
     return {**content, "manifest_sha256": _digest(content)}
 
 

@@ -21,19 +21,19 @@ import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.teacher_cache import digest_problems, size_problems
+from pocketbert.data.teacher_cache_encodings import DTYPES
 from pocketbert.data.teacher_cache_layout import (
-    DTYPES,
+    CANDIDATES_NAME,
     LENGTHS_NAME,
     MANIFEST_NAME,
     Shard,
     StoredFile,
-    TargetSpec,
     TeacherCacheIdentity,
     TeacherCacheManifest,
     plan_shards,
     read_manifest,
-    record_bytes,
 )
+from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_bytes
 from pocketbert.outputs import check_held, held_directory
@@ -46,7 +46,10 @@ _UNITS = ("per example", "per token", "per pair of tokens")
 # Temporary files of a killed run.
 _KIND = "teacher cache"
 _TOKENIZER_FILES = tuple(name for names in FILE_NAMES.values() for name in names)
-_ASIDE = (*(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, *_TOKENIZER_FILES)), ".shard-*.partial")
+_ASIDE = (
+    *(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, CANDIDATES_NAME, *_TOKENIZER_FILES)),
+    ".shard-*.partial",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class TeacherCachePlan:
       targets: targets in the order of the record.
       lengths: number of tokens in each example.
       shard_bytes: approximate size of a shard.
+      candidates: number of tokens that each example may keep, at least 1; None for targets without kept tokens.
     """
 
     path: Path
@@ -72,27 +76,33 @@ class TeacherCachePlan:
     targets: Sequence[TargetSpec]
     lengths: np.ndarray
     shard_bytes: int = SHARD_BYTES
+    candidates: np.ndarray | None = None
 
     def small_files(self) -> dict[str, bytes]:
         """Returns the content of the other files, besides manifest and shards, by name."""
-        stream = io.BytesIO()
-        np.save(stream, np.asarray(self.lengths).astype("<i4"), allow_pickle=False)
-        return {LENGTHS_NAME: stream.getvalue(), **self.vocabulary.contents()}
+        arrays = {LENGTHS_NAME: self.lengths, CANDIDATES_NAME: self.candidates}
+        small = {name: _npy(array) for name, array in arrays.items() if array is not None}
+        return {**small, **self.vocabulary.contents()}
 
     def manifest(self) -> TeacherCacheManifest:
         """Makes the manifest before the first shard.
 
         Raises:
-          UserError: there are no targets or examples.
+          UserError: there are no targets or examples, or an example has no candidates.
         """
         names = FILE_NAMES[self.vocabulary.kind]
         small = {
             name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
             for name, content in self.small_files().items()
         }
-        shards = plan_shards(self.targets, self.lengths, self.shard_bytes)
+        shards = plan_shards(self.targets, self.lengths, self.shard_bytes, self.candidates)
         if not shards:
             raise UserError(f"{self.path}: a cache must have targets and examples; received none")
+        if self.candidates is not None and min(self.candidates) < 1:
+            raise UserError(
+                f"{self.path}: every example must have a token to keep; received example {np.argmin(self.candidates)} "
+                "without one; check separator_id"
+            )
         return TeacherCacheManifest(
             identity=self.identity,
             teacher_config=self.teacher_config,
@@ -103,6 +113,7 @@ class TeacherCachePlan:
             vocabulary=small[names[0]],
             merges=small[names[1]] if len(names) > 1 else None,
             shards=shards,
+            candidates=small.get(CANDIDATES_NAME),
         )
 
 
@@ -113,12 +124,16 @@ class TeacherCacheWriter:
       path: folder of the stage.
       manifest: manifest with the digests of the written shards.
       lengths: number of tokens in each example.
+      candidates: number of tokens that each example may keep, or None.
     """
 
-    def __init__(self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray) -> None:
+    def __init__(
+        self, path: Path, manifest: TeacherCacheManifest, lengths: np.ndarray, candidates: np.ndarray | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.lengths = lengths
+        self.candidates = candidates
 
     @property
     def pending(self) -> tuple[Shard, ...]:
@@ -128,7 +143,8 @@ class TeacherCacheWriter:
     def blank(self, shard: Shard) -> ShardContent:
         """Returns empty memory for the records of a shard."""
         examples = slice(shard.first, shard.first + shard.examples)
-        return ShardContent(shard, self.manifest.targets, self.lengths[examples])
+        candidates = None if self.candidates is None else self.candidates[examples]
+        return ShardContent(shard, self.manifest.targets, self.lengths[examples], candidates)
 
     def write(self, content: ShardContent) -> None:
         """Writes a complete shard, and then its digest.
@@ -155,13 +171,19 @@ class ShardContent:
       memory: content of the file.
     """
 
-    def __init__(self, shard: Shard, targets: Sequence[TargetSpec], lengths: np.ndarray) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        targets: Sequence[TargetSpec],
+        lengths: np.ndarray,
+        candidates: np.ndarray | None = None,
+    ) -> None:
         self.shard = shard
         self.filled = np.zeros(shard.examples, bool)
         self.memory = memoryview(bytearray(shard.size_bytes))
         self._targets = targets
-        self._lengths = lengths
-        sizes = record_bytes(targets, lengths)
+        self._lengths, self._candidates = lengths, candidates
+        sizes = record_bytes(targets, lengths, candidates)
         self._starts = np.cumsum(sizes) - sizes
 
     def put(self, examples: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
@@ -169,15 +191,16 @@ class ShardContent:
 
         Args:
           examples: `[B]`, numbers of the examples in the shard.
-          values: target → floating-point or integer `[B, …]`; padding is ignored.
+          values: target → floating-point or integer `[B, …]`; padding is ignored, and rows beyond the candidates.
 
         Raises:
           UserError: a value is not finite, or too large for the stored type.
         """
         for row, example in enumerate(examples):
             length, place = int(self._lengths[example]), int(self._starts[example])
+            candidates = None if self._candidates is None else int(self._candidates[example])
             for target in self._targets:
-                shape = target.shape_of(length)
+                shape = target.shape_of(length, candidates)
                 cut: tuple[Any, ...] = (row, *map(slice, shape))
                 own = values[target.name][cut]
                 check_range(target, own)
@@ -224,17 +247,18 @@ def _largest(target: TargetSpec) -> float:
     return float(np.finfo(DTYPES[target.dtype]).max)
 
 
-def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray) -> list[str]:
+def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: np.ndarray | None = None) -> list[str]:
     """Describes the size of a cache: one line per kind of target."""
-    lengths = np.asarray(lengths, np.int64)
+    kinds: dict[tuple[str, int | None], list[TargetSpec]] = {}
+    for target in sorted(targets, key=lambda each: (each.kept, (each.token_axes - 1) % 3)):
+        key = ("per kept token", target.shape[0]) if target.kept else (_UNITS[target.token_axes], None)
+        kinds.setdefault(key, []).append(target)
     lines = []
-    for axes in (1, 2, 0):
-        kind = [target for target in targets if target.token_axes == axes]
-        if kind:
-            unit = sum(target.unit_bytes for target in kind)
-            count = int((lengths**axes).sum())
-            names = ", ".join(target.name for target in kind)
-            lines.append(f"{unit:,} bytes {_UNITS[axes]} ({names}) x {count:,} = {unit * count:,} bytes")
+    for (unit, _), kind in kinds.items():
+        size = sum(target.unit_bytes for target in kind)
+        count = int(kind[0].units_of(np.asarray(lengths, np.int64), candidates).sum())
+        names = ", ".join(target.name for target in kind)
+        lines.append(f"{size:,} bytes {unit} ({names}) x {count:,} = {size * count:,} bytes")
     return lines
 
 
@@ -259,7 +283,10 @@ def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) 
     with contextlib.ExitStack() as stack:
         for plan in plans:
             stack.enter_context(held_directory(plan.path, _KIND))
-        writers = [TeacherCacheWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths)) for plan in plans]
+        writers = [
+            TeacherCacheWriter(plan.path, _resumed(plan, overwrite), np.asarray(plan.lengths), plan.candidates)
+            for plan in plans
+        ]
         _check_room(writers)
         for plan, writer in zip(plans, writers, strict=True):
             for file in _left_over(writer):
@@ -280,6 +307,12 @@ def write_aside(path: Path, content: memoryview) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(aside, path)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array).astype("<i4"), allow_pickle=False)
+    return stream.getvalue()
 
 
 def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
@@ -327,7 +360,7 @@ def _check_room(writers: Sequence[TeacherCacheWriter]) -> None:
     missing = 0
     for writer in writers:
         manifest = writer.manifest
-        for line in sizes_text(manifest.targets, writer.lengths):
+        for line in sizes_text(manifest.targets, writer.lengths, writer.candidates):
             log_info(line)
         own = manifest.size_bytes - sum(shard.size_bytes for shard in manifest.shards if shard.sha256)
         missing += own

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, bucketed, dataset
 from pocketbert.data.teacher_cache_encodings import FLOAT_DTYPES, INDEX_ENCODINGS
-from pocketbert.data.teacher_cache_layout import TargetSpec
+from pocketbert.data.teacher_cache_targets import TargetSpec
 from pocketbert.data.teacher_cache_writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
@@ -157,7 +157,7 @@ def plan_teacher_cache(
             f"the teacher must have a tokenizer; received {teacher_directory} without one; put its files there"
         )
     tokenizer.vocabulary.options.require_default("a teacher cache", "distil with the teacher itself")
-    targets, read = target_specs(teacher, method, stage, encoded, dtype, masks)
+    targets, candidates, read = target_specs(teacher, method, stage, encoded, dtype, masks)
     identity = teacher_cache_identity(method, stage, encoded, teacher_directory=teacher_directory, tokenizer=tokenizer)
     decisive = {name: value for name, value in identity.options.items() if name in read}
     return TeacherCachePlan(
@@ -168,6 +168,7 @@ def plan_teacher_cache(
         vocabulary=tokenizer.vocabulary,
         targets=targets,
         lengths=encoded.lengths,
+        candidates=candidates,
         shard_bytes=shard_bytes,
     )
 
@@ -201,14 +202,15 @@ def target_specs(
     encoded: EncodedExamples,
     dtype: str,
     masks: str = INDEX_ENCODINGS[0],
-) -> tuple[tuple[TargetSpec, ...], set[str]]:
-    """Finds the shapes of a stage's targets, and the options that affect them.
+) -> tuple[tuple[TargetSpec, ...], np.ndarray | None, set[str]]:
+    """Finds the shapes of a stage's targets, the tokens that examples may keep, and the options that affect them.
 
     Evaluates `targets` on batches of two sizes and two lengths. An axis that follows the length is a token axis; a
     constant axis is not.
 
     Returns:
-      The targets in the order of their names, and the names of those options in `teacher_cache_identity`.
+      The targets in the order of their names, `Method.candidates`, and the names of those options in
+      `teacher_cache_identity`.
 
     Raises:
       UserError: the first axis of a target is not the batch's, an axis changes in another way, or its type is not a
@@ -216,6 +218,8 @@ def target_specs(
     """
     limits = method.index_limits(stage, teacher.config)
     stage, read = watched(stage)
+    candidates = method.candidates(stage, encoded)
+    kept = candidates is not None
     trials = [_targets(teacher, method, stage, _trial(encoded, *sizes)) for sizes in _TRIALS]
     problems, found = [], []
     for name in sorted(trials[0]):
@@ -234,31 +238,33 @@ def target_specs(
         else:
             shape = tuple(None if axis == lengths else int(axis[0]) for axis in axes[1:])
             if trials[0][name].dtype.is_integer:
-                found.append(_index_spec(name, shape, encoded.max_length, limits.get(name), masks))
+                found.append(_index_spec(name, shape, encoded.max_length, limits.get(name), masks, kept))
             else:
-                found.append(_number_spec(name, shape, dtype))
+                found.append(_number_spec(name, shape, dtype, kept))
     if problems or not found:
         reason = "; ".join(problems) or "there are none"
         raise UserError(f"{method.name}: the targets of stage {stage.name} cannot be cached: {reason}")
-    return tuple(found), read
+    return tuple(found), candidates, read
 
 
-def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str) -> TargetSpec:
+def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str, kept: bool) -> TargetSpec:
     """Layout of floating-point numbers."""
     if dtype != "int8":
-        return TargetSpec(name=name, shape=shape, dtype=dtype)
+        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=kept)
     # A scale belongs to a vector of one size. The outputs of a head are few, and predictions need their precision.
     if len(shape) < 2 or shape[-1] is None:
-        return TargetSpec(name=name, shape=shape, dtype="float16")
-    return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled")
+        return TargetSpec(name=name, shape=shape, dtype="float16", kept=kept)
+    return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled", kept=kept)
 
 
-def _index_spec(name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str) -> TargetSpec:
+def _index_spec(
+    name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str, kept: bool
+) -> TargetSpec:
     """Layout of positions in a text, or of indices of activations, which are those with a limit."""
     dtype = "uint8" if (limit or max_length) <= 256 else "uint16"
     if limit is None:
-        return TargetSpec(name=name, shape=shape, dtype=dtype)
-    return TargetSpec(name=name, shape=shape, dtype=dtype, encoding=masks, limit=limit)
+        return TargetSpec(name=name, shape=shape, dtype=dtype, kept=kept)
+    return TargetSpec(name=name, shape=shape, dtype=dtype, encoding=masks, limit=limit, kept=kept)
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -9,8 +9,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
 import tensorflow as tf
 
+from pocketbert.data.batches import EncodedExamples
 from pocketbert.training.objective import Batch
 
 
@@ -24,6 +26,13 @@ def kept_weights(available: tf.Tensor, tokens: int) -> tf.Tensor:
     """Returns int32 [B, k]: 1 for the first min(k, candidates) places; depends on the inputs only."""
     counts = tf.reduce_sum(tf.cast(available, tf.int32), 1, keepdims=True)
     return tf.cast(tf.range(tokens)[tf.newaxis] < counts, tf.int32)
+
+
+def candidate_counts(encoded: EncodedExamples, excluded_id: int | None) -> np.ndarray:
+    """Returns the number of `candidates` of each example, int64 [N], without TensorFlow."""
+    if excluded_id is None:
+        return encoded.lengths
+    return np.add.reduceat(encoded.word_ids != excluded_id, encoded.offsets[:-1], dtype=np.int64)
 
 
 def left_positions(length: tf.Tensor, rows: tf.Tensor, tokens: int) -> tf.Tensor:

@@ -17,6 +17,9 @@ from pocketbert.training.objective import Adapters, Batch, Features, Objective, 
 from pocketbert.training.stage import FeatureRequest, Stage, position_problems
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from pocketbert.data.batches import EncodedExamples
     from pocketbert.model import Model
     from pocketbert.tokenizers.files import Vocabulary
     from pocketbert.training.initialization import Start
@@ -94,6 +97,14 @@ class Method(Objective):
         Other integer targets are positions in the text.
         """
         return {}
+
+    def candidates(self, stage: Stage, encoded: EncodedExamples) -> np.ndarray | None:
+        """Returns the number of tokens that each example may keep, int64 `[N]`; by default None: nothing is selected.
+
+        With them, every target of the stage is `[B, k, …]`: a row for each kept token, and zeros where an example has
+        fewer candidates than k. A teacher cache stores only the rows of candidates.
+        """
+        return None
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
         """Copies weights from teacher to student before training; by default none.

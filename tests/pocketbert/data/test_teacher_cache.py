@@ -25,6 +25,7 @@ from teacher_caches import (
     encoded,
     fill,
     flip,
+    sign,
     values_of,
     writer,
 )
@@ -32,7 +33,8 @@ from teacher_caches import (
 from pocketbert.data import teacher_cache
 from pocketbert.data.batches import plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import TargetSpec, TeacherCacheIdentity, dataset_digest, record_bytes
+from pocketbert.data.teacher_cache_layout import TeacherCacheIdentity, dataset_digest
+from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 
 
@@ -219,15 +221,6 @@ def test_other_folders_are_refused(tmp_path: Path, copied: Path) -> None:
             TeacherCache.open(copied)
 
 
-def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes the manifest, whose digest fits again."""
-    content = json.loads((folder / "manifest.json").read_text())
-    del content["manifest_sha256"]
-    change(content)
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(content | {"manifest_sha256": digest}))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -251,7 +244,7 @@ def _signed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     ],
 )
 def test_foreign_manifest_is_one_line(copied: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
-    _signed(copied, change)
+    sign(copied, change)
     with pytest.raises(UserError, match=f"manifest.json: the manifest is damaged: .*{message}") as raised:
         TeacherCache.open(copied)
     assert "\n" not in str(raised.value)
@@ -265,7 +258,7 @@ def test_array_header_that_lies_is_refused(copied: Path, shape: tuple[int, ...])
     content = header.getvalue() + LENGTHS.astype("<i4").tobytes()
     path.write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
-    _signed(copied, lambda manifest: manifest["lengths"].update(size_bytes=len(content), sha256=digest))
+    sign(copied, lambda manifest: manifest["lengths"].update(size_bytes=len(content), sha256=digest))
     with pytest.raises(UserError, match=r"lengths.npy: the file is damaged \(it must be int32 \[29\]; received"):
         TeacherCache.open(copied)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pocketbert.data.teacher_cache_encodings import decode, encode, vector_bytes
-from pocketbert.data.teacher_cache_layout import TargetSpec, record_bytes
+from pocketbert.data.teacher_cache_targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 
 GIB = 2**30
@@ -37,7 +37,7 @@ def test_index_sets_round_trip(encoding: str, size: int, limit: int) -> None:
 
 def test_wrong_number_of_bits_is_refused() -> None:
     content = encode(np.array([[2, 5]]), "bits", "uint8", 11)
-    with pytest.raises(ValueError, match="bits vectors must have 3 indices each; received 2 in 1"):
+    with pytest.raises(UserError, match="bits vectors must have 3 indices each; received 2 in 1"):
         decode(content, "bits", "uint8", 3, 11)
 
 

@@ -26,7 +26,8 @@ from teacher_caches import (
 
 from pocketbert.data import teacher_cache_writer
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import plan_shards, record_bytes
+from pocketbert.data.teacher_cache_layout import plan_shards
+from pocketbert.data.teacher_cache_targets import record_bytes
 from pocketbert.data.teacher_cache_writer import open_writers, sizes_text
 from pocketbert.errors import UserError
 

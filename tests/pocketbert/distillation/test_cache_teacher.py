@@ -13,7 +13,7 @@ import tiny_finetuning
 from pocketbert.configs import TokenizerConfig
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import TargetSpec
+from pocketbert.data.teacher_cache_targets import TargetSpec
 from pocketbert.data.teacher_cache_writer import TeacherCacheWriter
 from pocketbert.distillation.cache_teacher import cache_targets, target_specs
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
@@ -64,6 +64,9 @@ class Mimicry:
     def index_limits(self, stage: Stage, teacher: Any) -> dict[str, int]:
         return {}
 
+    def candidates(self, stage: Stage, encoded: EncodedExamples) -> None:
+        return None
+
 
 METHOD: Any = Mimicry()
 STAGE = Stage(
@@ -109,7 +112,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_token_axes_follow_the_length(teacher: Model, encoded: EncodedExamples) -> None:
-    found, read = target_specs(teacher, METHOD, STAGE, encoded, "float16")
+    found, candidates, read = target_specs(teacher, METHOD, STAGE, encoded, "float16")
+    assert candidates is None
     assert found == (
         TargetSpec(name="agreement", shape=(), dtype="float16"),
         TargetSpec(name="attention_2", shape=(5, None, None), dtype="float16"),
@@ -124,7 +128,7 @@ def test_token_axes_follow_the_length(teacher: Model, encoded: EncodedExamples) 
 
 def test_options_read_by_targets_are_found(teacher: Model, encoded: EncodedExamples) -> None:
     stage = dataclasses.replace(STAGE, options=Options(scale=2.0))
-    _, read = target_specs(teacher, METHOD, stage, encoded, "float16")
+    _, _, read = target_specs(teacher, METHOD, stage, encoded, "float16")
     # `bonus` only through a property, and only where the scale asks for it.
     assert read >= {"stage.options", "options.scale", "options.bonus"} and "options.rate" not in read
 

@@ -17,7 +17,7 @@ import pocketbert as pb
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode, plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
-from pocketbert.data.teacher_cache_layout import record_bytes
+from pocketbert.data.teacher_cache_targets import record_bytes
 from pocketbert.distillation import hidden_selection
 from pocketbert.distillation.cache_teacher import cache_targets
 from pocketbert.distillation.distiller import Distiller
@@ -162,7 +162,7 @@ def test_ties_take_the_lower_place() -> None:
 
 
 STRATEGIES = [
-    {"knowledge": "all,3,0.3"},
+    {"knowledge": "all,4,0.3"},
     {"knowledge": "2,2,1", "tokens": "att"},
     {"knowledge": "1,5,0.5", "tokens": "att-no-sep", "widths": "uniform"},
     {"knowledge": "all,8,0.4", "tokens": "left", "widths": "rand"},
@@ -249,9 +249,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EncodedExamp
     ("options", "dtype", "masks", "rel"),
     [
         *((options, "float16", "bits", 2e-3) for options in STRATEGIES),
-        ({"knowledge": "all,3,0.3"}, "float16", "elias-fano", 2e-3),
+        ({"knowledge": "all,4,0.3"}, "float16", "elias-fano", 2e-3),
         # An error of up to half of 1/127 of the largest activation in each value.
-        ({"knowledge": "all,3,0.3"}, "int8", "elias-fano", 2e-2),
+        ({"knowledge": "all,4,0.3"}, "int8", "elias-fano", 2e-2),
     ],
 )
 def test_cached_loss_equals_live_loss(
@@ -268,9 +268,22 @@ def test_cached_loss_equals_live_loss(
     folder = cache_targets(teacher, directory, own, stage, encoded, tmp_path, dtype=dtype, masks=masks)
     cache = TeacherCache.open(folder)
     shards = sum(path.stat().st_size for path in folder.glob("shard-*.bin"))
-    assert shards == int(record_bytes(cache.targets, encoded.lengths).sum())
+    assert shards == int(record_bytes(cache.targets, encoded.lengths, cache.candidates).sum())
+    if own.amounts.tokens is None:
+        assert cache.candidates is None
+    else:
+        texts = np.split(encoded.word_ids, encoded.offsets[1:-1])
+        excluded = SEPARATOR if own.tokens.endswith("no-sep") else -1
+        assert cache.candidates is not None
+        assert cache.candidates.tolist() == [sum(word != excluded for word in text) for text in texts]
     for batch, targets in cache.dataset(encoded, plan_batches(encoded.lengths, batch_size=8, seed=0, epoch=0)):
-        assert {value.dtype for value in targets.values()} <= {tf.float32, tf.int32}
+        for name, value in live.targets(batch).items():
+            assert targets[name].shape == value.shape and targets[name].dtype == value.dtype
+            if value.dtype == tf.int32:
+                np.testing.assert_array_equal(targets[name], value)
+            elif dtype == "float16":
+                # Half of float16's last place, and float32 sums in batches of other widths.
+                np.testing.assert_allclose(targets[name], value, rtol=2**-11 + 2e-5, atol=2**-25 + 2e-6)
         assert float(live.losses(batch, targets)[0]) == pytest.approx(float(live.losses(batch)[0]), rel=rel)
 
 

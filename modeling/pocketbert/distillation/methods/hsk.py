@@ -17,7 +17,10 @@ from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
+
+    from pocketbert.data.batches import EncodedExamples
 
 # Table 4, by the name of the task; the second value is for all others.
 _EPOCHS = {"cola": 30, "sst2": 10, "qnli": 5, "mnli": 5}, 20
@@ -235,11 +238,21 @@ class HSK(Method):
         pairs = len(stage.teacher_features.get("hidden_states", ()))
         return {f"widths_{number}": teacher.hidden_size for number in range(1, pairs + 1)}
 
+    def candidates(self, stage: Stage, encoded: EncodedExamples) -> np.ndarray | None:
+        """Returns the number of real tokens, without separators for `no-sep`; None for predictions and all tokens."""
+        from pocketbert.distillation.hidden_selection import candidate_counts
+
+        options = stage.options
+        if "logits" in stage.teacher_features or options.amounts.tokens is None:
+            return None
+        return candidate_counts(encoded, options.separator_id if options.excludes_separators else None)
+
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
         """Returns the kept hidden states of pair I, counted from 1, or the teacher's logits.
 
-        - `values_I` [B, k, N_W], zero where an example has fewer than k tokens; k is S for all tokens. It is [B, k, d]
-          for the full width, and for the authors' code, with zeros for the other activations.
+        All are zero where an example has fewer than k tokens; k is S for all tokens.
+
+        - `values_I` [B, k, N_W], or [B, k, d] for the authors' code, with zeros for other activations.
         - `positions_I` int32 [B, k], ascending, except for `left` and all tokens.
         - `widths_I` int32 [B, k, N_W], ascending, for `mag` below the full width.
         """
@@ -263,6 +276,7 @@ class HSK(Method):
                 targets[f"values_{number}"] = vectors
             elif options.widths == "mag":
                 values, indices = hidden_selection.largest(vectors, kept)
+                indices *= _token_weights(options, batch)[:, :, None]
                 targets |= {f"values_{number}": values, f"widths_{number}": indices}
             else:
                 targets[f"values_{number}"] = _gather_static(vectors, _mask(options, kept, width))
