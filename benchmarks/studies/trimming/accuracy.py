@@ -3,9 +3,10 @@
     python -m studies.trimming.accuracy
     python -m studies.tables
 
-all-MiniLM-L6-v2 keeps the half of its tokens that occur most often in all of `enwiki2015`, or in the sentences of
-SST-2's training split. It is then fine-tuned on 10,000 of these sentences, like the untrimmed network, with three
-seeds. Scores are those of the last epoch on the development set.
+all-MiniLM-L6-v2 keeps half of its tokens: those that occur most often in all of `enwiki2015`, or in the sentences of
+SST-2's training split; or every token of these sentences, and the most frequent ones of `enwiki2015`. It is then
+fine-tuned on 10,000 of these sentences, like the untrimmed network, with three seeds. Scores are those of the last
+epoch on the development set.
 
 Two jobs run in parallel, each in one thread. Rerun the same command to resume; scores in the committed result file are
 reused if they were made with the same settings.
@@ -14,9 +15,11 @@ reused if they were made with the same settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pocketbert.data.assets import minilm
 from pocketbert.data.glue import read_glue
@@ -35,7 +38,8 @@ SHARE = 0.5
 EPOCHS, BATCH_SIZE, RATE, LENGTH = 3, 32, 5e-5, 64
 WHOLE = "whole vocabulary"
 WIKIPEDIA, SENTENCES = "half, counted on Wikipedia", "half, counted on SST-2's sentences"
-VOCABULARIES = (WHOLE, WIKIPEDIA, SENTENCES)
+BOTH = "half, SST-2's tokens first, then Wikipedia's"
+VOCABULARIES = (WHOLE, WIKIPEDIA, SENTENCES, BOTH)
 
 
 def jobs(output: Path) -> list[StudyJob]:
@@ -62,9 +66,13 @@ def trim(vocabulary: str, output: Path) -> dict[str, Any]:
         texts[split] = folder / f"{split}.txt"
         sentences = read_glue(TASK, shared_data("glue"), split).texts
         texts[split].write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    counted = shared_data("text/enwiki2015-train.txt.xz") if vocabulary == WIKIPEDIA else texts["train"]
+    counted = texts["train"] if vocabulary == SENTENCES else shared_data("text/enwiki2015-train.txt.xz")
+    keep = None
+    if vocabulary == BOTH:
+        keep = folder / "keep.txt"
+        keep.write_text("\n".join(_tokens_of(read_glue(TASK, shared_data("glue"), "train").texts)) + "\n", "utf-8")
     found = trim_vocabulary(
-        minilm(), [counted], folder / "model", keep_top=_size(), dev_text=[texts["dev"]], overwrite=True
+        minilm(), [counted], folder / "model", keep_top=_size(), keep=keep, dev_text=[texts["dev"]], overwrite=True
     )
     return {"tokens": found.tokens, "same tokens": found.same_tokens, "same sentences": found.same_sentences}
 
@@ -80,7 +88,22 @@ def finetune_network(vocabulary: str, seed: int, output: Path) -> dict[str, Any]
 
 
 def _size() -> int:
-    return round(SHARE * len((Path(minilm()) / "vocab.txt").read_text(encoding="utf-8").splitlines()))
+    return round(SHARE * len(_vocabulary()))
+
+
+def _vocabulary() -> list[str]:
+    return (Path(minilm()) / "vocab.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _tokens_of(sentences: Sequence[str]) -> list[str]:
+    """All tokens of the sentences, by id."""
+    from pocketbert.model import from_pretrained
+
+    tokenizer = from_pretrained(minilm()).tokenizer
+    assert tokenizer is not None
+    ids = np.unique(tokenizer(list(sentences), max_length=LENGTH)["input_word_ids"])
+    vocabulary = _vocabulary()
+    return [vocabulary[index] for index in ids]
 
 
 def _trimmed(vocabulary: str) -> str:

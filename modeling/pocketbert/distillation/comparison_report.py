@@ -73,6 +73,7 @@ def page(comparison: Comparison, logs: Sequence[Logs]) -> str:
         charts=list(_charts(comparison, logs)),
         teacher_colour=_COLOURS["teacher"],
         several=len(logs) > 1,
+        others=len(comparison["rows"]) > len(_LABELS),
     )
 
 
