@@ -52,14 +52,18 @@ def write_inputs(folder: Path) -> int:
     words = tiny_pretraining.PIECES[5:17]
     documents = ["\n".join(" ".join(words[(n + s) % 12] for n in range(5)) for s in range(4)) for _ in range(12)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    return 0
+    (cache, _) = commands(folder)["cache_teacher_hsk"]
+    return run([*cache[:-1], "--output=hsk_cache"])(folder)
 
 
 def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
     """Name → the command, and the options with which its output was made before; None where it was not."""
     table = [f"--train-file={inputs / 'train.csv'}", f"--dev-file={inputs / 'dev.csv'}"]
-    method = ["--method=tinybert", f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}"]
-    method += [*table, f"--labels={','.join(tiny_finetuning.TASK.labels)}", "--max-length=19"]
+    models = [f"--teacher={inputs / 'teacher'}", f"--student={inputs / 'student' / 'config.json'}"]
+    rest = [*table, f"--labels={','.join(tiny_finetuning.TASK.labels)}", "--max-length=19"]
+    method = ["--method=tinybert", *models, *rest]
+    # Some examples have fewer than 14 tokens to select from. Training has no teacher.
+    hsk = ["--method=hsk", "--knowledge=2,14,0.3", *models[1:], *rest]
     one_epoch = ["--intermediate-epochs=1", "--prediction-epochs=1", "--checkpoint-seconds=0"]
     finetune = ["finetune", f"--model={inputs / 'plain'}", *table, *TRAINING, "--epochs=1", "--output=out"]
     convert = ["convert", "--from=hf", f"--input={inputs / 'plain'}", "--output=out"]
@@ -87,6 +91,15 @@ def commands(inputs: Path) -> dict[str, tuple[list[str], list[str] | None]]:
         "pretrain_data_overwrite": ([*data, "--overwrite"], ["--seed=3"]),
         "distill": (["distill", *method, *one_epoch, "--output=out"], None),
         "cache_teacher": (dump, None),
+        "cache_teacher_hsk": (
+            ["cache-teacher", *hsk, *models[:1], "--dtype=int8", "--masks=elias-fano", "--output=out"],
+            None,
+        ),
+        "distill_hsk": (
+            ["distill", *hsk, f"--teacher-cache={inputs / 'hsk_cache'}", "--epochs=1", "--checkpoint-seconds=0"]
+            + ["--output=out"],
+            None,
+        ),
         "bundle": (bundle, None),
         "prune": (prune, None),
         "prune_overwrite": ([*prune, "--overwrite"], ["--batch-size=24"]),

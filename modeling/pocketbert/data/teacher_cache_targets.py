@@ -78,6 +78,10 @@ class TargetSpec:
             )
         raise_if_any(problems, "target")
 
+    def __str__(self) -> str:
+        limit = "" if self.limit is None else f" of {self.limit}"
+        return f"{self.dtype} {shown(list(self.shape))}{limit}, {self.encoding}{', kept tokens' * self.kept}"
+
     @property
     def holds_indices(self) -> bool:
         """Whether the numbers are positions or indices."""

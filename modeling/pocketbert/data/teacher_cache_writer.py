@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.reading import shown
 from pocketbert.data.teacher_cache import digest_problems, size_problems
 from pocketbert.data.teacher_cache_encodings import DTYPES
 from pocketbert.data.teacher_cache_layout import (
@@ -323,8 +324,8 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
     try:
         found = read_manifest(folder)
         problems = found.identity.differences(new.identity)
-        if not problems and found.targets != new.targets:
-            problems.append("other target names, shapes or types")
+        if not problems:
+            problems += _layout_differences(found.targets, new.targets)
         if not problems and tuple(dataclasses.replace(shard, sha256=None) for shard in found.shards) != new.shards:
             problems.append("another shard size")
     except UserError as error:
@@ -347,6 +348,16 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
         log_info(f"{folder}: {len(written) - len(broken)} of {len(new.shards)} shards are already complete")
     kept = (fresh if old.name in broken else old for old, fresh in zip(found.shards, new.shards, strict=True))
     return dataclasses.replace(new, shards=tuple(kept))
+
+
+def _layout_differences(found: Sequence[TargetSpec], new: Sequence[TargetSpec]) -> list[str]:
+    """Lists the targets with another shape, type or encoding."""
+    cached, asked = ({target.name: str(target) for target in targets} for targets in (found, new))
+    return [
+        f"another layout of {shown(name)} ({cached.get(name, 'absent')} in the cache, {asked.get(name, 'absent')} here)"
+        for name in sorted({**cached, **asked})
+        if cached.get(name) != asked.get(name)
+    ]
 
 
 def _left_over(writer: TeacherCacheWriter) -> list[Path]:

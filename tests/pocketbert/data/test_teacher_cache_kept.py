@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -11,7 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from teacher_caches import CANDIDATES, EXAMPLES, IDENTITY, KEPT_TARGETS, LENGTHS, encoded, kept_batch, sign, write_kept
+from teacher_caches import (
+    CANDIDATES,
+    EXAMPLES,
+    IDENTITY,
+    KEPT_TARGETS,
+    LENGTHS,
+    contents,
+    encoded,
+    kept_batch,
+    sign,
+    write_kept,
+)
 
 from pocketbert.data.batches import plan_batches
 from pocketbert.data.teacher_cache import TeacherCache
@@ -93,6 +105,19 @@ def test_example_without_candidates_is_refused(tmp_path: Path) -> None:
 def test_kept_tokens_must_come_first(shape: tuple[int | None, ...], changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="the (shape|encoding) of 'values' must .*; received"):
         TargetSpec(**{"name": "values", "shape": shape, "dtype": "float16", "kept": True, **changes})
+
+
+def test_other_compression_is_named(kept: Path) -> None:
+    before = contents(kept)
+    bits = tuple(dataclasses.replace(t, encoding="bits") if t.name == "widths" else t for t in KEPT_TARGETS[1:])
+    message = (
+        r"has a cache with another layout of 'places' \(uint8 \[4\], plain, kept tokens in the cache, absent here\); "
+        r"another layout of 'widths' \(uint16 \[4, 7\] of 300, elias-fano, kept tokens in the cache, "
+        r"uint16 \[4, 7\] of 300, bits, kept tokens here\); choose another output"
+    )
+    with pytest.raises(UserError, match=message):
+        write_kept(kept, targets=bits)
+    assert contents(kept) == before
 
 
 def with_candidates(folder: Path, candidates: np.ndarray) -> None:

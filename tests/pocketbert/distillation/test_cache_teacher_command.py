@@ -95,6 +95,37 @@ def test_cached_run_has_teacher_metrics(
     assert json.loads(capsys.readouterr().out)["teacher_metrics"]["accuracy"] == accuracy
 
 
+@pytest.mark.parametrize(
+    ("method", "stage", "names", "options"),
+    [
+        ("tinybert", "intermediate", ["hidden_states_0", "hidden_states_2"], []),
+        ("minilmv2", "relations", ["keys", "queries", "values"], ["--relation-heads=2"]),
+    ],
+)
+@pytest.mark.usefixtures("eager")
+def test_int8_cache_trains_a_student(
+    arguments: list[str], tmp_path: Path, method: str, stage: str, names: list[str], options: list[str]
+) -> None:
+    line = [f"--method={method}", *options, *arguments[3:]]
+    assert cli.main(["cache-teacher", arguments[2], *line, "--dtype=int8", f"--output={tmp_path / 'int8'}"]) == 0
+    store = TeacherCache.open(tmp_path / "int8" / stage)
+    assert {target.name for target in store.targets if target.dtype == "int8"} == set(names)
+    teacher = pb.from_pretrained(arguments[2].removeprefix("--teacher="))
+    assert teacher.tokenizer is not None
+    inputs = teacher.tokenizer(tiny_finetuning.examples(43, seed=43).texts, max_length=MAX_LENGTH)
+    live = teacher.features(inputs, store.identity.features, training=False)
+    vectors = [value for name in ("hidden_states", "keys", "queries", "values") for value in live.get(name, [])]
+    for index, length in enumerate(store.lengths):
+        for name, value in zip(names, vectors, strict=True):
+            expected = value[index, :length].numpy()
+            step = np.abs(expected).max(-1, keepdims=True) / 127
+            # Half a step, and the float16 rounding of the scale (2^-11) on 127 steps.
+            limit = step * (0.5 + 127 * 2.0**-11) + 1e-5
+            assert (np.abs(store.example(index)[name] - expected) <= limit).all()
+    run = ["distill", *line, f"--teacher-cache={tmp_path / 'int8'}", "--epochs=1", f"--output={tmp_path / 'run'}"]
+    assert cli.main(run) == 0
+
+
 def test_full_disk_writes_nothing(
     arguments: list[str],
     stored: Path,
