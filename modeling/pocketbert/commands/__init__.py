@@ -40,6 +40,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pocketbert.commands.trim_vocabulary",
         "Trim a model's vocabulary to the tokens that your texts need",
     ),
+    "plot": (
+        "pocketbert.commands.plot",
+        "Draw attention maps, and the share of [SEP] among the most attended tokens",
+    ),
     "evaluate": ("pocketbert_export.commands.evaluate", "Score a model directory or a bundle"),
     "predict": ("pocketbert_export.commands.predict", "Predict labels, scores or answers for your texts"),
     "glue-scores": ("pocketbert_export.commands.glue_scores", "Score models on the GLUE development sets"),

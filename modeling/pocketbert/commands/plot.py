@@ -1,0 +1,125 @@
+r"""Draw the attention maps of any model for your text, and the share of [SEP] among the most attended tokens.
+
+PLOT is attention. With --text, every map shows one head's attention probabilities, with tokens on both axes. --student
+draws a second model next to the first one (MobileBERT, figure 3); by default, student layers are paired with the
+layers of --model by the uniform map. Depth, number of heads and tokenizer may differ.
+
+With --input, a table shows for each layer in how many texts [SEP] is among the top 1 and top 3 of the tokens that [CLS]
+attends to most, by the mean over heads ("Marginal Utility Diminishes", figures 6 and 14). --input is a .csv, .tsv or
+.jsonl table, or a file with one text per line.
+
+--output gets report.html (one self-contained page), attention.png, and with --input separators.png and
+separators.json with the counts.
+
+Example:
+  pocketbert plot attention --model=models/all-minilm --text="a gripping film" --output=runs/attention
+  pocketbert plot attention --model=runs/teacher/model --student=runs/student/model --text="a gripping film" \
+    --layers=2,12 --student-layers=1,6 --output=runs/attention-pair
+  pocketbert plot attention --model=runs/sst2/model --input=glue/SST-2/dev.tsv --text-column=sentence \
+    --output=runs/separators
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pocketbert.commands.command_line import OptionGroup, Options
+from pocketbert.commands.task_options import TableOptions
+from pocketbert.errors import UserError, did_you_mean, raise_if_any
+from pocketbert.options import DirectoryPath, FilePath, option, option_problems
+
+if TYPE_CHECKING:
+    from pocketbert.data.examples import Examples
+    from pocketbert.plots.separator_shares import SeparatorShares
+
+_PLOTS = ("attention",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotOptions:
+    """Models, texts and output.
+
+    Attributes:
+      plot: what to draw.
+      model: model directory.
+      output: output folder.
+      text: text whose attention maps to draw.
+      text_pair: second text of a pair.
+      student: second model directory, drawn next to the first one.
+      layers: layers of --model to draw, counted from 1 (default: all, or those that --student's layers map to).
+      student_layers: layers of --student to draw, one for each of --layers.
+      max_tokens: maximum number of tokens in a map; longer texts are truncated.
+      input: file of texts for the share of [SEP].
+      max_length: maximum sequence length of texts in --input.
+      batch_size: texts in --input per step.
+      overwrite: replace an existing folder of attention plots.
+    """
+
+    GROUP: ClassVar = "Plot"
+
+    plot: str = option(positional="PLOT", suggestions=lambda: _PLOTS)
+    model: DirectoryPath
+    output: DirectoryPath
+    text: str | None = None
+    text_pair: str | None = None
+    student: DirectoryPath | None = None
+    layers: tuple[int, ...] = ()
+    student_layers: tuple[int, ...] = ()
+    max_tokens: int = 32
+    input: FilePath | None = None
+    max_length: int = 128
+    batch_size: int = 32
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        raise_if_any(option_problems(self), "plot")
+
+
+OPTIONS = (PlotOptions, OptionGroup(TableOptions, without=("label_column", "label_separator")))
+
+
+def run(options: Options) -> None:
+    """Draws; prints a table of the shares, and the path of the page."""
+    own = options[PlotOptions]
+    if own.plot not in _PLOTS:
+        hint = did_you_mean(own.plot, _PLOTS)
+        raise UserError(f"PLOT must be {', '.join(_PLOTS)}; received {own.plot}{hint}")
+    examples = _read(options)
+    from pocketbert.plots.attention import PAGE_FILE, plot_attention
+
+    names = ("text", "text_pair", "student", "layers", "student_layers", "max_tokens", "max_length", "batch_size")
+    arguments = {name: getattr(own, name) for name in (*names, "overwrite")}
+    found = plot_attention(own.model, own.output, examples=examples, **arguments)
+    for name, shares in found.shares.items():
+        print(f"{name}\n{_table(shares)}\n" if len(found.shares) > 1 else f"{_table(shares)}\n")
+    print(Path(own.output) / PAGE_FILE)
+
+
+def _read(options: Options) -> Examples | None:
+    """Reads `--input`, if there is one."""
+    from pocketbert.data.examples import Examples
+    from pocketbert.data.reading import read_utf8
+    from pocketbert.data.tables import SUFFIXES, read_table
+
+    path, table = options[PlotOptions].input, options[TableOptions]
+    if path is not None and Path(path).suffix.lower() in SUFFIXES:
+        return read_table(path, **table.rows)[0]
+    given = options.changed("text_column", "pair_column", "separator", "skip_bad_rows")
+    if given:
+        raise UserError(f"{', '.join(given)} is for tables ({', '.join(SUFFIXES)}); received {path or 'no --input'}")
+    if path is None:
+        return None
+    texts = [line.removesuffix("\r") for line in read_utf8(path).split("\n") if line.strip()]
+    return Examples(texts, None, None, [str(index) for index in range(len(texts))], path)
+
+
+def _table(shares: SeparatorShares) -> str:
+    """Lays out counts and shares by layer."""
+    tops = sorted(shares.counts)
+    lines = ["layer" + "".join(f"top {k}".rjust(20) for k in tops) + f"   of {shares.texts:,} texts"]
+    for layer in range(len(shares.counts[tops[0]])):
+        cells = (f"{shares.counts[k][layer]:,} ({shares.shares(k)[layer]:.1%})" for k in tops)
+        lines.append(f"{layer + 1:>5}" + "".join(f"{cell:>20}" for cell in cells))
+    return "\n".join(lines)

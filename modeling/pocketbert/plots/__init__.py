@@ -1,0 +1,1 @@
+"""Plots of what a model computes for your texts."""
