@@ -9,6 +9,7 @@ from pocketbert_bench import results
 from studies import comparisons_table, readme_table
 from studies.hsk import speed_table as hsk_speed
 from studies.hsk import store_table as hsk_store
+from studies.hsk import tables as hsk
 from studies.marked_block import MarkedBlock
 from studies.minilmv2 import tables as minilmv2
 from studies.mobilebert import tables as mobilebert
@@ -27,6 +28,7 @@ PAGES: tuple[tuple[MarkedBlock, Path, Table], ...] = (
     (minilmv2.BLOCK, RESULTS / "minilmv2" / "accuracy.json", minilmv2.table),
     (hsk_store.BLOCK, RESULTS / "hsk" / "store.json", hsk_store.table),
     (hsk_speed.BLOCK, RESULTS / "hsk" / "speed.json", hsk_speed.table),
+    (hsk.BLOCK, RESULTS / "hsk" / "accuracy.json", hsk.table),
     (mobilebert.BLOCK, RESULTS / "mobilebert" / "accuracy.json", mobilebert.table),
     (variants_table.BLOCK, RESULTS / "mobilebert" / "variants.json", variants_table.table),
     (trimming.VOCABULARY_BLOCK, RESULTS / "trimming" / "vocabulary.json", trimming.vocabulary_table),

@@ -1,0 +1,72 @@
+"""HSK's accuracy study: the chosen configurations, the order of its jobs, and the page's tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pocketbert.distillation.methods.hsk_knowledge import Knowledge
+from pocketbert_bench import accuracy as bench_accuracy
+from pocketbert_bench import results
+from studies.hsk import accuracy, tables, variants
+from studies.hsk.curves import Panel, Point, drawing
+
+
+@pytest.mark.parametrize(("amount", "chosen"), variants.JOINT.items())
+def test_joint_amounts_fit_table_5(amount: int, chosen: tuple[variants.HSKVariant, ...]) -> None:
+    assert len(set(chosen)) == 3
+    for variant in chosen:
+        assert variant.knowledge is not None
+        found = Knowledge.parse(variant.knowledge)
+        # Table 1: 5 % around each amount, 10 % around 1. The teacher is 384 wide; a width is rounded.
+        assert found.units(0, 0, 384) == pytest.approx(amount, rel=0.11 if amount == 1 else 0.06)
+        # The pruned student has 3 layers and an embedding.
+        assert found.layers is not None and found.layers <= 4
+
+
+def test_jobs_follow_what_they_need() -> None:
+    made: set[str] = set()
+    for job in accuracy.jobs(Path("out")):
+        assert job.name not in made and made.issuperset(job.needs)
+        made.add(job.name)
+    seeds = {name for name in made if name.startswith("student/4x312/all-all-1-layer-6/cola-")}
+    assert seeds == {f"student/4x312/all-all-1-layer-6/cola-{seed}" for seed in range(3)}
+
+
+def test_labels_name_one_variant() -> None:
+    every = (*variants.MAIN, *variants.SWEEPS)
+    assert len({variant.label for variant in every}) == len(set(every)) == len(every) >= 30
+
+
+def test_prediction_only_takes_all_epochs() -> None:
+    alone, both = accuracy.method(variants.PREDICTION), accuracy.method(variants.FULL)
+    assert alone.prediction_epochs == 4 == 2 * both.epochs and both.top_layer == 6
+
+
+def test_tables_read_scores_by_seed() -> None:
+    made = [("prediction only", 0, 0.2), ("prediction only", 1, 0.3), ("all all 1 layer 6", 0, 0.4)]
+    made += [(variant.label, 0, value) for variant, value in zip(variants.JOINT[1], (0.3, 0.6, 0.45), strict=True)]
+    scored = [
+        bench_accuracy.record(
+            label=f"{label}, seed {seed}", model="4x312", recipe="trained", task="cola", split="dev",
+            metric="matthews", value=value, examples=7,
+        )
+        for label, seed, value in made
+    ]  # fmt: skip
+    text = tables.table(results.result_file("made up", quick=False, accuracies=scored))
+    assert "| 4x312 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text
+    assert "| 4x312 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
+    assert "| 4x312 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
+    assert "| hidden states help (figures 8 and 9) | 4x312 | CoLA +25.0 |" in text
+    assert "| 4x312 | 1 | 45.0 ± 15.0, best 60.0 | – | – |" in text
+
+
+def test_curves_draw_points_and_spread() -> None:
+    panel = Panel(title="t", places=["1", "all"], lines={"a": [Point(2, 1, 3), None], "b": [Point(4, 4, 4), None]})
+    svg = drawing("d", "x", [panel, panel], columns=2)
+    assert "\n\n" not in svg and svg.count("<circle") == 4
+    # Two panels, each with one line of spread: from the low value to the high one.
+    low, high = map(float, re.findall(r'd="M[\d.]+ ([\d.]+)V([\d.]+)"', svg)[0])
+    assert low > high and len(re.findall(r'd="M[\d.]+ [\d.]+V', svg)) == 2
