@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def test_tables_read_scores_by_seed() -> None:
         )
         for label, seed, value in made
     ]  # fmt: skip
-    text = tables.table(results.result_file("made up", quick=False, accuracies=scored))
+    note = accuracy.SEPARATORS + json.dumps({"rte": {"texts": 8, "counts": {"1": [2, 8, 0, 0, 0, 1]}}})
+    text = tables.table(results.result_file("made up", quick=False, accuracies=scored, notes=[note]))
+    assert "| top 1 | RTE | 25.0 % | 100.0 % | 0.0 % | 0.0 % | 0.0 % | 12.5 % |" in text
     assert "| 4x312 | predictions only | 25.0 ± 7.1 (2 of 3) | – | – |" in text
     assert "| 4x312 | A^HSK = 1, mean | 45.0 (1 of 3) | – | – |" in text
     assert "| 4x312 | A^HSK = 1, best | 60.0 (1 of 3) at 2,5,0.1 | – | – |" in text
@@ -70,3 +73,16 @@ def test_curves_draw_points_and_spread() -> None:
     # Two panels, each with one line of spread: from the low value to the high one.
     low, high = map(float, re.findall(r'd="M[\d.]+ ([\d.]+)V([\d.]+)"', svg)[0])
     assert low > high and len(re.findall(r'd="M[\d.]+ [\d.]+V', svg)) == 2
+
+
+def test_committed_scores_spare_their_preparations() -> None:
+    every = [job.name for job in accuracy.jobs(Path())]
+    metrics = {"metrics": {"matthews": 0.5}, "examples": 7}
+    done = {name: metrics for name in every if name.startswith("student/")}
+    done |= {f"separators/{task}": {"texts": 1, "counts": {}} for task in ("cola", "mrpc", "rte")}
+    found = accuracy.scored(accuracy.result(done))
+    # Scores of teachers and of the majority have no seed, so these jobs run again.
+    assert set(every) - set(found) == {f"{kind}/{task}" for kind in ("constant", "teacher") for task in variants.TASKS}
+    done.pop("student/4x312/prediction-only/rte-1")
+    found = accuracy.scored(accuracy.result(done))
+    assert "text/4x312" not in found and "pruned/rte" in found

@@ -20,6 +20,7 @@ reused if they were made with the same settings.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping
@@ -49,6 +50,8 @@ from studies.shared_data import shared_data
 
 SPLIT = "development set"
 NOBODY, MAJORITY = "none", "most frequent label"
+# Prefix of the note with the counts of separators.
+SEPARATORS = "separators: "
 LENGTHS = {"cola": 64, "mrpc": 128, "rte": 128}
 BATCH_SIZE, PASSES = 32, 4
 TEACHER_EPOCHS, TEACHER_RATE = 3, 1e-4
@@ -74,6 +77,7 @@ def jobs(output: Path) -> list[StudyJob]:
                 arguments=(task, output),
                 needs=(_pruned_name(task),),
             ),
+            StudyJob(name=_separators_name(task), call=count_separators, arguments=(task, output), needs=needs),
         ]
     found.append(StudyJob(name=f"text/{GENERAL}", call=distil_on_text, arguments=(output,)))
     for seed, variants in [(SEEDS[0], MAIN), (SEEDS[0], SWEEPS), *((seed, TABLE_2) for seed in SEEDS[1:])]:
@@ -119,6 +123,17 @@ def prune_teacher(task: str, output: Path) -> dict[str, Any]:
     config = PruneConfig(max_length=LENGTHS[task], batch_size=BATCH_SIZE, **PRUNED_SIZES)
     found = prune(_teacher(task, output), _data(task), output / _pruned_name(task), config=config)
     return {"parameters": list(found.parameters), "metrics": found.metrics}
+
+
+def count_separators(task: str, output: Path) -> dict[str, Any]:
+    """Counts the dev examples with [SEP] among a teacher's 1 and 3 most attended tokens, in each layer."""
+    from pocketbert.model import from_pretrained
+    from pocketbert.plots.separator_shares import separator_shares
+
+    _, dev = task_examples(task)
+    model = from_pretrained(_teacher(task, output))
+    found = separator_shares(model, dev.texts, dev.pairs, max_length=LENGTHS[task], show_progress=False)
+    return {"texts": found.texts, "counts": {str(k): list(counts) for k, counts in found.counts.items()}}
 
 
 def distil_on_text(output: Path) -> dict[str, Any]:
@@ -241,6 +256,10 @@ def _predictions_name(task: str) -> str:
     return f"predictions/{task}"
 
 
+def _separators_name(task: str) -> str:
+    return f"separators/{task}"
+
+
 def _job_name(student: str, label: str, task: str, seed: int) -> str:
     return f"student/{folder_name(student)}/{folder_name(label)}/{task}-{seed}"
 
@@ -276,12 +295,34 @@ def result(done: Mapping[str, Any]) -> results.ResultFile:
     students = [(student, variant.label) for student in STUDENTS for variant in (*MAIN, *SWEEPS)]
     accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _job_name)
     notes = [settings_note(settings())]
+    if counted := {task: done[_separators_name(task)] for task in TASKS if _separators_name(task) in done}:
+        notes.append(SEPARATORS + json.dumps(counted))
     return results.result_file("HSK on GLUE tasks", quick=False, accuracies=accuracies, notes=notes)
+
+
+def separators(content: results.ResultFile) -> dict[str, Any]:
+    """Task → counts of `count_separators`, from a result file."""
+    notes = [note.removeprefix(SEPARATORS) for note in content.notes if note.startswith(SEPARATORS)]
+    return json.loads(notes[0]) if notes else {}
 
 
 def scored(content: results.ResultFile) -> dict[str, Any]:
     """Reads the results of students' jobs from a result file with these settings; otherwise returns nothing."""
-    return scores_by_job(content, settings(), _job_name)
+    found = scores_by_job(content, settings(), _job_name)
+    if not found:
+        return {}
+    found |= {_separators_name(task): counts for task, counts in separators(content).items()}
+    # A preparation is not repeated if nothing that is missing needs it.
+    waiting: set[str] = set()
+    for job in reversed(jobs(Path())):
+        if job.call in _PREPARATIONS and job.name not in waiting:
+            found[job.name] = {}
+        if job.name not in found:
+            waiting.update(job.needs)
+    return found
+
+
+_PREPARATIONS = (prune_teacher, cache_predictions, distil_on_text)
 
 
 EXPERIMENT = Experiment(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pocketbert.data.glue import GLUE
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.hsk.accuracy import MAJORITY, NOBODY
+from studies.hsk.accuracy import MAJORITY, NOBODY, separators
 from studies.hsk.curves import Panel, Point, drawing
 from studies.hsk.store_table import PAGE
 from studies.hsk.variants import (
@@ -53,6 +54,7 @@ def table(content: results.ResultFile) -> str:
     for title, axis, curves in SWEEP_FIGURES:
         lines += ["", *_sweep(found, title, axis, curves), ""]
         lines += ["<div>", _sweep_curves(found, title, axis, curves), "</div>"]
+    lines += ["", *_separators(separators(content))]
     examples = {each.task: each.examples for each in content.accuracies}
     counted = ", ".join(f"{GLUE[task].folder} {examples[task]:,}" for task in TASKS if task in examples)
     return "\n".join([*lines, "", f"Dev examples: {counted}."]) + "\n"
@@ -136,6 +138,18 @@ def _sweep(found: Scores, title: str, axis: str, curves: Mapping[str, Mapping[st
                 values = [_first(found, student, [variant], task) for task in TASKS]
                 cells = [f"{100 * each[0]:.1f}" if each else NOTHING for each in values]
                 lines.append(f"| {student} | {strategy} | {amount} | {' | '.join(cells)} |")
+    return lines
+
+
+def _separators(counted: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Share of the dev examples with [SEP] among the teacher's most attended tokens, by layer."""
+    layers = range(1, TEACHER_LAYERS + 1)
+    lines = [f"| [SEP] among (figures 6 and 14) | Task | {' | '.join(f'Layer {layer}' for layer in layers)} |"]
+    lines.append("|---|---|" + "---:|" * TEACHER_LAYERS)
+    for task, found in counted.items():
+        for k, counts in found["counts"].items():
+            cells = [f"{100 * count / found['texts']:.1f} %" for count in counts]
+            lines.append(f"| top {k} | {GLUE[task].folder} | {' | '.join(cells)} |")
     return lines
 
 
