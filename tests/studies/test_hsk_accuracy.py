@@ -49,6 +49,8 @@ def test_prediction_only_takes_all_epochs() -> None:
 def test_tables_read_scores_by_seed() -> None:
     made = [("prediction only", 0, 0.2), ("prediction only", 1, 0.3), ("all all 1 layer 6", 0, 0.4)]
     made += [(variant.label, 0, value) for variant, value in zip(variants.JOINT[1], (0.3, 0.6, 0.45), strict=True)]
+    # The mean takes only seeds that all three have.
+    made.append((variants.JOINT[1][0].label, 1, 0.2))
     scored = [
         bench_accuracy.record(
             label=f"{label}, seed {seed}", model="4x312", recipe="trained", task="cola", split="dev",
