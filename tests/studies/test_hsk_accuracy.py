@@ -85,6 +85,6 @@ def test_committed_scores_spare_their_preparations() -> None:
     found = accuracy.scored(accuracy.result(done))
     # Scores of teachers and of the majority have no seed, so these jobs run again.
     assert set(every) - set(found) == {f"{kind}/{task}" for kind in ("constant", "teacher") for task in variants.TASKS}
-    done.pop("student/4x312/prediction-only/rte-1")
+    done.pop("student/4x312/prediction-only/mrpc-1")
     found = accuracy.scored(accuracy.result(done))
-    assert "text/4x312" not in found and "pruned/rte" in found
+    assert "text/4x312" not in found and "pruned/mrpc" in found

@@ -158,6 +158,8 @@ def _joint_curves(found: Scores) -> str:
     panels = []
     for student in STUDENTS:
         for task in TASKS:
+            if not all(task in tasks_of(student, variant) for variants in places.values() for variant in variants):
+                continue
             values = [_first(found, student, variants, task) for variants in places.values()]
             best = [max(each) if each else None for each in values]
             lines = {

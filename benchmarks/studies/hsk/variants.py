@@ -90,5 +90,7 @@ SWEEPS = tuple(each for each in _unique(_of(DEPTH), _of(LENGTH), _of(WIDTH)) if 
 
 
 def tasks_of(student: str, variant: HSKVariant) -> tuple[str, ...]:
-    """Tasks of a student's variant; the larger student learns the sweeps on one task only."""
-    return TASKS if student == PRUNED or variant in MAIN else TASKS[:1]
+    """Tasks of a student's variant; the larger student takes more time, so it learns fewer."""
+    if student == PRUNED:
+        return TASKS
+    return TASKS[:2] if variant in TABLE_2 else TASKS[:1]
