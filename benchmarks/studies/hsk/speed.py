@@ -33,7 +33,7 @@ from pocketbert import files, progress
 from pocketbert.data.glue import GLUE
 from pocketbert.errors import UserError
 from pocketbert_bench import results
-from studies.hsk.subjects import KNOWLEDGE, LENGTH, STUDENT, THREADS, Subject, distiller, subject, use_threads
+from studies.hsk.subjects import KNOWLEDGE, LENGTH, STUDENT, THREADS, StoreTeacher, distiller, subject, use_threads
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
@@ -102,7 +102,7 @@ def measure(pairs: int, *, quick: bool = False) -> dict[str, Any]:
 
 
 def _full_length(
-    given: Subject, shorter: Subject | None, batch_size: int, length: int, pairs: int, folder: Path
+    given: StoreTeacher, shorter: StoreTeacher | None, batch_size: int, length: int, pairs: int, folder: Path
 ) -> list[Any]:
     """Ratios for random ids of one length; `shorter` is the subject with a teacher that stops earlier."""
     examples = _random_examples(given, BATCHES * batch_size, length)
@@ -136,7 +136,7 @@ def _full_length(
     return [*found, _decoding(where, reads, seconds[STORED], batch_size)]
 
 
-def _real_lengths(given: Subject, batch_size: int, pairs: int, folder: Path) -> list[Any]:
+def _real_lengths(given: StoreTeacher, batch_size: int, pairs: int, folder: Path) -> list[Any]:
     """Ratios for real lengths in buckets."""
     from pocketbert.data.batches import encode, plan_batches
     from pocketbert.data.xnli import read_xnli
@@ -165,7 +165,7 @@ def _real_lengths(given: Subject, batch_size: int, pairs: int, folder: Path) -> 
 
 
 def _speed(
-    name: str, given: Subject, ours: list[float], baseline: list[float], batch_size: int, target: float | None
+    name: str, given: StoreTeacher, ours: list[float], baseline: list[float], batch_size: int, target: float | None
 ) -> Any:
     request = given.stages[0].teacher_features
     layers = ", ".join(f"{kind} of layer {', '.join(map(str, each))}" for kind, each in request.items())
@@ -235,7 +235,7 @@ def _read_seconds(store: TeacherCache, plan: list[np.ndarray], width: int) -> fl
     return (time.perf_counter() - start) / len(plan)
 
 
-def _stored(given: Subject, store: TeacherCache, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
+def _stored(given: StoreTeacher, store: TeacherCache, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
     import tensorflow as tf
 
     trainer = distiller(given, live=False)
@@ -245,7 +245,7 @@ def _stored(given: Subject, store: TeacherCache, examples: EncodedExamples, plan
     return lambda: step(next(stream))
 
 
-def _online(given: Subject, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
+def _online(given: StoreTeacher, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
     import tensorflow as tf
 
     from pocketbert.data.batches import dataset
@@ -257,7 +257,7 @@ def _online(given: Subject, examples: EncodedExamples, plan: list[np.ndarray]) -
     return lambda: step(next(stream))
 
 
-def _teacher_alone(given: Subject, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
+def _teacher_alone(given: StoreTeacher, examples: EncodedExamples, plan: list[np.ndarray]) -> Step:
     import tensorflow as tf
 
     from pocketbert.data.batches import dataset
@@ -275,13 +275,13 @@ def _teacher_alone(given: Subject, examples: EncodedExamples, plan: list[np.ndar
     return lambda: step(next(stream))
 
 
-def _store(given: Subject, examples: EncodedExamples, folder: Path) -> TeacherCache:
+def _store(given: StoreTeacher, examples: EncodedExamples, folder: Path) -> TeacherCache:
     from pocketbert.data.teacher_cache import TeacherCache
 
     return TeacherCache.open(given.write(given.stages[0], examples, folder, DTYPE, MASKS))
 
 
-def _random_examples(given: Subject, count: int, length: int, lowest: int = 1000) -> EncodedExamples:
+def _random_examples(given: StoreTeacher, count: int, length: int, lowest: int = 1000) -> EncodedExamples:
     from pocketbert.data.batches import EncodedExamples
 
     config = given.teacher.config

@@ -27,7 +27,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.glue import GLUE, read_glue
 from pocketbert.outputs import MARKER
 from pocketbert_bench import results
-from studies.hsk.subjects import KNOWLEDGE, LENGTH, STUDENT, Subject, distiller, subject, use_threads
+from studies.hsk.subjects import KNOWLEDGE, LENGTH, STUDENT, StoreTeacher, distiller, subject, use_threads
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
@@ -179,14 +179,14 @@ def _small_teacher() -> Model:
     return teacher
 
 
-def _encoded(given: Subject, sentences: Examples) -> EncodedExamples:
+def _encoded(given: StoreTeacher, sentences: Examples) -> EncodedExamples:
     from pocketbert.data.batches import encode
 
     assert given.teacher.tokenizer is not None
     return encode(sentences, given.teacher.tokenizer, LENGTH)
 
 
-def _written(given: Subject, sentences: Examples, folder: Path) -> Any:
+def _written(given: StoreTeacher, sentences: Examples, folder: Path) -> Any:
     """Size of SST-2's store on disk ÷ the size that was planned first."""
     examples = _encoded(given, sentences)
     dtype, masks = "int8", "elias-fano"
@@ -211,7 +211,7 @@ def _written(given: Subject, sentences: Examples, folder: Path) -> Any:
     )
 
 
-def _losses(given: Subject, sentences: Examples, folder: Path, batches: int, steps: int) -> list[Any]:
+def _losses(given: StoreTeacher, sentences: Examples, folder: Path, batches: int, steps: int) -> list[Any]:
     """Losses from stores ÷ those of the live teacher, batch by batch, before and after training."""
     import tensorflow as tf
 

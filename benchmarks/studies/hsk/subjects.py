@@ -25,7 +25,7 @@ STUDENT = "tinybert_4l_312d"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class StoreTeacher:
     """A teacher with its method and stages for one student.
 
     Attributes:
@@ -64,7 +64,7 @@ def use_threads() -> None:
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(THREADS)
 
 
-def subject(teacher: Model, directory: Path, task: TaskConfig, **options: Any) -> Subject:
+def subject(teacher: Model, directory: Path, task: TaskConfig, **options: Any) -> StoreTeacher:
     """Saves a teacher, and plans HSK for a `STUDENT`.
 
     Args:
@@ -87,7 +87,7 @@ def subject(teacher: Model, directory: Path, task: TaskConfig, **options: Any) -
         teacher_vocabulary=teacher.tokenizer.vocabulary,
     )
     method = HSK(**{"knowledge": KNOWLEDGE, "max_length": LENGTH, **options})
-    return Subject(
+    return StoreTeacher(
         teacher=teacher,
         directory=directory,
         method=method,
@@ -96,7 +96,7 @@ def subject(teacher: Model, directory: Path, task: TaskConfig, **options: Any) -
     )
 
 
-def distiller(given: Subject, *, live: bool, total_steps: int = 10_000) -> Any:
+def distiller(given: StoreTeacher, *, live: bool, total_steps: int = 10_000) -> Any:
     """A new student with random weights in the stage `hidden`, ready for steps.
 
     Args:
