@@ -174,7 +174,7 @@ def _speed(
         description=f"a step of hidden at ({KNOWLEDGE}), {TEACHER} to {STUDENT}, {THREADS} threads; the live teacher "
         f"computes {layers}",
         ours=STORED,
-        peer=ONLINE,
+        peer=OTHER_TOKENS if name.endswith("att-no-sep") else ONLINE,
         unit="examples/s",
         ours_samples=[batch_size / each for each in ours],
         peer_samples=[batch_size / each for each in baseline],
