@@ -16,8 +16,10 @@ from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert_bench import accuracy, results
 from pocketbert_bench.claims import claim
+from pocketbert_bench.quickstart_training import NETWORK
 from studies.jobs import StudyJob, keep, run_jobs
 
+NOBODY, MAJORITY = "none", "most frequent label"
 # The recipe of a model directory.
 TRAINED = "trained"
 # Prefix of the note with failed jobs.
@@ -123,6 +125,16 @@ def records(
         )
         for metric, value in found["metrics"].items()
     ]
+
+
+def records_without_seed(done: Mapping[str, Any], tasks: Sequence[str], split: str) -> list[results.Accuracy]:
+    """Accuracy records of the finished jobs `constant/TASK` and `teacher/TASK`; the teacher is the 6x384 network."""
+    found = []
+    for task in tasks:
+        for job, label, model in (("constant", MAJORITY, NOBODY), ("teacher", "teacher", NETWORK)):
+            if result := done.get(f"{job}/{task}"):
+                found += records(result, label, model, task, split)
+    return found
 
 
 def records_by_seed(

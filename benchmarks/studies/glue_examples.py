@@ -15,6 +15,7 @@ from studies.experiment import last_metrics
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
+    from pocketbert.data.task_data import TaskData
     from pocketbert.model import Model
     from pocketbert.training.config import FinetuneConfig
 
@@ -30,19 +31,30 @@ def task_examples(task: str, sst2_examples: int = SST2_EXAMPLES) -> tuple[Exampl
     return (_sst2_draw(train, 0, sst2_examples) if task == "sst2" else train), dev
 
 
-def finetune_to_the_end(
-    start: Model | Path, task: str, folder: Path, config: FinetuneConfig, seed: int, sst2_examples: int
-) -> dict[str, Any]:
-    """Fine-tunes a model; returns its metrics on the development set after the last epoch, not the best one."""
+def task_data(task: str, sst2_examples: int = SST2_EXAMPLES) -> TaskData:
+    """`task_examples` with the task's metrics."""
     from pocketbert.data.task_data import TaskData
-    from pocketbert.training.config import RunConfig
-    from pocketbert.training.finetune import finetune
 
     train, dev = task_examples(task, sst2_examples)
     glue = GLUE[task]
-    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+    return TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
+
+
+def finetune_to_the_end(
+    start: Model | Path,
+    task: str,
+    folder: Path,
+    config: FinetuneConfig,
+    seed: int,
+    sst2_examples: int = SST2_EXAMPLES,
+) -> dict[str, Any]:
+    """Fine-tunes a model; returns its metrics on the development set after the last epoch, not the best one."""
+    from pocketbert.training.config import RunConfig
+    from pocketbert.training.finetune import finetune
+
+    data = task_data(task, sst2_examples)
     finetune(start, data, folder, config=config, run=RunConfig(seed=seed))
-    return {"metrics": last_metrics(folder, data.metrics), "examples": len(dev)}
+    return {"metrics": last_metrics(folder, data.metrics), "examples": len(data.dev)}
 
 
 def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
@@ -59,6 +71,12 @@ def task_parts(task: str) -> tuple[Examples, Examples, dict[str, Examples]]:
     every = read_glue(task, shared_data("glue"), "train")
     choosing = _sst2_draw(every, SST2_EXAMPLES, CHOOSING)
     return train, choosing, scored | {APART_SPLIT: _sst2_draw(every, SST2_EXAMPLES + CHOOSING, APART)}
+
+
+def score_majority_label(task: str, sst2_examples: int = SST2_EXAMPLES) -> dict[str, Any]:
+    """Scores the training examples' most frequent label on the development set."""
+    train, dev = task_examples(task, sst2_examples)
+    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
 
 
 def majority_label_metrics(names: Iterable[str], train: Examples, scored: Examples) -> dict[str, float]:

@@ -28,28 +28,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pocketbert.data.assets import minilm
-from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import (
     Experiment,
     folder_name,
     last_metrics,
     main,
-    records,
     records_by_seed,
+    records_without_seed,
     scores_by_job,
     settings_note,
 )
-from studies.glue_examples import finetune_to_the_end, majority_label_metrics, task_examples
+from studies.glue_examples import finetune_to_the_end, score_majority_label, task_data, task_examples
 from studies.hsk.variants import GENERAL, MAIN, PRUNED, SEEDS, STUDENTS, SWEEPS, TABLE_2, TASKS, HSKVariant, tasks_of
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
 SPLIT = "development set"
-NOBODY, MAJORITY = "none", "most frequent label"
 # Prefix of the note with the counts of separators.
 SEPARATORS = "separators: "
 LENGTHS = {"cola": 64, "mrpc": 128, "rte": 128}
@@ -99,12 +96,6 @@ def _student(student: str, variant: HSKVariant, task: str, seed: int, output: Pa
     )
 
 
-def score_majority_label(task: str) -> dict[str, Any]:
-    """Scores the training examples' most frequent label."""
-    train, dev = task_examples(task)
-    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
-
-
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the 6x384 network; returns the metrics of the last epoch."""
     from pocketbert.training.config import FinetuneConfig
@@ -112,7 +103,7 @@ def train_teacher(task: str, output: Path) -> dict[str, Any]:
     options = FinetuneConfig(
         learning_rate=TEACHER_RATE, epochs=TEACHER_EPOCHS, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
     )
-    return finetune_to_the_end(minilm(), task, output / _teacher_name(task), options, SEEDS[0], 0)
+    return finetune_to_the_end(minilm(), task, output / _teacher_name(task), options, SEEDS[0])
 
 
 def prune_teacher(task: str, output: Path) -> dict[str, Any]:
@@ -121,7 +112,7 @@ def prune_teacher(task: str, output: Path) -> dict[str, Any]:
     from pocketbert.pruning.run import prune
 
     config = PruneConfig(max_length=LENGTHS[task], batch_size=BATCH_SIZE, **PRUNED_SIZES)
-    found = prune(_teacher(task, output), _data(task), output / _pruned_name(task), config=config)
+    found = prune(_teacher(task, output), task_data(task), output / _pruned_name(task), config=config)
     return {"parameters": list(found.parameters), "metrics": found.metrics}
 
 
@@ -173,7 +164,7 @@ def train_student(student: str, variant: HSKVariant, task: str, seed: int, outpu
     from pocketbert.training.config import RunConfig
 
     folder = output / _job_name(student, variant.label, task, seed)
-    start, data, size = _start(student, task, output), _data(task), 0
+    start, data, size = _start(student, task, output), task_data(task), 0
     teacher: Any = _teacher(task, output)
     if variant.knowledge is not None:
         cache = folder / "cache"
@@ -219,20 +210,12 @@ def _cache(student: str, variant: HSKVariant, task: str, stage_name: str, folder
     from pocketbert.training.config import RunConfig
 
     start, teacher = _start(student, task, output), _teacher(task, output)
-    plan = plan_distillation(start, _data(task), teacher=teacher, method=method(variant), run=RunConfig())
+    plan = plan_distillation(start, task_data(task), teacher=teacher, method=method(variant), run=RunConfig())
     stage = next(each for each in plan.stages if each.name == stage_name)
     encoded = plan.encoded(stage)
     assert encoded is not None
     written = cache_targets(from_pretrained(teacher), teacher, plan.objective, stage, encoded, folder)
     return sum(path.stat().st_size for path in written.iterdir())
-
-
-def _data(task: str) -> Any:
-    from pocketbert.data.task_data import TaskData
-
-    glue = GLUE[task]
-    train, dev = task_examples(task)
-    return TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
 
 
 def _start(student: str, task: str, output: Path) -> Path:
@@ -286,12 +269,7 @@ def settings() -> dict[str, Any]:
 
 def result(done: Mapping[str, Any]) -> results.ResultFile:
     """Collects the scores of the finished jobs."""
-    accuracies = []
-    for task in TASKS:
-        if found := done.get(f"constant/{task}"):
-            accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
-        if found := done.get(_teacher_name(task)):
-            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
+    accuracies = records_without_seed(done, TASKS, SPLIT)
     students = [(student, variant.label) for student in STUDENTS for variant in (*MAIN, *SWEEPS)]
     accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _job_name)
     notes = [settings_note(settings())]

@@ -10,7 +10,8 @@ from pocketbert.data.glue import GLUE
 from pocketbert.distillation.methods.hsk_knowledge import Knowledge
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
-from studies.hsk.accuracy import MAJORITY, NOBODY, separators
+from studies.experiment import MAJORITY, NOBODY
+from studies.hsk.accuracy import separators
 from studies.hsk.curves import Panel, Point, drawing
 from studies.hsk.store_table import PAGE
 from studies.hsk.variants import (

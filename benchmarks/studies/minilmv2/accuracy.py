@@ -30,23 +30,21 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import (
     Experiment,
     folder_name,
     main,
-    records,
     records_by_seed,
+    records_without_seed,
     scores_by_job,
     settings_note,
 )
-from studies.glue_examples import finetune_to_the_end, majority_label_metrics, task_examples
+from studies.glue_examples import finetune_to_the_end, score_majority_label
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
 
 SPLIT = "development set"
-NOBODY, MAJORITY = "none", "most frequent label"
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc")
 ABLATION_TASKS = ("sst2", "mrpc")
@@ -118,7 +116,7 @@ def jobs(output: Path) -> list[StudyJob]:
     """All jobs: `ABLATED` with one seed, its ablations, the other shapes, then the other seeds."""
     # Scores have no most frequent label.
     found = [
-        StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task,))
+        StudyJob(name=f"constant/{task}", call=score_majority_label, arguments=(task, SST2_EXAMPLES))
         for task in TASKS
         if GLUE[task].task.labels
     ]
@@ -145,12 +143,6 @@ def _student(shape: str, variant: MiniLMv2Variant, tasks: tuple[str, ...], seed:
         arguments = (shape, variant, task, seed, output)
         found.append(StudyJob(name=name, call=finetune_student, arguments=arguments, needs=needs))
     return found
-
-
-def score_majority_label(task: str) -> dict[str, Any]:
-    """Scores the training examples' most frequent label."""
-    train, dev = task_examples(task, SST2_EXAMPLES)
-    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
 
 
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
@@ -255,12 +247,7 @@ def settings() -> dict[str, Any]:
 
 def result(done: Mapping[str, Any]) -> results.ResultFile:
     """Collects the scores of the finished jobs."""
-    accuracies = []
-    for task in TASKS:
-        if found := done.get(f"constant/{task}"):
-            accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
-        if found := done.get(f"teacher/{task}"):
-            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
+    accuracies = records_without_seed(done, TASKS, SPLIT)
     students = [(shape, variant.label) for shape, variants in MAIN.items() for variant in variants]
     students += [(ABLATED, variant.label) for variant in ABLATIONS]
     accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _job_name)

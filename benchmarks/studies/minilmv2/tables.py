@@ -8,6 +8,7 @@ from pathlib import Path
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import MAJORITY, NOBODY
 from studies.marked_block import MarkedBlock
 from studies.minilmv2.accuracy import (
     ABLATED,
@@ -16,11 +17,9 @@ from studies.minilmv2.accuracy import (
     FEWER_HEADS,
     LAYERS,
     MAIN,
-    MAJORITY,
     MINILM,
     MINILM_UPPER,
     MINILMV2,
-    NOBODY,
     QK_VV,
     RANDOM,
     SEEDS,

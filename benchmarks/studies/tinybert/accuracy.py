@@ -28,17 +28,16 @@ from pocketbert.data.assets import minilm
 from pocketbert.data.glue import GLUE
 from pocketbert.presets import preset
 from pocketbert_bench import results
-from pocketbert_bench.quickstart_training import NETWORK
 from studies.experiment import (
     Experiment,
     last_metrics,
     main,
-    records,
     records_by_seed,
+    records_without_seed,
     scores_by_job,
     settings_note,
 )
-from studies.glue_examples import SST2_EXAMPLES, majority_label_metrics, task_examples
+from studies.glue_examples import SST2_EXAMPLES, score_majority_label, task_data, task_examples
 from studies.jobs import StudyJob
 from studies.runner import RESULTS
 from studies.shared_data import shared_data
@@ -49,7 +48,6 @@ MASKED_LM = Path("runs/suite-masked-lm/model")
 GLOVE = "glove/glove.twitter.27B.25d.subset11925.txt"
 # Number of copies with one augmented side, so that pairs and sentences grow equally.
 PAIR_SIDES: Literal["together"] = "together"
-NOBODY, MAJORITY = "none", "most frequent label"
 
 SEEDS = (0, 1, 2)
 TASKS = ("sst2", "cola", "stsb", "mrpc", "rte")
@@ -169,26 +167,17 @@ def _cell_name(shape: str, label: str, task: str, seed: int) -> str:
     return f"student/{shape}/{label.replace(' ', '-')}/{task}-{seed}"
 
 
-def score_majority_label(task: str) -> dict[str, Any]:
-    """Scores the training examples' most frequent label."""
-    train, dev = task_examples(task)
-    return {"metrics": majority_label_metrics(GLUE[task].metrics, train, dev), "examples": len(dev)}
-
-
 def train_teacher(task: str, output: Path) -> dict[str, Any]:
     """Fine-tunes the 6x384 network; returns its metrics."""
-    from pocketbert.data.task_data import TaskData
     from pocketbert.training.config import FinetuneConfig
     from pocketbert.training.finetune import finetune
 
-    train, dev = task_examples(task)
+    data = task_data(task)
     options = FinetuneConfig(
         learning_rate=TEACHER_RATE, epochs=TEACHER_PASSES, batch_size=BATCH_SIZE, max_length=LENGTHS[task]
     )
-    glue = GLUE[task]
-    data = TaskData(task=glue.task, train=train, dev=dev, metrics=glue.metrics, main_metric=glue.main_metric)
     found = finetune(minilm(), data, output / "teacher" / task, config=options)
-    return {"metrics": found.metrics, "examples": len(dev)}
+    return {"metrics": found.metrics, "examples": len(data.dev)}
 
 
 def distil_generally(shape: str, output: Path) -> dict[str, Any]:
@@ -358,12 +347,7 @@ def settings() -> dict[str, Any]:
 
 def result(done: Mapping[str, Any]) -> results.ResultFile:
     """Collects the scores of the finished jobs."""
-    accuracies = []
-    for task in TASKS:
-        if found := done.get(f"constant/{task}"):
-            accuracies += records(found, MAJORITY, NOBODY, task, SPLIT)
-        if found := done.get(f"teacher/{task}"):
-            accuracies += records(found, "teacher", NETWORK, task, SPLIT)
+    accuracies = records_without_seed(done, TASKS, SPLIT)
     students = [(shape, variant.label) for shape, variants in VARIANTS.items() for variant in variants]
     accuracies += records_by_seed(done, students, TASKS, SEEDS, SPLIT, _cell_name)
     notes = [settings_note(settings())]

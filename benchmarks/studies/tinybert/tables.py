@@ -7,10 +7,11 @@ from pathlib import Path
 from pocketbert.data.glue import GLUE
 from pocketbert_bench import results
 from pocketbert_bench.quickstart_training import NETWORK
+from studies.experiment import MAJORITY, NOBODY
 from studies.marked_block import MarkedBlock
 from studies.runner import RESULTS
 from studies.score_cells import cell, difference, scores
-from studies.tinybert.accuracy import MAJORITY, NOBODY, SEEDS, TASKS, VARIANTS
+from studies.tinybert.accuracy import SEEDS, TASKS, VARIANTS
 
 BLOCK = MarkedBlock(
     path=Path(__file__).resolve().parents[3] / "docs" / "results" / "tinybert.md",

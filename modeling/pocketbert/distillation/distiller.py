@@ -109,9 +109,10 @@ class DistillationTrainer(Trainer):
     def run(self) -> dict[str, Any]:
         """See `Trainer`; adds the teacher's metrics, and the size of its cache."""
         teacher_metrics = self._teacher_metrics()
-        cache = self.plan.teacher_cache
-        names = [stage.name for stage in self.plan.stages if stage.teacher_features]
-        size = None if cache is None else sum(each.size_bytes for each in cached_manifests(cache, names).values())
+        size = None
+        if self.plan.teacher_cache is not None:
+            manifests = cached_manifests(self.plan.teacher_cache, self.plan.teacher_stages)
+            size = sum(manifest.size_bytes for manifest in manifests.values())
         return {**super().run(), "teacher_metrics": teacher_metrics, "teacher_cache_bytes": size}
 
     @functools.cached_property

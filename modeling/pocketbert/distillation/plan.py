@@ -56,7 +56,12 @@ class DistillationPlan(TrainingPlan):
     @property
     def needs_teacher(self) -> bool:
         """Whether a stage reads a live teacher."""
-        return self.teacher_cache is None and any(stage.teacher_features for stage in self.stages)
+        return self.teacher_cache is None and bool(self.teacher_stages)
+
+    @property
+    def teacher_stages(self) -> list[str]:
+        """Names of the stages that read the teacher, live or cached."""
+        return [stage.name for stage in self.stages if stage.teacher_features]
 
     def recorded(self) -> dict[str, Any]:
         """See `TrainingPlan`; adds digests of the teacher."""
@@ -64,8 +69,7 @@ class DistillationPlan(TrainingPlan):
         if self.teacher_directory is not None:
             recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
         if self.teacher_cache is not None:
-            names = [stage.name for stage in self.stages if stage.teacher_features]
-            recorded["teacher_cache_sha256"] = teacher_caches_digest(self.teacher_cache, names)
+            recorded["teacher_cache_sha256"] = teacher_caches_digest(self.teacher_cache, self.teacher_stages)
         return recorded
 
 

@@ -153,8 +153,8 @@ def cache_teacher_metrics(teacher: Model, plan: DistillationPlan, cache: Path) -
 def cached_teacher_metrics(plan: DistillationPlan) -> dict[str, float] | None:
     """Reads the metrics that `cache_teacher_metrics` wrote; None if they belong to another teacher or dev split."""
     assert plan.teacher_cache is not None
-    reading = [stage.name for stage in plan.stages if stage.teacher_features]
-    identities = [manifest.identity for manifest in cached_manifests(plan.teacher_cache, reading).values()]
+    manifests = cached_manifests(plan.teacher_cache, plan.teacher_stages)
+    identities = [manifest.identity for manifest in manifests.values()]
     if not identities or not is_scorable(plan):
         return None
     # The plan has checked that all stages were cached from one teacher.
